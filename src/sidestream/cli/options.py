@@ -144,6 +144,26 @@ def lease_option(command: F) -> F:
     return click.option("--lease", "lease_s", callback=duration, metavar="AGE", help=text)(command)
 
 
+def approval_options(command: F) -> F:
+    """`--approve-within` and `--on-expiry`: for those who drive runs."""
+    text = (
+        "What happens to calls that nobody decided on in time: they are denied and the run continues, they wait until "
+        "somebody denies them, or the run is stopped."
+    )
+    command = click.option(
+        "--on-expiry", type=click.Choice(["deny", "wait", "stop"]), default="deny", show_default=True, help=text
+    )(command)
+    return click.option(
+        "--approve-within",
+        "approval_s",
+        default="1d",
+        show_default=True,
+        callback=duration,
+        metavar="AGE",
+        help="How long a call waits for its approval, e.g. 15m.",
+    )(command)
+
+
 def json_option(command: F) -> F:
     """`--json`, for stream parts."""
     return click.option("--json", "as_json", is_flag=True, help="Print each stream part as a line of JSON.")(command)

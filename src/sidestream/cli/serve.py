@@ -58,23 +58,7 @@ if TYPE_CHECKING:
     metavar="AGE",
     help="Delete conversations that have not changed for this long, e.g. 30d or 12h.",
 )
-@click.option(
-    "--approve-within",
-    "approval_s",
-    default="1d",
-    show_default=True,
-    callback=options.duration,
-    metavar="AGE",
-    help="How long a call waits for its approval, e.g. 15m.",
-)
-@click.option(
-    "--on-expiry",
-    type=click.Choice(["deny", "wait", "stop"]),
-    default="deny",
-    show_default=True,
-    help="What happens to calls that nobody decided on in time: they are denied and the run continues, they wait until "
-    "somebody denies them, or the run is stopped.",
-)
+@options.approval_options
 @click.option(
     "--engine",
     envvar="SIDESTREAM_ENGINE",

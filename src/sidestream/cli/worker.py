@@ -9,6 +9,7 @@ from sidestream.cli import exit_codes, key_file, options
 
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent
+    from sidestream.durable.expiry import OnExpiry
 
 
 @click.command()
@@ -34,15 +35,7 @@ if TYPE_CHECKING:
     metavar="AGE",
     help="How long runs may still take after SIGTERM. Others are handed over to another worker.",
 )
-@click.option(
-    "--approve-within",
-    "approval_s",
-    default="1d",
-    show_default=True,
-    callback=options.duration,
-    metavar="AGE",
-    help="How long a call waits for its approval, e.g. 15m.",
-)
+@options.approval_options
 @click.option("--health-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="See --health-port.")
 @click.option(
     "--health-port",
@@ -59,6 +52,7 @@ def worker(
     lease_s: float | None,
     drain_s: float,
     approval_s: float | None,
+    on_expiry: "OnExpiry",
     health_host: str,
     health_port: int | None,
 ) -> int:
@@ -94,6 +88,7 @@ def worker(
                 slots=concurrency,
                 drain_s=drain_s,
                 approval_s=approval_s,
+                on_expiry=on_expiry,
             )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,6 +13,7 @@ from sidestream.telemetry.settings import Telemetry
 
 if TYPE_CHECKING:
     from sidestream.providers.embedding import EmbeddingsResult
+    from sidestream.telemetry.gauges import EngineGauges
 
 DISABLED_VARIABLE = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 
@@ -42,6 +43,18 @@ def embedding_span(
     from sidestream.telemetry.embeddings import EmbeddingSpan
 
     return EmbeddingSpan(settings, model)
+
+
+def engine_gauges(telemetry: Telemetry | bool) -> "EngineGauges | None":
+    """The gauges for an engine and its worker; None if OpenTelemetry is not configured."""
+    settings = _active(telemetry)
+    if settings is None:
+        return None
+    from opentelemetry import metrics
+
+    from sidestream.telemetry.gauges import gauges_of
+
+    return gauges_of(settings.meter_provider or metrics.get_meter_provider())
 
 
 def _active(telemetry: Telemetry | bool) -> Telemetry | None:
