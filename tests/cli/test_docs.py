@@ -36,7 +36,8 @@ def every_command(group: click.Group, path: str = "") -> Iterator[tuple[str, cli
             yield from every_command(command, name)
 
 
-ANSWERS = ['{"name": "Ada", "age": 36}', "A short summary."]
+PERSON = '{"name": "Ada", "age": 36}'
+ANSWERS = [PERSON, PERSON, "A short summary."]
 """What the model answers to the prompts of the page, in order."""
 
 
