@@ -73,11 +73,11 @@ class WorkerService:
     ```
 
     `agents` are those that it drives runs of; with `allows_models` also runs of any model string. At most `slots` runs
-    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log every
-    `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for
-    their approval (None: without end); `on_expiry` says what happens then. Runs of its agents that are in progress by
-    their log, and of which the engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the
-    engine does, if the program has configured it.
+    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log
+    every `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for their approval (None: without
+    end); `on_expiry` says what happens then. Runs of its agents that are in progress by their log, and of which the
+    engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the engine does, if the program
+    has configured it.
     """
 
     def __init__(
