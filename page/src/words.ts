@@ -135,9 +135,12 @@ export const words = {
   changedArguments: "Not accepted: the arguments changed since they were shown.",
   expired: "Not accepted: the time for this decision is over, and the call did not run.",
   conflict: "Someone else wrote first. Your text is kept.",
-  steerWaits: "Waiting for the next step",
+  steering: {
+    sending: "Sending…",
+    waits: "Waiting for the next step",
+    missed: "Not read: the run had ended",
+  },
   steerRead: (step: number) => `Read at step ${step}`,
-  steerMissed: "Not read: the run had ended",
   sendAsMessage: "Send as message",
   // Announcements
   answering: "Answering",

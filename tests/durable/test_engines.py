@@ -297,11 +297,14 @@ async def test_a_worker_has_no_more_tasks_than_slots(engine: Engine, store: Shar
         await talk(store, f"talk-{number}")
         await engine.enqueue(Task(conversation=f"talk-{number}", position=1))
     driven = Driven()
+
+    async def is_bounded() -> bool:
+        return (await engine.stats()).running <= 2
+
     async with working(engine, driven, slots=2):
         for ended in range(6):
             await driven.claimed(min(ended + 2, 6))
-            stats = await engine.stats()
-            assert stats.running <= 2
+            await until(is_bounded)  # Figures may lag behind; what is driven at once may not, see below.
             driven.end(Outcome(position=2))
         await until_stats(engine, running=0, queued=0)
     assert driven.most_at_once == 2

@@ -18,7 +18,7 @@ from children import started
 from engines import Driven, until_stats, working
 from requirements import requirement
 from sidestream.durable.protocol import EngineError, Outcome, Task
-from sidestream.durable.temporal import TemporalEngine, workflow
+from sidestream.durable.temporal import TemporalEngine, figures, workflow
 from sidestream.durable.temporal.address import parse_address
 from sidestream.durable.temporal.engine import SANDBOX
 from sidestream.errors import ConfigurationError
@@ -207,6 +207,19 @@ async def test_histories_of_released_versions_are_replayed(history: str, tempora
 
 def test_there_are_histories_to_replay():
     assert {path.stem for path in HISTORIES.glob("*.json")} == {"driven-woken-handed-over", "scheduled-and-moved"}
+
+
+@requirement("R162")
+async def test_what_is_not_looked_at_is_estimated(url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(figures, "MAX_DESCRIBED", 2)
+    async with engine_at(url) as engine:
+        for number in range(4):
+            await engine.enqueue(Task(conversation=f"talk-{number}", position=1))
+        await until_stats(engine, queued=4, running=0, waiting=0)
+        for number in range(3):
+            await engine.cancel(f"talk-{number}")
+        await until_stats(engine, queued=1, running=0, waiting=0)
+        await engine.cancel("talk-3")
 
 
 # Servers

@@ -1,10 +1,11 @@
 """Conversations in a browser: reload, stop, steer, edit, retry, drafts, attachments, search, scrolling."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from page.browsing import answers, ask, composer, is_over, page_server, tab, until
 from page.scenes import scripted, slow
@@ -97,6 +98,40 @@ async def test_a_steered_message_says_at_which_step_it_was_read(chromium: Browse
         await expect(answers(page).get_by_text("Read at step 2")).to_be_visible()
         await expect(page.get_by_text("Waiting for the next step")).to_have_count(0)
         await expect(page.get_by_text("In French, please.", exact=True)).to_have_count(1)
+
+
+@requirement("R143")
+async def test_a_message_that_steers_does_not_overtake_the_one_that_starts_the_run(chromium: Browser, tmp_path: Path):
+    gate, is_held = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await is_held.wait()
+        await route.continue_()
+
+    @tool
+    async def look() -> str:
+        """Looks."""
+        await gate.wait()
+        return "seen"
+
+    model = scripted([tool_call("look"), "Bleu.", slow("One two.", asyncio.Event())], tools=[look])
+    async with page_server({"main": model}, tmp_path) as (server, origin), tab(chromium, origin) as page:
+        await page.route(re.compile(r"/api/chat(\?|$)"), hold)
+        await ask(page, "Which colour?")
+        await composer(page).fill("In French, please.")
+        await composer(page).press("Enter")
+        await expect(page.get_by_text("Sending…")).to_be_visible()
+        is_held.set()
+        await expect(page.get_by_text("Waiting for the next step")).to_be_visible()
+        gate.set()
+        await expect(answers(page).get_by_text("Read at step 2")).to_be_visible()
+        await is_over(page)
+        is_held.clear()
+        await ask(page, "Count.")
+        await page.get_by_role("button", name="Stop").click()
+        is_held.set()
+        await expect(answers(page).get_by_text("Stopped by you")).to_be_visible()
+        assert server.runs.live == {}
 
 
 @requirement("R143")

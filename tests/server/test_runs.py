@@ -132,6 +132,22 @@ async def test_stopping_ends_the_run_for_its_readers_and_steering_needs_one(tmp_
 
 
 @requirement("R142")
+async def test_a_run_can_be_steered_and_stopped_before_the_log_has_its_beginning(tmp_path: Path):
+    events = paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One")
+    async with FakeProvider([sse(events), sse(events)]) as fake, server_at(fake, tmp_path) as server:
+        for conversation in ("/steered", "/stopped"):
+            starting = asyncio.create_task(server.runs.start(server.agent("main"), conversation, "Count.", JOB))
+            while not await server.runs.is_busy(conversation):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert not starting.done()
+            if conversation == "/steered":
+                assert await server.runs.steer(conversation, "Faster.")
+            assert await server.runs.stop(conversation)
+            await starting
+            assert (await read(server, conversation))[-1].kind == "cancelled"
+
+
+@requirement("R142")
 @pytest.mark.parametrize("ending", ["stopped", "failed"])
 async def test_what_an_unfinished_turn_has_said_is_known_to_the_next_one(tmp_path: Path, ending: str):
     def look() -> str:

@@ -249,6 +249,25 @@ async def test_an_event_holds_the_reply_until_it_is_set_and_leaving_meanwhile_is
                 break
 
 
+async def test_a_run_that_is_held_by_an_event_can_be_cancelled_from_another_task() -> None:
+    run = Agent(ScriptedModel([["before", asyncio.Event(), "never"]])).stream("hi")
+    held, texts = asyncio.Event(), list[str]()
+
+    async def read() -> None:
+        async for part in run:
+            if isinstance(part, TextDelta):
+                texts.append(part.delta)
+                held.set()
+
+    reading = asyncio.create_task(read())
+    async with asyncio.timeout(10):
+        await held.wait()
+        await asyncio.sleep(0)
+        await run.cancel()
+        await reading
+    assert texts == ["before"]
+
+
 @requirement("R5")
 @pytest.mark.parametrize(
     "script",

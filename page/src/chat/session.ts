@@ -14,7 +14,7 @@ import { announceChange } from "./windows";
 export interface Steering {
   id: string;
   text: string;
-  state: "waits" | "missed";
+  state: "sending" | "waits" | "missed";
 }
 
 export interface SessionState {
@@ -87,7 +87,7 @@ export class Session {
           const { call, delta } = part.data;
           this.code.set(call, (this.code.get(call) ?? "") + delta);
           for (const listener of this.codeListeners) listener();
-        }
+        } else if (part.type === "data-steer" && part.data.status === "applied") this.dropSteering(part.data.id);
       },
     });
   }
@@ -130,7 +130,7 @@ export class Session {
           leaves: found.leaves,
           isOffline: false,
           decisions: [],
-          steering: [],
+          steering: this.state.steering.filter((one) => one.state === "missed"),
         });
         if (found.run?.status === "running") void this.follow({ tail: found.seq, leaf: found.leaf });
         return;
@@ -189,6 +189,7 @@ export class Session {
 
   async stop(): Promise<void> {
     this.set({ isStopping: true });
+    await this.taken;
     try {
       await api.stop(this.id, this.state.leaf);
     } catch (error) {
@@ -196,16 +197,23 @@ export class Session {
     }
   }
 
-  /** Passes a message to the run in progress. */
+  /** Passes a message to the run in progress, once the server has the message that starts it. */
   async steer(text: string): Promise<void> {
+    const sent: Steering = { id: generateId(), text, state: "sending" };
+    this.set({ steering: [...this.state.steering, sent] });
+    await this.taken;
     try {
       const { id } = await api.steer(this.id, text, this.state.leaf);
-      this.set({ steering: [...this.state.steering, { id, text, state: "waits" }] });
+      if (isRead(this.chat.messages, id)) this.dropSteering(sent.id);
+      else this.changeSteering(sent.id, { id, state: "waits" });
     } catch (error) {
+      this.changeSteering(sent.id, { state: "missed" });
       if (!(error instanceof ApiError)) throw error;
-      const missed: Steering = { id: generateId(), text, state: "missed" };
-      this.set({ steering: [...this.state.steering, missed] });
     }
+  }
+
+  private changeSteering(id: string, change: Partial<Steering>): void {
+    this.set({ steering: this.state.steering.map((one) => (one.id === id ? { ...one, ...change } : one)) });
   }
 
   dropSteering(id: string): void {
@@ -266,11 +274,13 @@ export class Session {
   }
 
   private onAccepted: () => void = () => undefined;
+  /** Whether the server has taken the last message, as soon as that is known. */
+  private taken: Promise<boolean> = Promise.resolve(true);
 
   /** Makes a request and follows its stream; resolves when the server has taken it, or with false if it has not. */
   private requested(request: () => Promise<void>, before: PageMessage[]): Promise<boolean> {
     this.set({ refusal: null });
-    return new Promise((resolve) => {
+    this.taken = new Promise((resolve) => {
       let isTaken = false;
       this.onAccepted = () => {
         isTaken = true;
@@ -282,6 +292,7 @@ export class Session {
         resolve(false);
       });
     });
+    return this.taken;
   }
 
   /** The server did not take a message: the conversation is as before, and the person learns why. */
@@ -323,7 +334,7 @@ export class Session {
     this.set({
       isStopping: false,
       decisions: [],
-      steering: missed.map((one) => ({ ...one, state: "missed" as const })),
+      steering: missed.map((one) => (one.state === "sending" ? one : { ...one, state: "missed" as const })),
     });
     this.changed();
     void this.readBranches();

@@ -206,7 +206,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                     {one.text}
                   </p>
                   <p className="meta">
-                    {one.state === "waits" ? words.steerWaits : words.steerMissed}{" "}
+                    {words.steering[one.state]}{" "}
                     {one.state === "missed" && (
                       <button
                         type="button"

@@ -40,6 +40,8 @@ class LiveRun:
         self.error: SidestreamError | None = None
         """Why it was not driven to its end."""
         self.task: asyncio.Task[None] | None = None
+        self.begun = asyncio.Event()
+        """Set once the log has the run's beginning, or the run could not begin."""
 
     @property
     def store_error(self) -> StoreError | None:

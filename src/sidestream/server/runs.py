@@ -209,7 +209,7 @@ class Runs:
 
     async def stop(self, conversation: str) -> bool:
         """Stops the run of a conversation, wherever it is driven, and waits for its end; False if there is none."""
-        live = self._live.get(conversation)
+        live = await self._begun(conversation)
         if live is None or live.run is None or live.task is None:
             return await stop_run(self._store, self.driving.engine, conversation, follow=self.follow)
         with suppress(SidestreamError):  # A provider that does not confirm it; the run has ended here.
@@ -241,7 +241,7 @@ class Runs:
 
     async def steer(self, conversation: str, message: Prompt) -> str:
         """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
-        live = self._live.get(conversation)
+        live = await self._begun(conversation)
         run = live.run if live is not None else self.driving.worker.run_in(conversation)
         if run is not None and (live is None or live.claim is not None):
             return await run.steer(message)
@@ -358,9 +358,12 @@ class Runs:
         live.job = job
         live.task = asyncio.create_task(self._drive(live, run, chat))
         run_id = run.turn.state.run_id
-        async for record in self.follow(chat.id, live.after):
-            if isinstance(record.body, RunStarted):
-                return RunInfo(id=run_id, conversation=chat.id, start=record.seq, job=job, is_live=True)
+        try:
+            async for record in self.follow(chat.id, live.after):
+                if isinstance(record.body, RunStarted):
+                    return RunInfo(id=run_id, conversation=chat.id, start=record.seq, job=job, is_live=True)
+        finally:
+            live.begun.set()
         raise live.error or chat.store_error or ConflictError(chat.id)
 
     async def _begin_elsewhere(self, live: LiveRun, job: Job, at: float | None = None) -> RunInfo:
@@ -421,8 +424,16 @@ class Runs:
         until = await self.driving.expires_at(chat.id, run.state.approvals)
         return Outcome(position=rows[-1].seq, is_waiting=True, until=until)
 
+    async def _begun(self, conversation: str) -> LiveRun | None:
+        """The run that a request of this process drives, if any. One that is about to begin is waited for: who stops or
+        steers it may overtake the request that starts it."""
+        if (live := self._live.get(conversation)) is not None:
+            await live.begun.wait()
+        return self._live.get(conversation)
+
     def _release(self, conversation: str) -> None:
-        self._live.pop(conversation, None)
+        if (live := self._live.pop(conversation, None)) is not None:
+            live.begun.set()
         self._store.wake(conversation)
 
 

@@ -27,10 +27,10 @@ async def completed(future: asyncio.Future[T]) -> T:
         raise
 
 
-class _Uninterrupted(asyncio.Future[T]):
-    """A future that cannot be cancelled: a task that awaits it is cancelled once it is done, as by `completed`."""
+class _Uninterrupted(asyncio.Future[Any]):
+    """A future whose task, if it is cancelled, waits on; the cancellation is raised once the future is done."""
 
-    def cancel(self, msg: object = None) -> bool:
+    def cancel(self, msg: Any | None = None) -> bool:
         return False
 
 
@@ -42,7 +42,7 @@ class Job(Generic[T]):
     def __init__(self, work: T) -> None:
         self.work = work
         self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[Any] = _Uninterrupted(loop=self._loop)
+        self._future = _Uninterrupted(loop=self._loop)
 
     def run(self, call: Callable[[], object]) -> bool:
         """Calls the function and sets its result, or the error it raises; False for an error. From the thread."""
@@ -63,7 +63,7 @@ class Job(Generic[T]):
         self._call_in_loop(self._future.set_exception, error)
 
     async def wait(self) -> Any:
-        """The result, or the error. A cancellation is raised once the work is done."""
+        """The result, or the error. A job is not interrupted."""
         return await self._future
 
     def _call_in_loop(self, function: Callable[[Any], object], value: object) -> None:

@@ -33,9 +33,16 @@ Respond = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
 class ScriptedModel:
     """A model that answers from a script or a function, in this process.
 
+    ```python
+    model = ScriptedModel([tool_call("stock", item="lamp"), "There are 7 lamps."])
+    result = await Agent(model, tools=[stock]).send("How many lamps do we have?")
+    assert result.output == "There are 7 lamps."
+    ```
+
     Each entry of the script answers one request: a text, a `tool_call`, an error, a list of such items, a script
     builder such as `ResponsesScript()`, or a function from the request to one of these. A function in place of the
-    script answers every request. `requests` holds the requests that it received.
+    script answers every request. `requests` holds the requests that it received. `files` are
+    those that its tools have made, by id; `context_window` is how many tokens it claims to read.
     """
 
     provider = PROVIDER
@@ -156,6 +163,7 @@ class _Response:
         self.is_stream = is_stream
         self._events = deque(events)
         self._whole = whole
+        self._gate: asyncio.Task[bool] | None = None
 
     async def events(self) -> list[bytes]:
         await asyncio.sleep(0)  # Yields to other tasks, as reading from a socket would.
@@ -163,7 +171,7 @@ class _Response:
             event = self._events.popleft()
             if isinstance(event, bytes):
                 return [event]
-            await _take(event)
+            await self._take(event)
         return []
 
     def ignored(self) -> None:
@@ -173,23 +181,30 @@ class _Response:
         if self._whole is not None:
             return self._whole
         parts: list[bytes] = []
-        for event in self._events:
+        while self._events:
+            event = self._events.popleft()
             if isinstance(event, bytes):
                 parts.append(event)
             else:
-                await _take(event)
+                await self._take(event)
         return b"[%b]" % b",".join(parts)
 
     async def aclose(self) -> None:
         self._events.clear()
+        if self._gate is not None:
+            self._gate.cancel()
 
     complete = aclose
 
-
-async def _take(event: Exception | asyncio.Event) -> None:
-    if isinstance(event, Exception):
-        raise event
-    await event.wait()
+    async def _take(self, event: Exception | asyncio.Event) -> None:
+        """Waits at a gate until it opens, or the response is closed."""
+        if isinstance(event, Exception):
+            raise event
+        self._gate = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait([self._gate])
+        finally:
+            self._gate.cancel()
 
 
 def _as_reply(reply: Any) -> ScriptedReply:
