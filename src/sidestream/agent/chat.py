@@ -35,9 +35,15 @@ OutT = TypeVar("OutT")
 class Chat(Generic[T]):
     """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
-    With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues
-    where the log ends: `Chat(agent, store="talks.db", id="support-42")`. `log` says how closely: previews, such as an
-    image's first versions, are kept only with `log=LogDetail(previews=True)`.
+    ```python
+    chat = Chat(agent)
+    await chat.send("My name is Ada.")
+    print((await chat.send("What is my name?")).output)
+    ```
+
+    `messages` is a history to begin with. With a store, every run is written to the conversation `id` as it streams,
+    and a chat with the same id continues where the log ends: `Chat(agent, store="talks.db", id="support-42")`. `log`
+    says how closely: previews, such as an image's first versions, are kept only with `log=LogDetail(previews=True)`.
     """
 
     def __init__(

@@ -64,9 +64,18 @@ class Agents:
 class WorkerService:
     """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers.
 
-    Calls wait `approval_s` seconds for their approval; `on_expiry` says what happens then. Runs of its agents that are
-    in progress by their log, and of which the engine does not know, are enqueued now and then. Gauges of OpenTelemetry
-    show how the engine does, if the program has configured it.
+    ```python
+    store = open_store("talks.db")
+    service = WorkerService(store, open_engine("embedded", store), {"support": agent})
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.stop)
+    await service.run()
+    ```
+
+    `agents` are those that it drives runs of; with `allows_models` also runs of any model string. At most `slots` runs
+    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. Calls wait `approval_s` seconds for
+    their approval (None: without end); `on_expiry` says what happens then. Runs of its agents that are in progress by
+    their log, and of which the engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the
+    engine does, if the program has configured it.
     """
 
     def __init__(

@@ -23,6 +23,12 @@ def open_store(
 ) -> Store:
     """The store at a path or URL; without one, at `SIDESTREAM_STORE`, or else a file in the platform's data folder.
 
+    ```python
+    store = open_store("talks.db")  # or "postgresql://user@host/database"
+    await Chat(agent, store=store, id="support-42").send("Hello")
+    await store.aclose()
+    ```
+
     `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
     `database`. Nothing is opened before the first use. A store is returned unchanged.
     """

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from sidestream.errors import MissingExtraError
@@ -35,14 +35,18 @@ def listener_for(telemetry: Telemetry | bool) -> RunListener | None:
 
 def embedding_span(
     telemetry: Telemetry | bool, model: ChatModel
-) -> AbstractContextManager[Callable[["EmbeddingsResult"], None]] | None:
-    """Surrounds the embedding of texts, and takes its result; None if OpenTelemetry is not configured."""
+) -> AbstractContextManager[Callable[["EmbeddingsResult"], None]]:
+    """Surrounds the embedding of texts, and takes its result; does nothing if OpenTelemetry is not configured."""
     settings = _active(telemetry)
     if settings is None:
-        return None
+        return nullcontext(_ignored)
     from sidestream.telemetry.embeddings import EmbeddingSpan
 
     return EmbeddingSpan(settings, model)
+
+
+def _ignored(result: "EmbeddingsResult") -> None:
+    """Nobody measures it."""
 
 
 def engine_gauges(telemetry: Telemetry | bool) -> "EngineGauges | None":

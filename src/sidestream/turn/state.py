@@ -117,7 +117,14 @@ def copied(state: TurnState) -> TurnState:
 
 
 class RunState(ShortRepr, Struct, frozen=True):
-    """Where a run stands, as data. `agent.resume(state, decisions)` continues from it, also in another process."""
+    """Where a run stands, as data. `agent.resume(state, decisions)` continues from it, also in another process.
+
+    ```python
+    Path("run.json").write_text(result.run_state.to_json())
+    state = RunState.from_json(Path("run.json").read_text())
+    result = await agent.resume(state, [call.approve() for call in state.approvals])
+    ```
+    """
 
     turn: TurnState
     version: int = 1

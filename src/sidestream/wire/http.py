@@ -60,7 +60,8 @@ class HttpTransport:
 
     A host that came from data, such as a redirect's, must have an address that `address_policy` allows: a public one,
     unless another policy is given. Such hosts have a session of their own, also if a session is passed in. `resolver`
-    looks up their names.
+    looks up their names. `retry` says which failures are retried and how often. Without `uses_proxies`, the proxies of
+    the environment are ignored.
     """
 
     def __init__(

@@ -34,7 +34,10 @@ _REFERS_TO = "SELECT 1 FROM blob_references WHERE digest = ? AND conversation >=
 
 
 class SqliteStore(DatabaseStore):
-    """Conversations in one file; their blobs are in a folder beside it, unless another place is given."""
+    """Conversations in one file; their blobs are in a folder beside it, unless another place is given.
+
+    A write waits `busy_timeout_s` seconds for those of other processes.
+    """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
 
@@ -98,7 +101,7 @@ class SqliteStore(DatabaseStore):
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own; returns its rows."""
+        """Runs one statement in a transaction of its own; returns its rows. `notify` wakes who waits for a topic."""
         self._check_open()
         statement = sql.format_map(_WORDS)
         if sql.startswith("SELECT "):
