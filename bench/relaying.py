@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.processes import cpu_s
+
 START_S = 90.0
 _STAMP = re.compile(rb"\d{16}")
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") / 1024
@@ -29,8 +31,7 @@ class Relay(NamedTuple):
 
     def cpu_s(self) -> float:
         """The CPU seconds of all its threads so far."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+        return cpu_s(self.process.pid)
 
     def memory_kb(self) -> float:
         """What it holds."""
@@ -140,7 +141,7 @@ def text_in(line: bytes) -> str:
 async def throughput(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
     """Whole streams, several at a time. The CPU is that of the server."""
     streams = [Stream(relay, number) for number in range(task["streams"])]
-    cpu_s, begun_s = relay.cpu_s(), time.perf_counter()
+    before_s, begun_s = relay.cpu_s(), time.perf_counter()
 
     async def read(stream: Stream) -> int:
         await stream.open()
@@ -149,7 +150,7 @@ async def throughput(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
     chars = await asyncio.gather(*map(read, streams))
     wall_s = time.perf_counter() - begun_s
     events = task["events"] * len(streams)
-    return {"cpu_s": relay.cpu_s() - cpu_s, "wall_s": wall_s, "events": events, "chars": min(chars)}
+    return {"cpu_s": relay.cpu_s() - before_s, "wall_s": wall_s, "events": events, "chars": min(chars)}
 
 
 async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
@@ -173,11 +174,11 @@ async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
         await stream.open()
         await stream.stamps(taker())
 
-    cpu_s = relay.cpu_s()
+    before_s = relay.cpu_s()
     await asyncio.gather(*map(read, streams))
     lags.sort()
     return {
-        "cpu_s": relay.cpu_s() - cpu_s,
+        "cpu_s": relay.cpu_s() - before_s,
         "events": len(lags),
         "lag_p50_ms": lags[len(lags) // 2] / 1000,
         "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,

@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     metavar="AGE",
     help="How long runs may still take after SIGTERM. Others are handed over to another worker.",
 )
+@click.option(
+    "--log-interval",
+    "interval_s",
+    default="0.05s",
+    show_default=True,
+    callback=options.duration,
+    metavar="AGE",
+    help="How often what a run says is written to the log: readers see it then. Longer ones spare the database.",
+)
 @options.approval_options
 @click.option("--health-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="See --health-port.")
 @click.option(
@@ -51,6 +60,7 @@ def worker(
     concurrency: int,
     lease_s: float | None,
     drain_s: float,
+    interval_s: float,
     approval_s: float | None,
     on_expiry: "OnExpiry",
     health_host: str,
@@ -87,6 +97,7 @@ def worker(
                 allows_models=allows,
                 slots=concurrency,
                 drain_s=drain_s,
+                interval_s=interval_s,
                 approval_s=approval_s,
                 on_expiry=on_expiry,
             )

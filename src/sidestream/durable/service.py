@@ -12,12 +12,13 @@ from sidestream.durable.protocol import MODELS, Engine, EngineStats
 from sidestream.durable.queues import is_model_string
 from sidestream.durable.reconciler import Reconciler
 from sidestream.durable.reporting import STATS_S, report, stats_of
-from sidestream.durable.worker import Worker
+from sidestream.durable.worker import INTERVAL_S, Worker
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.redaction import redact
 from sidestream.store.protocol import Store
 from sidestream.store.wrapped import shared
+from sidestream.store.writer import LogDetail
 from sidestream.telemetry.settings import Telemetry
 
 if TYPE_CHECKING:
@@ -72,10 +73,11 @@ class WorkerService:
     ```
 
     `agents` are those that it drives runs of; with `allows_models` also runs of any model string. At most `slots` runs
-    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. Calls wait `approval_s` seconds for
-    their approval (None: without end); `on_expiry` says what happens then. Runs of its agents that are in progress by
-    their log, and of which the engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the
-    engine does, if the program has configured it.
+    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log
+    every `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for their approval (None: without
+    end); `on_expiry` says what happens then. Runs of its agents that are in progress by their log, and of which the
+    engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the engine does, if the program
+    has configured it.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class WorkerService:
         allows_models: bool = True,
         slots: int = 50,
         drain_s: float = 20.0,
+        interval_s: float = INTERVAL_S,
         approval_s: float | None = None,
         on_expiry: OnExpiry = "deny",
         telemetry: Telemetry | bool = True,
@@ -98,7 +101,14 @@ class WorkerService:
         self._slots = slots
         self._drain_s = drain_s
         self._telemetry = telemetry
-        self._worker = Worker(shared(store), engine, self._agents, approval_s=approval_s, on_expiry=on_expiry)
+        self._worker = Worker(
+            shared(store),
+            engine,
+            self._agents,
+            detail=LogDetail(interval_s=interval_s, previews=True, inputs=True),
+            approval_s=approval_s,
+            on_expiry=on_expiry,
+        )
         self._reconciler = Reconciler(
             shared(store),
             engine,
