@@ -96,8 +96,9 @@ class SqliteStore(DatabaseStore):
         """Closes the store after its pending writes."""
         self._is_closed = True
         self._notifier.notify()
-        await self._writer.aclose()
         await self._reader.aclose()
+        # The last connection that closes moves all into the file; one that only reads could not.
+        await self._writer.aclose()
         await asyncio.to_thread(self.blobs.close)
 
     async def execute(
