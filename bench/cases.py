@@ -202,6 +202,51 @@ def _relays() -> list[Case]:
     ]
 
 
+def _workers() -> list[Case]:
+    sqlite = Way("sqlite", "embedded engine, SQLite", "driven", task={"engine": "embedded", "store": "sqlite"})
+    postgres = Way(
+        "postgresql", "embedded engine, PostgreSQL", "driven", task={"engine": "embedded", "store": "postgresql"}
+    )
+    absurd = Way("absurd", "Absurd, PostgreSQL", "driven", task={"engine": "absurd", "store": "postgresql"})
+    return [
+        Case(
+            "worker-200",
+            "A worker that drives 200 runs at once, 50 events per second each",
+            (sqlite, postgres, absurd),
+            (
+                Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True),
+                Metric("p50", "lag p50 ms", "lag_p50_ms"),
+                Metric("p99", "lag p99 ms", "lag_p99_ms"),
+            ),
+            "program",
+            "chat",
+            "paced-200-50-101",
+            "paced-20-50-51",
+            task={"program": "worker-lag"},
+            rounds=3,
+            note="From the provider's sending of an event to the moment at which a process that follows all runs has "
+            "read its record. CPU is that of the worker's process.",
+        ),
+        Case(
+            "claim",
+            "From a claim to the provider's receipt of the first request, in a warm worker",
+            (sqlite, postgres, absurd),
+            (
+                Metric("begin", "begun and claimed, ms", "begin_ms"),
+                Metric("request", "claim to request, ms", "request_ms"),
+                Metric("slowest", "slowest, ms", "slowest_ms"),
+            ),
+            "program",
+            "chat",
+            "paced-1-50-2",
+            task={"program": "claims", "runs": 15},
+            rounds=3,
+            note="Medians of 15 runs, one after another. The first column is from the call of `RunClient.start` to the "
+            "claim: what the log needs of a run is written meanwhile.",
+        ),
+    ]
+
+
 def _streams(name: str, streams: int, rate: int) -> Case:
     deltas = 2 * rate + 1
     return Case(
@@ -396,6 +441,7 @@ CASES: tuple[Case, ...] = (
     _streams("streams-1000", 1000, 10),
     _streams("streams-200", 200, 50),
     *_relays(),
+    *_workers(),
     Case(
         "reads",
         "One read of a socket, as asyncio makes it",
@@ -428,7 +474,7 @@ CASES: tuple[Case, ...] = (
             Way(
                 "commits", "two commits by a bare connection, one of them flushed", "floor", task={"program": "commits"}
             ),
-            Way("threads", "three hand-overs to a thread and back", "floor", task={"program": "hand-overs"}),
+            Way("threads", "two hand-overs to a thread and back", "floor", task={"program": "hand-overs"}),
         ),
         (Metric("cpu", "CPU ms", "cpu_s", 1e3), WALL_MS),
         "program",

@@ -21,6 +21,12 @@ def peak_kb() -> int:
     return peak // 1024 if sys.platform == "darwin" else peak
 
 
+def cpu_s(pid: int) -> float:
+    """The CPU seconds of all threads of another process so far."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
 def environment(root: Path) -> dict[str, str]:
     """What a measured process sees: no keys, no proxies, and no client that reports home."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}

@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bench.processes import cpu_s
 
 START_S = 90.0
 _STAMP = re.compile(rb"\d{16}")
@@ -29,8 +31,7 @@ class Relay(NamedTuple):
 
     def cpu_s(self) -> float:
         """The CPU seconds of all its threads so far."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+        return cpu_s(self.process.pid)
 
     def memory_kb(self) -> float:
         """What it holds."""
@@ -96,16 +97,31 @@ class Stream:
         status = await self.reader.readline()
         if b" 200 " not in status:
             raise RuntimeError(f"{status.decode().strip()}: {(await self.reader.read(2000))[-300:]!r}")
+        is_chunked = False
+        while (line := await self.reader.readline()) not in (b"\r\n", b""):
+            is_chunked = is_chunked or line.lower().startswith(b"transfer-encoding: chunked")
+        if not is_chunked:
+            raise RuntimeError("the answer is not sent in chunks")
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """The events that bring JSON, as they come. A chunk may end anywhere within one."""
+        rest = b""
+        while size := int((await self.reader.readline()).strip() or b"0", 16):
+            *lines, rest = (rest + await self.reader.readexactly(size)).split(b"\n")
+            await self.reader.readexactly(2)
+            for line in lines:
+                if line.startswith(b"data: {"):
+                    yield line
 
     async def chars(self) -> int:
         """The characters of the text to its end. They are counted when all has come."""
-        data = await self.reader.read()
-        return sum(len(text_in(line)) for line in data.split(b"\n") if line.startswith(b"data: {"))
+        events = [event async for event in self.events()]
+        return sum(len(text_in(event)) for event in events)
 
     async def stamps(self, take: Callable[[list[bytes]], object]) -> None:
-        """Passes on the stamps in each line, as it comes."""
-        while line := await self.reader.readline():
-            if line.startswith(b"data: {") and (found := _STAMP.findall(text_in(line).encode())):
+        """Passes on the stamps in each event, as it comes."""
+        async for event in self.events():
+            if found := _STAMP.findall(text_in(event).encode()):
                 take(found)
 
     def close(self) -> None:
@@ -125,7 +141,7 @@ def text_in(line: bytes) -> str:
 async def throughput(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
     """Whole streams, several at a time. The CPU is that of the server."""
     streams = [Stream(relay, number) for number in range(task["streams"])]
-    cpu_s, begun_s = relay.cpu_s(), time.perf_counter()
+    before_s, begun_s = relay.cpu_s(), time.perf_counter()
 
     async def read(stream: Stream) -> int:
         await stream.open()
@@ -134,7 +150,7 @@ async def throughput(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
     chars = await asyncio.gather(*map(read, streams))
     wall_s = time.perf_counter() - begun_s
     events = task["events"] * len(streams)
-    return {"cpu_s": relay.cpu_s() - cpu_s, "wall_s": wall_s, "events": events, "chars": min(chars)}
+    return {"cpu_s": relay.cpu_s() - before_s, "wall_s": wall_s, "events": events, "chars": min(chars)}
 
 
 async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
@@ -158,11 +174,11 @@ async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
         await stream.open()
         await stream.stamps(taker())
 
-    cpu_s = relay.cpu_s()
+    before_s = relay.cpu_s()
     await asyncio.gather(*map(read, streams))
     lags.sort()
     return {
-        "cpu_s": relay.cpu_s() - cpu_s,
+        "cpu_s": relay.cpu_s() - before_s,
         "events": len(lags),
         "lag_p50_ms": lags[len(lags) // 2] / 1000,
         "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,
@@ -176,8 +192,9 @@ async def idle(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
         streams = [Stream(relay, first + number) for number in range(count)]
         for stream in streams:
             await stream.open()
-            while not text_in(line) if (line := await stream.reader.readline()).startswith(b"data: {") else True:
-                pass
+            async for event in stream.events():
+                if text_in(event):
+                    break
         return streams
 
     held = await opened(task["warm"], 0)

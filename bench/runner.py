@@ -198,7 +198,7 @@ class Bench:
             task |= self._filled_store(task)
         elif task["program"] == "relay":
             task |= self.about(case.wire, self._payload(case, way))
-        elif task["program"] == "relay-lag":
+        elif task["program"] in ("relay-lag", "worker-lag"):
             task["streams"], task["deltas"] = (int(self._payload(case, way).split("-")[place]) for place in (1, 3))
         result = self._in_new_process(way, task) if case.is_fresh else self._worker(way).run(task)
         check_seen(task, result)
@@ -299,9 +299,12 @@ def check_seen(task: dict[str, Any], result: Sample) -> None:
         case "relay":
             if result["chars"] != task["chars"]:
                 raise FailedError(f"it passed on {result['chars']} of {task['chars']} characters")
-        case "relay-lag":
+        case "relay-lag" | "worker-lag":
             if result["events"] != (due := task["streams"] * (task["deltas"] - 1)):
                 raise FailedError(f"it passed on {result['events']} of {due} events")
+        case "claims":
+            if result["runs"] != task["runs"]:
+                raise FailedError(f"it drove {result['runs']} of {task['runs']} runs")
         case "sandbox-cold" | "sandbox-warm":
             if result["logs"] != (due := "1\n" if task["program"] == "sandbox-cold" else f"{task['cells']}\n"):
                 raise FailedError(f"the code printed {result['logs']!r}, not {due!r}")

@@ -6,17 +6,13 @@ The figures go to `bench/results/scale.json`, which `make simulate` reads.
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from bench.databases import database
 from bench.processes import machine
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.records import Row
@@ -36,29 +32,16 @@ def main() -> None:
     parser.add_argument("--url", help="a database that is empty; without it a server is started")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each figure is measured")
     args = parser.parse_args()
-    with _database(args.url) as url:
-        figures = asyncio.run(_measured(url, args.seconds))
+    try:
+        with database(args.url) as url:
+            figures = asyncio.run(_measured(url, args.seconds))
+    except RuntimeError as error:
+        raise SystemExit(f"{error}, or pass --url") from None
     found = {"date": date.today().isoformat(), "machine": machine(), **figures}
     RESULTS.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
     for name, value in figures.items():
         print(f"{name:24} {value:>12,.0f}" if value >= 10 else f"{name:24} {value:>12.3f}")
     print(f"written to {RESULTS.relative_to(ROOT)}")
-
-
-@contextmanager
-def _database(url: str | None) -> Generator[str]:
-    if url is not None:
-        yield url
-        return
-    sys.path.insert(0, str(ROOT / "tests"))
-    from postgres import binaries, shared_server
-
-    if binaries() is None:
-        raise SystemExit("PostgreSQL is not installed: apt-get install postgresql, or pass --url")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_DATA_HOME"] = folder  # blobs
-        with shared_server(Path(folder)) as server:
-            yield server.url("postgres")
 
 
 async def _measured(url: str, seconds: float) -> dict[str, float]:

@@ -128,6 +128,9 @@ TARGETS: tuple[Target, ...] = (
         ("durable", "log_only", "cpu"),
         at_most=1.1,
     ),
+    Target("worker-200: p99 lag on PostgreSQL, ms", ("worker-200", "postgresql", "p99"), at_most=100),
+    Target("worker-200: p99 lag on Absurd, ms", ("worker-200", "absurd", "p99"), at_most=100),
+    Target("claim: to the first request on Absurd, ms", ("claim", "absurd", "request"), at_most=50),
     Target("open-log: 10,000 records, wall ms", ("open-log", "load", "wall"), at_most=500),
     Target(
         "mcp: a call through the agent over the bare client's, wall ms",

@@ -19,7 +19,8 @@ from sidestream.durable import RunClient, open_engine
 from sidestream.store import Record
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript, sse
 
-LEASE_S = 2
+# After so long a worker that is silent loses its runs; one that died on the same machine loses them at once.
+LEASE_S = 15
 TEXT = (
     "A run takes minutes, waits hours for an approval, and costs money. The process that drives it is the least "
     "durable thing around: it is deployed, it runs out of memory, its machine goes away. So what happened is kept in "
@@ -97,19 +98,13 @@ async def worker(folder: Path, provider: str) -> asyncio.subprocess.Process:
         "worker",
         "--store",
         str(folder / "runs.db"),
-        "--lease",
-        f"{LEASE_S}s",
-    ]
-    environment = {**os.environ, "DEMO_PROVIDER": provider, "PYTHONPATH": str(Path(__file__).parent)}
-    process = await asyncio.create_subprocess_exec(
-        *command,
         "--agent",
         "writer=durable:agent",
         "--lease",
         f"{LEASE_S}s",
-        env=environment,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    ]
+    environment = {**os.environ, "DEMO_PROVIDER": provider, "PYTHONPATH": str(Path(__file__).parent)}
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     await process.stderr.readline()  # It is ready.
     return process

@@ -101,8 +101,12 @@ def log_only(wire: str) -> Callable[[str, Take], Any]:
 
     async def play(url: str, take: Take) -> None:
         from sidestream import Chat
+        from sidestream.durable.worker import INTERVAL_S
+        from sidestream.store.writer import LogDetail
 
-        chat = Chat(agent(wire, url), store=_store())
+        # As often as a worker writes it.
+        detail = LogDetail(interval_s=INTERVAL_S, previews=True, inputs=True)
+        chat = Chat(agent(wire, url), store=_store(), log=detail)
         await chat.load()
         async with chat.stream("Say it.") as run:
             while await run.batch():

@@ -110,7 +110,11 @@ class GrammarError(SidestreamError):
 
 
 class RunError(SidestreamError):
-    """A run failed. `result` is the partial result, if there is one."""
+    """A run failed. `result` is the partial result, if there is one.
+
+    `code` and `param`, the field at fault, are the provider's, `status` is that of HTTP. `retryable` says whether the
+    same request may succeed later, `retry_after` in how many seconds.
+    """
 
     kind: ErrorKind = "provider"
 

@@ -9,7 +9,12 @@ MAX_ATTRIBUTE_CHARS = 1000
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds of one run. Pass your own to `Agent(limits=Limits(...))`; units are in the names."""
+    """Bounds of one run. Pass your own; units are in the names.
+
+    ```python
+    agent = Agent("openai-responses", limits=Limits(max_steps=5, max_run_s=60, max_cost=0.10))
+    ```
+    """
 
     max_event_bytes: int = 64 * MIB
     """One event of a stream. A 4K image in base64 has about 30 MiB. Above it: `error(protocol)`, connection closed."""

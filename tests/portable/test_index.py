@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Sequence
@@ -323,6 +324,55 @@ async def test_two_processes_may_index_one_folder(tmp_path: Path):
         assert (counts.files, counts.passages, counts.vectors) == (43, 43, 43)
         assert await index.add(docs) == AddReport(unchanged=43)
         assert names(await index.search("topic17", 1)) == ["n17.txt"]
+
+
+_KILLED = """
+import asyncio, os, signal, sys
+from portable_index import bag_of_words
+from sidestream.portable.index import Index, index as module
+from sidestream.portable.index.sqlite import SqliteIndex
+
+module.BATCH = 4
+left = int(sys.argv[3])
+
+def dies(stage, done, total):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    async with Index(SqliteIndex(sys.argv[1]), bag_of_words, "words") as index:
+        await index.add(sys.argv[2], progress=dies)
+        await index.complete(progress=dies)
+
+asyncio.run(main())
+"""
+
+
+@requirement("R126")
+async def test_an_index_whose_writer_is_killed_anywhere_is_completed_by_the_next_one(tmp_path: Path):
+    docs, path = tmp_path / "docs", tmp_path / "index.db"
+    write_corpus(docs)
+    for number in range(9):
+        (docs / f"n{number}.txt").write_text(f"File number {number} about topic{number}.")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    for moment in (5, 15):
+        arguments = (str(path), str(docs), str(moment))
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", _KILLED, *arguments, env=environment)
+        async with asyncio.timeout(60):
+            assert await child.wait() == -signal.SIGKILL
+        async with Index(SqliteIndex(path), None, "words") as index:
+            counts = await index.counts()
+            assert counts.vectors <= counts.passages == counts.files <= 12
+    async with Index(SqliteIndex(path), bag_of_words, "words") as index:
+        report = await index.add(docs)
+        assert (report.changed, report.removed, report.problems) == (0, 0, {})
+        await index.complete()
+        counts = await index.counts()
+        assert (counts.files, counts.passages, counts.vectors) == (12, 12, 12)
+        assert names(await index.search("topic7", 1)) == ["n7.txt"]
+        assert names(await index.search("feline"))[0] == "cats.html"
 
 
 def test_passages_follow_the_structure_and_hold_all_of_the_text():

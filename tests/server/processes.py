@@ -8,6 +8,7 @@ from subprocess import Popen
 from typing import Any
 
 from children import started
+from server.engine_places import LEASE_S
 from sidestream.testing import FakeProvider
 
 SERVER = """
@@ -35,10 +36,10 @@ from sidestream.durable.opening import open_engine
 from sidestream.durable.worker import Worker
 from sidestream.store import open_store
 
-async def main(base_url, where, name):
+async def main(base_url, where, name, lease_s):
     agent = Agent("openai-responses", base_url=base_url, api_key="key-0123456789")
     store = open_store(where)
-    engine = open_engine(name, store)
+    engine = open_engine(name, store, lease_s=float(lease_s))
     worker = Worker(store, engine, lambda _: agent)
     print("ready", flush=True)
     async with asyncio.TaskGroup() as group:
@@ -59,7 +60,7 @@ async def server_process(fake: FakeProvider, where: str, engine: str = "") -> As
 @asynccontextmanager
 async def worker_process(fake: FakeProvider, where: str, engine: str) -> AsyncGenerator["Popen[Any]"]:
     """A worker for the agent `main`."""
-    async with process(WORKER, fake.base_url, where, engine) as (_, child):
+    async with process(WORKER, fake.base_url, where, engine, str(LEASE_S)) as (_, child):
         yield child
 
 

@@ -14,7 +14,7 @@ from server.chat_client import paused, user
 from serving import served
 from sidestream import Agent
 from sidestream.server import create_app
-from sidestream.server.chat_stream import with_pauses
+from sidestream.server.answers import with_heartbeats
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from sidestream.ui.sse import HEARTBEAT
 
@@ -87,14 +87,15 @@ async def test_a_silent_stream_sends_padded_comments(tmp_path: Path):
 
     gate = asyncio.Event()
 
-    async def silent() -> AsyncGenerator[int]:
+    async def silent() -> AsyncGenerator[bytes]:
+        yield b"one"
         await gate.wait()
-        yield 1
+        yield b"two"
 
-    found: list[int | None] = []
-    async for item in with_pauses(silent(), 0.001):
+    found: list[bytes] = []
+    async for item in with_heartbeats(silent(), 0.001):
         found.append(item)
-        if len(found) == 3:
+        if len(found) == 4:
             gate.set()
-    assert found[:3] == [None] * 3
-    assert found[-1] == 1
+    assert found[:4] == [b"one", HEARTBEAT, HEARTBEAT, HEARTBEAT]
+    assert found[-1] == b"two"

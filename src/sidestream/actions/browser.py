@@ -26,6 +26,7 @@ class BrowserRef(ActionValue, frozen=True, tag_field="type", tag="ref"):
 
 
 BrowserTarget = BrowserCoordinate | BrowserRef
+"""Where on a page an action happens."""
 
 
 class _Action(ActionValue, frozen=True, kw_only=True, tag_field="type"):

@@ -2,13 +2,11 @@
 
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
-
-from msgspec.structs import replace
 
 from sidestream.agent.checks import (
     check_settings,
@@ -34,8 +32,9 @@ from sidestream.agent.settings import (
     refuse_unknown,
     shows_settings,
 )
-from sidestream.agent.setup import SetupPlan, setups
-from sidestream.errors import ConfigurationError, RunError
+from sidestream.agent.setup import SetupPlan, followed, setups, turn_for
+from sidestream.agent.windows import ContextWindows
+from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
@@ -43,12 +42,12 @@ from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.prices.price import Price
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import Stop, Thinking
-from sidestream.providers.protocol import ChatModel, KnowsWindow, ListsModels, ModelInfo
+from sidestream.providers.protocol import ChatModel, ModelInfo
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended
-from sidestream.telemetry.activation import embedding_span, listener_for
+from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.interruption import InterruptionPolicy
@@ -77,7 +76,16 @@ OutT = TypeVar("OutT")
 
 
 class Agent(HandlesFiles, Generic[T]):
-    """A model with tools. It keeps no history: pass `history`, or use `Chat`."""
+    """A model with tools. It keeps no history: pass `history`, or use `Chat`.
+
+    `model` is a provider, such as `"anthropic"`, or one of its models: `"openai-responses:gpt-5.6"`. The settings hold
+    for every call; a call can override them.
+
+    ```python
+    agent = Agent("openai-responses", server_side_tools=[WebSearch()], system="Answer in one sentence.")
+    print(agent.send_sync("What is new in Python?").output)
+    ```
+    """
 
     @overload
     def __init__(
@@ -142,7 +150,7 @@ class Agent(HandlesFiles, Generic[T]):
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
         self.context = settings.get("context")
-        self._windows: dict[str, int | None] = {}
+        self._windows = ContextWindows(self.limits)
         self.output_type = _typed(output_type)
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
@@ -182,8 +190,12 @@ class Agent(HandlesFiles, Generic[T]):
     ) -> AbstractContextManager[None]:
         """For the runs begun in the `with` block, another model or other settings, also over those of a call.
 
-        For tests: `with agent.override(model=ScriptedModel(["Hello"])): …`. It holds for the block's own task and the
-        tasks begun in it, so tests that run at the same time do not disturb each other.
+        For tests; it holds for the block's own task and the tasks begun in it, so tests can run at the same time:
+
+        ```python
+        with agent.override(model=ScriptedModel(["Hello."])):
+            assert agent.send_sync("Hi").output == "Hello."
+        ```
         """
         refuse_unknown(settings, CommonSettings)
         return overridden(self, None if model is None else Models(model, {}), settings)
@@ -224,7 +236,13 @@ class Agent(HandlesFiles, Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """The typed parts of a run: `async with agent.stream("…") as run: async for part in run: …`.
+        """The typed parts of a run, as they arrive. `await run.result()` folds the rest of them.
+
+        ```python
+        async with agent.stream("What is new in Python?") as run:
+            async for part in run:
+                print(part.delta if isinstance(part, TextDelta) else f"[{part.type}]")
+        ```
 
         A run that fails yields `error` and `finish`, then raises; with `errors="parts"` it raises nothing, and
         `run.error` says why it failed. With `stream=False` the response is requested whole and gives the same parts.
@@ -268,7 +286,13 @@ class Agent(HandlesFiles, Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """Resumes a run that waits for approvals, or whose state was saved: `await agent.resume(state, decisions)`.
+        """Resumes a run that waits for approvals, or whose state was saved; in another process too.
+
+        ```python
+        result = await agent.send("Refund order 7.")
+        if result.is_waiting:
+            result = await agent.resume(result.run_state, [call.approve() for call in result.approvals])
+        ```
 
         Raises ApprovalError for a decision that was made for other arguments or another run, or was used before in this
         process. Only the log of a chat remembers decisions across processes.
@@ -305,7 +329,13 @@ class Agent(HandlesFiles, Generic[T]):
     def send_stream(
         self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
     ) -> AsyncGenerator[ChatResult[str]]:
-        """The run in chunks, each with what is new. A run that fails raises after its last chunk."""
+        """The run in chunks, each with what is new. A run that fails raises after its last chunk.
+
+        ```python
+        async for chunk in agent.send_stream("Say hello in French."):
+            print(chunk.output, end="", flush=True)
+        ```
+        """
         return self.stream(prompt, output_type=output_type, **call).chunks()
 
     @overload
@@ -318,7 +348,11 @@ class Agent(HandlesFiles, Generic[T]):
     async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
     async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
-        """The result of a run: exactly the fold of `send_stream`. An error has what had arrived in `error.result`."""
+        """The result of a run: exactly the fold of `send_stream`. An error has what had arrived in `error.result`.
+
+        `prompt` is a text, or a list of texts and files. `output_type` is a pydantic model, a dataclass, a TypedDict, a
+        list, a union or a JSON schema: `output` is then an object of that type.
+        """
         return await self.stream(prompt, output_type=output_type, **call).result()
 
     @overload
@@ -407,7 +441,7 @@ class Agent(HandlesFiles, Generic[T]):
         return await list_models(self.model, self._carrier(), self.limits)
 
     async def embed_query(self, text: str, *, options: Any = None) -> "EmbeddingsResult":
-        """The vector of one text, as `result.vector`."""
+        """The vector of one text: `(await agent.embed_query("a cat")).vector`."""
         return await self.embed_documents([text], options=options)
 
     async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> "EmbeddingsResult":
@@ -416,20 +450,16 @@ class Agent(HandlesFiles, Generic[T]):
         from sidestream.agent.pricing import priced_embeddings
 
         model = self._chosen.embedder()
-        span = embedding_span(self.telemetry, model)
-        if span is None:
+        with embedding_span(self.telemetry, model) as ended:
             result = await embed(model, self._carrier(), self.limits, texts, options)
-        else:
-            with span as ended:
-                result = await embed(model, self._carrier(), self.limits, texts, options)
-                ended(result)
+            ended(result)
         return result if result.usage.is_empty else priced_embeddings(result, model, self._prices)
 
     @shows_settings(CallSettings)
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "MediaResult":
-        """Generates files of these types: images, documents, data. `metadata["way"]` says how."""
+        """Generates files, e.g. of `mime_types=["image/png"]`, as `result.assets`. `metadata["way"]` says how."""
         from sidestream.agent.media import join
 
         return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
@@ -438,19 +468,15 @@ class Agent(HandlesFiles, Generic[T]):
     def generate_media_stream(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "AsyncGenerator[MediaResult]":
-        """The same in chunks, with previews as they come."""
-        from sidestream.agent.media import media_chunks, plan_for
+        """Generates files of these `mime_types`, in chunks, with previews as they come."""
+        from sidestream.agent.media import media_chunks, media_plan, media_tools
 
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
-        models = self._chosen
-        maker = models.named(models.media) if models.media else models.chat
-        plan = plan_for(maker, mime_types)
-        maker = models.named(plan.model) if plan.model and not models.media else maker
-        given = tuple(call.get("server_side_tools", self.server_side_tools))
-        own = tuple(tool for tool in plan.server_side_tools if type(tool) not in {type(other) for other in given})
+        plan, maker = media_plan(self._chosen, mime_types)
+        tools = media_tools(plan, call.get("server_side_tools", self.server_side_tools))
         system = extended(call.get("system", self.system), plan.instruction)
-        changed: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
+        changed: CallSettings = {**call, "server_side_tools": tools, "system": system}
         message = user_message(prompt)
         state = _new_state(message, call)
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
@@ -464,9 +490,10 @@ class Agent(HandlesFiles, Generic[T]):
         timeout_s: float | None = None,
         on_interruption: InterruptionPolicy = "ask",
     ) -> Tool:
-        """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
+        """This agent as a tool of another: `Agent(model, tools=[agent.as_tool("research", "Looks things up.")])`.
 
-        Its approvals are requested by the other run; what it uses and reads counts for that run too.
+        Its parts arrive in the other's stream as events under its name. Its approvals are requested by the other run;
+        what it uses and reads counts for that run too. `approval` and `on_interruption` are as for `@tool`.
         """
         from sidestream.agent.as_tool import agent_tool
 
@@ -527,23 +554,10 @@ class Agent(HandlesFiles, Generic[T]):
             limits=limits,
             context=context,
             prices=self._prices,
-            window=self._window_of,
+            window=self._windows.of,
         )
         first, *fallbacks = setups(plan, self._tried(model), state.model, model)
-        # Not at the top: a program that imports an agent may not run it yet.
-        from sidestream.turn.machine import Turn
-
-        turn = Turn(
-            state=state,
-            tools=first.toolbox.tools.keys() if first.toolbox.is_known else None,
-            handed_over=first.handed_over,
-            checks_output=typed is not None,
-            shortens=context is not None,
-            limits=limits,
-            message_metadata=self._message_metadata,
-            price=first.price,
-            has_fallback=bool(fallbacks),
-        )
+        turn = turn_for(first, state, plan, typed is not None, self._message_metadata, bool(fallbacks))
         settings = RunSettings(
             **{name: getattr(first, name) for name in first.__struct_fields__},
             limits=limits,
@@ -555,7 +569,7 @@ class Agent(HandlesFiles, Generic[T]):
             opening=opening,
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
-            hooks=self._followed(hooks or RunHooks()),
+            hooks=followed(hooks or RunHooks(), self.telemetry),
             errors=errors,
             fallbacks=tuple(fallbacks),
         )
@@ -567,25 +581,10 @@ class Agent(HandlesFiles, Generic[T]):
 
         return services_of(self.limits)
 
-    def _followed(self, hooks: RunHooks) -> RunHooks:
-        """The same hooks, with a listener if the program has configured telemetry."""
-        listener = listener_for(self.telemetry)
-        return hooks if listener is None else replace(hooks, listener=listener)
-
     def _tried(self, model: ChatModel | None) -> tuple[Models, ...]:
         """The models of a run, in the order in which they are tried. One that makes media has no stand-in."""
         models = override_of(self).models
         return self._candidates if models is None and model is None else (self._chosen,)
-
-    async def _window_of(self, models: Models, model: ChatModel) -> int | None:
-        """The context window of a model, if it or its provider says how large it is."""
-        if isinstance(model, KnowsWindow) and model.context_window is not None:
-            return model.context_window
-        if model.name not in self._windows and isinstance(model, ListsModels):
-            with suppress(RunError):
-                found = await list_models(model, models.transport, self.limits)
-                self._windows |= {info.name: info.max_input_tokens for info in found}
-        return self._windows.setdefault(model.name, None)
 
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:

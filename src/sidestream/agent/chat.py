@@ -35,9 +35,15 @@ OutT = TypeVar("OutT")
 class Chat(Generic[T]):
     """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
-    With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues
-    where the log ends: `Chat(agent, store="talks.db", id="support-42")`. `log` says how closely: previews, such as an
-    image's first versions, are kept only with `log=LogDetail(previews=True)`.
+    ```python
+    chat = Chat(agent)
+    await chat.send("My name is Ada.")
+    print((await chat.send("What is my name?")).output)
+    ```
+
+    `messages` is a history to begin with. With a store, every run is written to the conversation `id` as it streams,
+    and a chat with the same id continues where the log ends: `Chat(agent, store="talks.db", id="support-42")`. `log`
+    says how closely: previews, such as an image's first versions, are kept only with `log=LogDetail(previews=True)`.
     """
 
     def __init__(
@@ -52,6 +58,8 @@ class Chat(Generic[T]):
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
         self.agent = agent
+        self._is_new = id is None
+        """True while nobody else can know the id."""
         self.id = f"chat_{uuid.uuid4().hex}" if id is None else id
         self.status: TurnStatus = "complete"
         """How the last turn stands."""
@@ -124,9 +132,13 @@ class Chat(Generic[T]):
             self._is_stale = False
             return
         from sidestream.store.conversation import Conversation
+        from sidestream.store.log import LogState
         from sidestream.store.writer import USUAL_DETAIL, Writer
 
-        state = await Conversation(self._store, self.id).state()
+        # Reading what cannot be there only shows that the store works, which one that was written to has shown.
+        is_empty = self._is_new and getattr(self._store, "has_written", False)
+        state = LogState(head=0, messages=()) if is_empty else await Conversation(self._store, self.id).state()
+        self._is_new = False
         writer = Writer(self._store, self.id, state.head, detail=self._log or USUAL_DETAIL)
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")

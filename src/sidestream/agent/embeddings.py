@@ -59,6 +59,10 @@ async def embed(
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
     """How alike two vectors point: 1 the same way, 0 nothing in common, -1 opposite ways.
 
+    ```python
+    print(cosine_similarity([1, 0], [1, 1]))  # 0.7071067811865475
+    ```
+
     Raises ConfigurationError for vectors of different lengths, and for one that points nowhere or is not finite.
     """
     if len(a) != len(b):

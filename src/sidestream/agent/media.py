@@ -1,17 +1,19 @@
 """Media: files generated on request, in whichever way the provider supports for their types."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from sidestream.agent.models import Models
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.protocol import MakesMedia, MediaPlan
+from sidestream.providers.protocol import ChatModel, MakesMedia, MediaPlan
 from sidestream.run.run import Run
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Error, File, Finish, FinishReason, StreamPart, ToolEvent, ToolResult, Usage
 from sidestream.stream.previews import Preview, preview_of
+from sidestream.tools.server_side import ServerSideTool
 
 
 class MediaResult(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -30,13 +32,25 @@ class MediaResult(ShortRepr, Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
 
 
-def plan_for(model: object, mime_types: Sequence[str]) -> MediaPlan:
-    """The model's plan. Raises ConfigurationError without types, UnsupportedError where it makes no files."""
+def media_plan(models: Models, mime_types: Sequence[str]) -> tuple[MediaPlan, ChatModel]:
+    """How files of these types are made, and the model that does it.
+
+    Raises ConfigurationError without types, UnsupportedError for a model that makes no files.
+    """
     if not mime_types:
         raise ConfigurationError("mime_types is empty; say what to make, e.g. mime_types=['image/png']")
+    model = models.named(models.media) if models.media else models.chat
     if not isinstance(model, MakesMedia):
         raise UnsupportedError(f"{model!r} makes no files")
-    return model.media_plan(tuple(mime_types))
+    plan = model.media_plan(tuple(mime_types))
+    return plan, models.named(plan.model) if plan.model and not models.media else model
+
+
+def media_tools(plan: MediaPlan, given: Iterable[ServerSideTool]) -> tuple[ServerSideTool, ...]:
+    """The caller's tools, and those of the plan that the caller has not configured."""
+    given = tuple(given)
+    kinds = {type(tool) for tool in given}
+    return (*given, *(tool for tool in plan.server_side_tools if type(tool) not in kinds))
 
 
 async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaResult]:

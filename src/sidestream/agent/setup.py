@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.agent.models import Models, check_options
 from sidestream.agent.placement import LocalToolsets, OwnTools
@@ -12,16 +13,21 @@ from sidestream.agent.pricing import pricing_for
 from sidestream.agent.settings import CallSettings, call_settings
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
+from sidestream.messages.fold import MessageMetadata
 from sidestream.prices.price import Price
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel
-from sidestream.run.settings import ModelSetup
+from sidestream.run.settings import ModelSetup, RunHooks
+from sidestream.telemetry.activation import listener_for
+from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool, ToolSearch
 from sidestream.tools.toolset import ToolBox
+from sidestream.turn.state import TurnState
 
 if TYPE_CHECKING:
     from sidestream.run.context import Context
+    from sidestream.turn.machine import Turn
 
 _NO_CALLS: frozenset[str] = frozenset()
 
@@ -65,7 +71,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
                 is_searched=any(isinstance(tool, ToolSearch) for tool in placed.hosted),
             ),
             hosted=placed.hosted,
-            handed_over=client_calls - placed.answered,
+            handed_over=client_calls - placed.answered if client_calls else _NO_CALLS,
             settings=portable,
             options=placed.options,
             remote_policies=placed.policies,
@@ -78,6 +84,37 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
             window = partial(self.window, models, model)
             setup.context = keeper_for(self.context, model, setup.transport, self.limits, window, self.prices)
         return setup
+
+
+def turn_for(
+    setup: ModelSetup,
+    state: TurnState,
+    plan: SetupPlan,
+    checks_output: bool,
+    message_metadata: MessageMetadata,
+    has_fallback: bool,
+) -> "Turn":
+    """The machine of a run that begins with this model."""
+    # Not at the top: a program that imports an agent may not run it yet.
+    from sidestream.turn.machine import Turn
+
+    return Turn(
+        state=state,
+        tools=setup.toolbox.tools.keys() if setup.toolbox.is_known else None,
+        handed_over=setup.handed_over,
+        checks_output=checks_output,
+        shortens=plan.context is not None,
+        limits=plan.limits,
+        message_metadata=message_metadata,
+        price=setup.price,
+        has_fallback=has_fallback,
+    )
+
+
+def followed(hooks: RunHooks, telemetry: Telemetry | bool) -> RunHooks:
+    """The same hooks, with a listener if the program has configured telemetry."""
+    listener = listener_for(telemetry)
+    return hooks if listener is None else replace(hooks, listener=listener)
 
 
 def setups(

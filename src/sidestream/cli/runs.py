@@ -117,12 +117,13 @@ def resume(run: str, engine: str, store: str | None) -> int:
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
         from sidestream.durable.protocol import Task
+        from sidestream.durable.queues import queue_of_any
         from sidestream.durable.summaries import begin_again
 
         found = await _find(opened, run)
         position = await begin_again(opened, found)
         assert found.job is not None
-        await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=_queue_of(found.job.agent)))
+        await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of_any(found.job)))
         click.echo(f"{found.id} is queued for a worker that knows {found.job.agent}")
         return exit_codes.OK
 
@@ -162,19 +163,6 @@ def _with_engine(
             await chosen.aclose()
 
     return with_store(location, opened)
-
-
-def _queue_of(agent: str) -> str:
-    """The queue of an agent that is not known here: that of model strings, where it is one."""
-    from sidestream.durable.protocol import MODELS
-    from sidestream.errors import ConfigurationError
-    from sidestream.providers.registry import ModelString, find_provider
-
-    try:
-        find_provider(ModelString.parse(agent).provider)
-    except ConfigurationError:
-        return agent
-    return MODELS
 
 
 async def _find(store: "Store", run: str) -> "RunSummary":

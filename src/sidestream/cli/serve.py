@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     "-m",
     "--model",
     envvar="SIDESTREAM_MODEL",
+    type=options.MODEL,
     metavar="MODEL",
     show_envvar=True,
-    help="Model of requests that name none: PROVIDER or PROVIDER:MODEL. Defaults to the first provider with a key, "
-    "else the embedded model.",
+    help="Model of requests that name none: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the first provider with "
+    "a key, else the embedded model.",
 )
 @options.named_agents_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
@@ -58,23 +59,7 @@ if TYPE_CHECKING:
     metavar="AGE",
     help="Delete conversations that have not changed for this long, e.g. 30d or 12h.",
 )
-@click.option(
-    "--approve-within",
-    "approval_s",
-    default="1d",
-    show_default=True,
-    callback=options.duration,
-    metavar="AGE",
-    help="How long a call waits for its approval, e.g. 15m.",
-)
-@click.option(
-    "--on-expiry",
-    type=click.Choice(["deny", "wait", "stop"]),
-    default="deny",
-    show_default=True,
-    help="What happens to calls that nobody decided on in time: they are denied and the run continues, they wait until "
-    "somebody denies them, or the run is stopped.",
-)
+@options.approval_options
 @click.option(
     "--engine",
     envvar="SIDESTREAM_ENGINE",

@@ -9,6 +9,7 @@ from sidestream.cli import exit_codes, key_file, options
 
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent
+    from sidestream.durable.expiry import OnExpiry
 
 
 @click.command()
@@ -35,14 +36,15 @@ if TYPE_CHECKING:
     help="How long runs may still take after SIGTERM. Others are handed over to another worker.",
 )
 @click.option(
-    "--approve-within",
-    "approval_s",
-    default="1d",
+    "--log-interval",
+    "interval_s",
+    default="0.05s",
     show_default=True,
     callback=options.duration,
     metavar="AGE",
-    help="How long a call waits for its approval, e.g. 15m.",
+    help="How often what a run says is written to the log: readers see it then. Longer ones spare the database.",
 )
+@options.approval_options
 @click.option("--health-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="See --health-port.")
 @click.option(
     "--health-port",
@@ -58,7 +60,9 @@ def worker(
     concurrency: int,
     lease_s: float | None,
     drain_s: float,
+    interval_s: float,
     approval_s: float | None,
+    on_expiry: "OnExpiry",
     health_host: str,
     health_port: int | None,
 ) -> int:
@@ -93,7 +97,9 @@ def worker(
                 allows_models=allows,
                 slots=concurrency,
                 drain_s=drain_s,
+                interval_s=interval_s,
                 approval_s=approval_s,
+                on_expiry=on_expiry,
             )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):

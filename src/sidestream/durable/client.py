@@ -27,6 +27,14 @@ class RunClient:
 
     `name` is the agent's name at the workers: `sidestream worker --agent support@2=shop:agent`. The agent is needed
     here too, for what the log must say of a run before anybody drives it; it sends no requests.
+
+    ```python
+    store = open_store("talks.db")
+    client = RunClient(agent, "support", store=store, engine=open_engine("embedded", store))
+    await client.start("ticket-7", "Where is my parcel?")
+    async for record in client.follow("ticket-7"):
+        print(record.kind)
+    ```
     """
 
     def __init__(self, agent: Agent[Any], name: str, *, store: Store, engine: Engine) -> None:
@@ -70,7 +78,10 @@ class RunClient:
         await post_steer(self._store, conversation, user_message(message))
 
     async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """The records of a conversation after a number, as they are written, until no run is in progress there."""
+        """The records of a conversation after a number, as they are written, until no run is in progress there.
+
+        With `load`, records have the bytes of their files; without, the addresses of the blobs.
+        """
         async with aclosing(follow_run(self._store, conversation, after, load=load)) as records:
             async for record in records:
                 yield record

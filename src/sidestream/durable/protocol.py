@@ -128,7 +128,7 @@ class Engine(Protocol):
     async def work(
         self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
     ) -> None:
-        """Drives tasks of these queues, at most so many at once, until it is cancelled. Tasks in progress are cancelled
+        """Drives tasks of these queues, at most `slots` at once, until it is cancelled. Tasks in progress are cancelled
         with it, and their claims released at once where the engine can.
 
         Once `stopping` is set, nothing more is claimed; it returns when the tasks in progress have ended.

@@ -5,8 +5,9 @@ is idempotent, so every run that is in progress by its log can be enqueued again
 """
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import ENDINGS, STARTED, job_of, open_conversations, open_run
@@ -18,25 +19,36 @@ from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row
 
 INTERVAL_S = 30.0
+"""Between two passes, whichever process makes them."""
 SETTLING_S = 10.0
 """Runs whose log has changed so recently are left alone: whoever writes it is there."""
 MAX_RUNS = 1000
 """Runs that one pass enqueues, those first that have waited longest."""
 
+# A pass reads all conversations: of the processes with the same queues, one makes it. That is written where posts are,
+# to no conversation.
+_LAST = "FROM {posts} WHERE conversation = '' AND kind = :kind"
+_BEGIN = f"UPDATE {{posts}} SET body = :now WHERE id IN (SELECT id {_LAST}) AND body <= :before RETURNING id"
+_BEGIN_FIRST = (
+    "INSERT INTO {posts} (conversation, kind, body) SELECT '', :kind, :now "
+    f"WHERE NOT EXISTS (SELECT 1 {_LAST}) RETURNING id"
+)
 _log = get_logger(__name__)
 
 
 class Reconciler:
     """Enqueues runs that are in progress by their log, now and then.
 
-    `queue_of` gives the queue of a job; conversations that `is_driven` names are driven by this process.
+    `queue_of` gives the queue of a job, which is one of `queues`, or None if this process does not know its agent;
+    conversations that `is_driven` names are driven by this process.
     """
 
     def __init__(
         self,
         store: SharedStore,
         engine: Engine,
-        queue_of: Callable[[Job], str],
+        queue_of: Callable[[Job], str | None],
+        queues: Collection[str],
         *,
         is_driven: Callable[[str], bool] = lambda _: False,
         is_skipped: Callable[[str], bool] = lambda _: False,
@@ -45,6 +57,7 @@ class Reconciler:
         self._store = store
         self._engine = engine
         self._queue_of = queue_of
+        self._kind = "pass " + " ".join(sorted(queues))
         self._is_driven = is_driven
         self._is_skipped = is_skipped
         self._interval_s = interval_s
@@ -68,20 +81,41 @@ class Reconciler:
         return count
 
     async def run(self) -> None:
-        """Reconciles until it is cancelled."""
+        """Reconciles until it is cancelled, in turn with other processes that know the same agents."""
         while True:
-            await asyncio.sleep(self._interval_s)
             try:
-                await self.reconcile(SETTLING_S)
+                await self.take_turn()
             except SidestreamError as error:
                 _log.warning("runs cannot be reconciled: %s", redact(str(error)))
+            await asyncio.sleep(self._interval_s * random.uniform(0.9, 1.1))
+
+    async def take_turn(self) -> bool:
+        """Reconciles if the last pass was long enough ago; False if it was not. Raises StoreError."""
+        if not await self._is_due():
+            return False
+        await self.reconcile(SETTLING_S)
+        return True
+
+    async def _is_due(self) -> bool:
+        now = time.time()
+        # Half an interval: the clocks of processes differ a little, and nothing is wrong with a pass too many.
+        times = {"now": _sortable(now), "before": _sortable(now - self._interval_s / 2)}
+        if await self._store.execute(_BEGIN, {"kind": self._kind, **times}):
+            return True
+        return bool(await self._store.execute(_BEGIN_FIRST, {"kind": self._kind, "now": times["now"]}))
 
     def _task(self, conversation: str, rows: Sequence[Row]) -> Task | None:
         job = job_of(open_run(rows))
-        if job is None:
-            return None  # A program's, which may still be there, or nothing is in progress.
+        # Without a job it is a program's, which may still be there, or nothing is in progress.
+        queue = self._queue_of(job) if job is not None else None
+        if queue is None:
+            return None
         position, at = _begun_at(rows)
-        return Task(conversation=conversation, position=position, queue=self._queue_of(job), at=at)
+        return Task(conversation=conversation, position=position, queue=queue, at=at)
+
+
+def _sortable(time_s: float) -> bytes:
+    return b"%017.3f" % time_s
 
 
 def _begun_at(rows: Sequence[Row]) -> tuple[int, float | None]:

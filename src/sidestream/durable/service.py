@@ -6,22 +6,26 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from sidestream.agent.agent import Agent
-from sidestream.durable.jobs import worker_name
+from sidestream.durable.expiry import OnExpiry
+from sidestream.durable.jobs import Job, worker_name
 from sidestream.durable.protocol import MODELS, Engine, EngineStats
-from sidestream.durable.worker import Worker
+from sidestream.durable.queues import is_model_string
+from sidestream.durable.reconciler import Reconciler
+from sidestream.durable.reporting import STATS_S, report, stats_of
+from sidestream.durable.worker import INTERVAL_S, Worker
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.redaction import redact
 from sidestream.store.protocol import Store
 from sidestream.store.wrapped import shared
+from sidestream.store.writer import LogDetail
+from sidestream.telemetry.settings import Telemetry
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 HAND_OVER_S = 10.0
 """How long runs may take to stop and to be handed over, after the time in which they could end."""
-STATS_S = 5.0
-"""How long the engine has to say how it does."""
 
 
 class Agents:
@@ -46,6 +50,12 @@ class Agents:
         made = self._made[name] = Agent(name)
         return made
 
+    def queue_of(self, job: Job) -> str | None:
+        """The queue of a run; None if its agent is not known here."""
+        if job.agent in self._named:
+            return job.agent
+        return MODELS if self._allows_models and is_model_string(job.agent) else None
+
     async def aclose(self) -> None:
         """Closes the agents that were made here."""
         for agent in self._made.values():
@@ -53,7 +63,22 @@ class Agents:
 
 
 class WorkerService:
-    """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers."""
+    """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers.
+
+    ```python
+    store = open_store("talks.db")
+    service = WorkerService(store, open_engine("embedded", store), {"support": agent})
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.stop)
+    await service.run()
+    ```
+
+    `agents` are those that it drives runs of; with `allows_models` also runs of any model string. At most `slots` runs
+    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log
+    every `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for their approval (None: without
+    end); `on_expiry` says what happens then. Runs of its agents that are in progress by their log, and of which the
+    engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the engine does, if the program
+    has configured it.
+    """
 
     def __init__(
         self,
@@ -64,7 +89,10 @@ class WorkerService:
         allows_models: bool = True,
         slots: int = 50,
         drain_s: float = 20.0,
+        interval_s: float = INTERVAL_S,
         approval_s: float | None = None,
+        on_expiry: OnExpiry = "deny",
+        telemetry: Telemetry | bool = True,
     ) -> None:
         self._engine = engine
         self._agents = Agents(agents or {}, allows_models=allows_models)
@@ -72,7 +100,22 @@ class WorkerService:
             raise ConfigurationError("a worker without agents that allows no models has nothing to drive")
         self._slots = slots
         self._drain_s = drain_s
-        self._worker = Worker(shared(store), engine, self._agents, approval_s=approval_s)
+        self._telemetry = telemetry
+        self._worker = Worker(
+            shared(store),
+            engine,
+            self._agents,
+            detail=LogDetail(interval_s=interval_s, previews=True, inputs=True),
+            approval_s=approval_s,
+            on_expiry=on_expiry,
+        )
+        self._reconciler = Reconciler(
+            shared(store),
+            engine,
+            self._agents.queue_of,
+            self._agents.queues,
+            is_driven=self._worker.driving.__contains__,
+        )
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -84,8 +127,9 @@ class WorkerService:
         work = self._engine.work(
             self._worker.drive, queues=self._agents.queues, slots=self._slots, stopping=self._stopping
         )
-        working, attending = asyncio.create_task(work), asyncio.create_task(self._worker.attend())
-        stopping = asyncio.create_task(self._stopping.wait())
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        reporting = report(self._engine, self._figures, self._telemetry)
+        beside = [asyncio.create_task(each) for each in (self._worker.attend(), self._reconciler.run(), reporting)]
         try:
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
@@ -94,7 +138,7 @@ class WorkerService:
                 await self._worker.drain()
                 await asyncio.wait([working], timeout=HAND_OVER_S)
         finally:
-            tasks = [working, attending, stopping]
+            tasks = [working, stopping, *beside]
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -102,18 +146,20 @@ class WorkerService:
         if not working.cancelled() and (error := working.exception()) is not None:
             raise error
 
+    def _figures(self) -> dict[str, int]:
+        return {"runs": len(self._worker.driving), "slots": self._slots}
+
     async def health(self) -> JsonObject:
         """How the worker does: `status` is `ok`, `draining`, or `error` if the engine does not answer."""
         known: JsonObject = {
             "status": "draining" if self._stopping.is_set() else "ok",
             "worker": worker_name(),
-            "driving": len(list(self._worker.driving)),
+            "driving": len(self._worker.driving),
             "slots": self._slots,
             "queues": list(self._agents.queues),
         }
         try:
-            async with asyncio.timeout(STATS_S):
-                stats = await self._engine.stats()
+            stats = await stats_of(self._engine)
         except (SidestreamError, TimeoutError) as error:
             reason = redact(str(error)) or f"the engine did not answer within {STATS_S:g} s"
             return known | {"status": "error", "error": reason}

@@ -41,6 +41,8 @@ from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row
 from sidestream.store.writer import LogDetail
 
+INTERVAL_S = 0.05
+"""How long what a run says waits to be written to the log: followers see it then."""
 HEARTBEATS_PER_LEASE = 3
 """One that is lost, or comes late, does not cost the claim."""
 _log = get_logger(__name__)
@@ -74,7 +76,7 @@ class Worker:
         self._store = store
         self._engine = engine
         self._agent_of = agent_of
-        self._detail = detail or LogDetail(previews=True, inputs=True)
+        self._detail = detail or LogDetail(interval_s=INTERVAL_S, previews=True, inputs=True)
         self._approval_s = approval_s if on_expiry != "wait" else None
         self._on_expiry = on_expiry
         self._driven: dict[str, _Driven] = {}

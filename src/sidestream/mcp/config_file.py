@@ -37,7 +37,10 @@ class MCPConfig(Struct, frozen=True):
 
 
 def load_mcp_config(path: str | PathLike[str] | None = None) -> MCPConfig:
-    """The servers in the file, by default the first of `FILES` in the working folder. Raises ConfigurationError."""
+    """The servers in the file, by default the first of `FILES` in the working folder. Raises ConfigurationError.
+
+    `Agent(mcp="mcp.json")` does the same in one step.
+    """
     file = _find() if path is None else Path(path)
     try:
         return _loaded(file)

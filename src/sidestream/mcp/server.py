@@ -46,10 +46,18 @@ class _CachedTools(Struct, frozen=True):
 
 
 class MCPServer:
-    """A server started by `command` and `args`, or reached by `url`, as a toolset for `Agent(tools=[...])`.
+    """A server started by `command` and `args`, or reached by `url`, as a toolset for `Agent(mcp=[...])`.
 
-    It starts when its tools are first listed and runs until `aclose`. A command runs with a minimal environment: a
-    short allow-list, the variables named in `env_allow`, and those in `env`. `auth` signs in at a server with a URL.
+    ```python
+    git = MCPServer("git", command="uvx", args=["mcp-server-git", "--repository", "."], approval="ask")
+    agent = Agent("openai-responses", mcp=[git])
+    ```
+
+    It starts when its tools are first listed and runs until `aclose`. A command runs in `cwd` with a minimal
+    environment: a short allow-list, the variables named in `env_allow`, and those in `env`; it has `start_timeout_s` to
+    start. A server with a URL gets `authorization` as that header, or `auth` signs in. Of its tools the model sees
+    `allowed_tools`. `on_elicitation` answers its questions, which are approvals otherwise; `on_sampling` its requests
+    for a model; `roots` are the folders that it may know of.
     `on_interruption` says what becomes of calls that were interrupted, for all tools or by name; `"hints"` trusts what
     the server says of its tools.
     """

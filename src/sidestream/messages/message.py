@@ -99,12 +99,14 @@ class ApprovalPart(_MessagePart, frozen=True, tag="approval"):
 
 
 ToolPart = ToolCallPart | ToolResultPart
+"""A call of a tool, or its result."""
 NOT_EXECUTED = "This call was not executed."
 """What stands in for a result that nobody gave."""
 
 Content = TextPart | DataPart | LinkPart
 """What a tool can show a model."""
 MessagePart = TextPart | ThinkingPart | DataPart | LinkPart | ToolCallPart | ToolResultPart | ApprovalPart
+"""What a message consists of."""
 
 
 class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=True):
@@ -126,7 +128,7 @@ class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=Tr
 
     @classmethod
     def model(cls, *content: str | MessagePart, metadata: dict[str, Any] | None = None) -> "ChatMessage":
-        """A message from the model; strings become text parts."""
+        """A message from the model; strings become text parts. `metadata` is what was known of it besides its parts."""
         return cls("model", tuple(TextPart(c) if isinstance(c, str) else c for c in content), metadata or {})
 
     @property
@@ -152,7 +154,14 @@ def _decoder() -> msgspec.json.Decoder[list[ChatMessage]]:
 
 
 def messages_to_json(messages: Iterable[ChatMessage]) -> str:
-    """A history as JSON text; bytes are base64."""
+    """A history as JSON text; bytes are base64.
+
+    ```python
+    result = await agent.send("My name is Ada.")
+    saved = messages_to_json(result.messages)
+    result = await agent.send("What is my name?", history=messages_from_json(saved))
+    ```
+    """
     return jsontext.dumps(list(messages)).decode()
 
 

@@ -59,7 +59,14 @@ class Problem(Struct, frozen=True):
 
 
 def validate_history(messages: Sequence[ChatMessage]) -> list[Problem]:
-    """What is wrong, in the order of the messages. Calls of the last message may wait for their results."""
+    """What is wrong, in the order of the messages. Calls of the last message may wait for their results.
+
+    ```python
+    for problem in validate_history(history):
+        print(problem)
+    history = repair_history(history)
+    ```
+    """
     found = [problem for index, message in enumerate(messages) for problem in _message_problems(index, message)]
     talk = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
     found += [

@@ -72,6 +72,11 @@ def output_type(spec: Any) -> OutputType[Any]: ...
 def output_type(spec: Any) -> OutputType[Any]:
     """The output type of a Python type or a JSON schema. Raises ConfigurationError if it has no JSON schema.
 
+    ```python
+    city = output_type(TypedDict("City", {"name": str}))
+    print(city.parse('{"name": "Paris"}'))  # {'name': 'Paris'}
+    ```
+
     It accepts what pydantic accepts (models, dataclasses, TypedDicts, enums, Literals, unions, lists, plain types),
     else what msgspec accepts (Structs; before Python 3.12 the TypedDicts of `typing`, whose pydantic Fields are then
     ignored), and a JSON schema as a dict. Where strict mode is possible, the schema requires every property, whatever

@@ -41,7 +41,10 @@ always have a rate of their own, so without one their price is unknown."""
 class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a model costs, in US dollars per million tokens. A rate that is None is not known, or no rate apart.
 
-    `Price(input=1.25, output=10, cache_read=0.125)` is enough for most models.
+    ```python
+    price = Price(input=1.25, output=10, cache_read=0.125)
+    agent = Agent("openai:my-model", prices={"openai:my-model": price})
+    ```
     """
 
     input: float | None = None

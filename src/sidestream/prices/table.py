@@ -32,7 +32,7 @@ class PriceTable(Struct, frozen=True):
 
 @cache
 def price_table() -> PriceTable:
-    """The table of the package; read once, when first needed."""
+    """The prices that the package knows, with their date and source; read once, when first needed."""
     from importlib.resources import files
 
     text = (files("sidestream.prices") / "table.json").read_bytes()

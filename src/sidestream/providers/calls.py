@@ -96,10 +96,14 @@ class HttpResponse(Protocol):
     """A response that has begun to arrive, with a status below 400."""
 
     @property
-    def status(self) -> int: ...
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """Its headers; names match in any case."""
+        ...
 
     @property
     def is_stream(self) -> bool:

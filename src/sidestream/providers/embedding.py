@@ -39,7 +39,9 @@ class EmbedsText(Protocol):
     """A model that converts texts to vectors."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The model's name at its provider."""
+        ...
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch, in order; none for no texts. Raises UnsupportedError for options of another provider."""

@@ -139,7 +139,10 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
         body: bytes | None = None,
         stream: bool = False,
     ) -> HttpCall:
-        """A later call about the same answer: the request's own headers, with credentials as `auth` gives them now."""
+        """A later call about the same answer: the request's own headers, with credentials as `auth` gives them now.
+
+        `stream` requests events instead of one JSON `body`.
+        """
         kept = {
             name: text for name, text in self.call.headers.items() if name.lower() not in ("accept", "content-type")
         }
@@ -153,10 +156,14 @@ class ChatModel(Protocol):
     """One model of one provider, with its key and base URL."""
 
     @property
-    def provider(self) -> str: ...
+    def provider(self) -> str:
+        """The provider's name."""
+        ...
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The model's name at its provider."""
+        ...
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the provider's wire. Raises ConfigurationError for what the provider cannot do."""
@@ -261,7 +268,9 @@ class CompactsHistory(Protocol):
     """A model whose provider can compact a conversation that becomes too long."""
 
     @property
-    def compacts_history(self) -> bool: ...
+    def compacts_history(self) -> bool:
+        """True if the provider shortens long conversations itself."""
+        ...
 
 
 @runtime_checkable
@@ -417,13 +426,19 @@ class Provider(Protocol):
     """What an entry point of the group `sidestream.providers` gives."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in model strings, as in `anthropic:MODEL`."""
+        ...
 
     @property
-    def display_name(self) -> str: ...
+    def display_name(self) -> str:
+        """Its name for people."""
+        ...
 
     @property
-    def aliases(self) -> tuple[str, ...]: ...
+    def aliases(self) -> tuple[str, ...]:
+        """Other names that model strings may use."""
+        ...
 
     @property
     def default_models(self) -> Mapping[str, str]:

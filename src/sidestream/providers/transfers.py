@@ -113,6 +113,7 @@ class Answer(Struct, frozen=True):
 
 
 Transfer = Generator[Request | Pause, Answer, T]
+"""Work with files at a provider, as a generator: it yields requests and pauses, and is sent the answers."""
 
 
 @runtime_checkable

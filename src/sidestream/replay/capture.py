@@ -29,7 +29,14 @@ STEERS = "steers"
 class RecordingTransport:
     """Forwards calls to another transport and records the exchanges.
 
-    Headers are not recorded. Whatever looks like a key, or is sent as one, is redacted in every exchange.
+    ```python
+    transport = RecordingTransport(HttpTransport())
+    await Agent("openai-responses", transport=transport).send("Hello")
+    transport.recording.save("hello.json")
+    ```
+
+    `source`, `licence` and `exercises` (what it is good for) are kept in the recording. Headers are not. Whatever looks
+    like a key, or is sent as one, is redacted in every exchange.
     """
 
     def __init__(self, inner: Transport, *, source: str = "", licence: str = "", exercises: str = "") -> None:

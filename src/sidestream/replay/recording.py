@@ -59,7 +59,13 @@ class Exchange(Struct, frozen=True):
 
 
 class Recording(Struct, frozen=True):
-    """The exchanges of one conversation, in order, and their origin."""
+    """The exchanges of one conversation, in order, and their origin.
+
+    ```python
+    recording = Recording.load("search.json")  # by `sidestream record search.json -- COMMAND`
+    agent = Agent("openai-responses", transport=ReplayTransport(recording), api_key="none")
+    ```
+    """
 
     exchanges: tuple[Exchange, ...]
     source: str = ""

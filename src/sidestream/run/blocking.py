@@ -55,7 +55,13 @@ def _has_running_loop() -> bool:
 
 
 class SyncRun(Generic[T]):
-    """The parts of one run: `with agent.stream_sync("…") as run: for part in run: …`.
+    """The parts of one run, for code that is not async.
+
+    ```python
+    with agent.stream_sync("What is new in Python?") as run:
+        for part in run:
+            print(part.type)
+    ```
 
     Leaving the `with` early closes everything. A run that failed raises its error after its last part, unless it was
     started with `errors="parts"`.

@@ -7,7 +7,7 @@ same number wherever it is cited. Files that a tool wrote are cited by name in t
 import heapq
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -142,7 +142,13 @@ class _Cited:
 
 
 class Citations:
-    """Places markers while a run streams: `print(citations.feed(chunk), end="")`.
+    """Places markers while a run streams.
+
+    ```python
+    citations = Citations()
+    async for chunk in agent.send_stream("What is new in Python?"):
+        print(citations.feed(chunk), end="", flush=True)
+    ```
 
     `feed` returns what is new, for output that only grows. A marker whose source comes too late for its place follows
     at the end of its block. `text` is the whole text so far with every marker in its place.
@@ -162,7 +168,7 @@ class Citations:
     def feed(self, item: Content | StreamPart) -> str:
         """Takes the next chunk or the next part; returns the text to append, with markers."""
         if not isinstance(item, Content):
-            handler = _HANDLERS.get(type(item))
+            handler = self._handlers.get(type(item))
             return handler(self, item) if handler is not None else ""
         new = [self.feed(part) for part in item.parts]
         if item.text:
@@ -197,16 +203,16 @@ class Citations:
             messages.setdefault(step, []).append(_inserted(text, marks, markers.__getitem__))
         return "\n".join(text for pieces in messages.values() if (text := "".join(pieces)))
 
-    def on_step(self, part: StepStart) -> str:
+    def _on_step(self, part: StepStart) -> str:
         self._step = part.step
         self._is_flowing = False
         return ""
 
-    def on_start(self, part: TextStart) -> str:
+    def _on_start(self, part: TextStart) -> str:
         self._block(part.id)
         return ""
 
-    def on_text(self, part: TextDelta) -> str:
+    def _on_text(self, part: TextDelta) -> str:
         if not part.delta:
             return ""
         separator = "\n" if self._has_text and not self._is_flowing else ""
@@ -223,13 +229,13 @@ class Citations:
             reached.append((mark[0] - start, mark[1]))
         return separator + self._marked(part.delta, reached)
 
-    def on_end(self, part: TextEnd) -> str:
+    def _on_end(self, part: TextEnd) -> str:
         block = self._block(part.id)
         block.is_over = True
         block.final = part.text
         return self._flushed(block)
 
-    def on_source(self, part: Source) -> str:
+    def _on_source(self, part: Source) -> str:
         block = self._blocks.get((self._step, part.text_id or ""))
         if block is None or part.text_id is None or part.kind in _GENERATED:
             return ""
@@ -246,8 +252,19 @@ class Citations:
             heapq.heappush(block.next, (part.end, number))
         return self._flushed(block) if block.is_over else ""
 
-    def on_step_end(self, part: StepFinish | Finish) -> str:
+    def _on_step_end(self, part: StepFinish | Finish) -> str:
         return "".join(self._flushed(block) for block in self._blocks.values())
+
+    _handlers: ClassVar[dict[type, Callable[["Citations", Any], str]]] = {
+        StepStart: _on_step,
+        TextStart: _on_start,
+        TextDelta: _on_text,
+        TextEnd: _on_end,
+        Source: _on_source,
+        StepFinish: _on_step_end,
+        Finish: _on_step_end,
+    }
+    """Part type → the text that it adds; the others add none."""
 
     def _block(self, text_id: str) -> _Block:
         return self._blocks.setdefault((self._step, text_id), _Block())
@@ -292,18 +309,6 @@ def _inserted(text: str, marks: Iterable[tuple[int, int]], marker: Callable[[int
         pieces += (text[done:at], marker(number))
         done = max(done, at)
     return "".join([*pieces, text[done:]])
-
-
-_HANDLERS: dict[type, Callable[[Citations, Any], str]] = {
-    StepStart: Citations.on_step,
-    TextStart: Citations.on_start,
-    TextDelta: Citations.on_text,
-    TextEnd: Citations.on_end,
-    Source: Citations.on_source,
-    StepFinish: Citations.on_step_end,
-    Finish: Citations.on_step_end,
-}
-"""Part type → the text that it adds; the others add none."""
 
 
 def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations:

@@ -28,7 +28,12 @@ _TRANSCRIPT_TOKENS = 30_000
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """How an agent keeps a long conversation within the model's context window: `Agent(…, context=Context())`."""
+    """How an agent keeps a long conversation within the model's context window.
+
+    ```python
+    agent = Agent("openai-responses", context=Context(strategy="summary", keep_turns=4))
+    ```
+    """
 
     max_tokens: int | None = None
     """The window in tokens. None: what the provider's list of models says."""

@@ -60,7 +60,17 @@ NO_OUTPUT = _NoOutput()
 
 
 class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=False):
-    """A chunk of a run, or the whole run. A chunk holds only what is new."""
+    """A chunk of a run, or the whole run. A chunk holds only what is new.
+
+    ```python
+    result = await agent.send("What is new in Python?")
+    print(result.output)
+    for file in result.files:
+        file.save("downloads")
+    for run in result.tool_runs:
+        print(run.tool, run.status)
+    ```
+    """
 
     value: Any = UNSET
     """The output of a typed run: an object of its type, or NO_OUTPUT."""
@@ -133,7 +143,14 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     def cited_text(self, style: "CitationStyle" = "numbers") -> "CitedText":
         """The text with numbered markers where sources support it, and the list of those sources.
 
-        While a run streams, `Citations` does the same for its chunks.
+        ```python
+        cited = result.cited_text()
+        print(cited.text)
+        for source in cited.sources:
+            print(source.number, source.title, source.url)
+        ```
+
+        `style` is how the markers look. While a run streams, `Citations` does the same for its chunks.
         """
         from sidestream.run.citations import citations_of
 
@@ -316,8 +333,9 @@ class ResultFold:
             self._thinking.append(chunk.thinking)
         self._messages.extend(chunk.messages)
         if chunk.parts:
-            # The call holds what the deltas of its input joined to.
-            self._parts.extend(part for part in chunk.parts if type(part) is not ToolInputDelta)
+            for part in chunk.parts:
+                if type(part) is not ToolInputDelta:  # The call holds what the deltas of its input joined to.
+                    self._parts.append(part)
             self._code.append(chunk.code)
             for run in chunk.tool_runs:
                 self._tool_runs[run.key] = run

@@ -56,7 +56,15 @@ class Chunking:
 
 
 class Run(Generic[T]):
-    """The parts of one run, as an async iterator: `async with agent.stream("…") as run: async for part in run: …`.
+    """The parts of one run, as an async iterator.
+
+    ```python
+    async with agent.stream("What is new in Python?") as run:
+        async for part in run:
+            if isinstance(part, TextDelta):
+                print(part.delta, end="", flush=True)
+    print(run.output)
+    ```
 
     `await run` gives the result instead. Leaving the `async with` early closes everything. A run that failed raises its
     error after its last part, unless it was started with `errors="parts"`.

@@ -1,16 +1,16 @@
 """`/api/agui`: AG-UI 1.0, for its clients. Threads are chats: the page shows them too."""
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sidestream.server.agui_input import RunAgentInput, answers_in, body_of
+from sidestream.server.answers import event_stream
 from sidestream.server.chat_stream import sse_frames
 from sidestream.server.chat_turns import begin_turn
 from sidestream.server.core import Server
 from sidestream.server.requests import checked, owner_of, read_json, server_of
 from sidestream.ui.agui import AGUIEncoder
-from sidestream.ui.sse import SSE_HEADERS
 from sidestream.ui.ui_content import UrlOf
 
 
@@ -36,4 +36,4 @@ async def post_run(request: Request) -> Response:
         approval_s = server.settings.approval_s
         return AGUIEncoder(posted.thread_id, posted.run_id, id or None, url_of=url_of, approval_s=approval_s)
 
-    return StreamingResponse(sse_frames(turn.encoded(server, encoder_of), end=b""), headers=SSE_HEADERS)
+    return event_stream(sse_frames(turn.encoded(server, encoder_of), end=b""))

@@ -50,7 +50,7 @@ def event_stream(frames: AsyncGenerator[bytes], headers: dict[str, str] | None =
 
     A client that leaves closes the generator; the run that it follows continues.
     """
-    return StreamingResponse(_with_heartbeats(frames), headers={**SSE_HEADERS, **(headers or {})})
+    return StreamingResponse(with_heartbeats(frames), headers={**SSE_HEADERS, **(headers or {})})
 
 
 def frame(data: JsonObject, event: str | None = None) -> bytes:
@@ -59,14 +59,16 @@ def frame(data: JsonObject, event: str | None = None) -> bytes:
     return b"%bdata: %b\n\n" % (name, jsontext.dumps(data))
 
 
-async def _with_heartbeats(frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    pending = _Pending()
+async def with_heartbeats(frames: AsyncGenerator[bytes], pause_s: float = HEARTBEAT_S) -> AsyncGenerator[bytes]:
+    """The frames, those that come together as one; a comment whenever none has come for so long."""
+    pending = _Pending(pause_s)
     pumping = asyncio.create_task(pending.fill(frames))
     try:
         while data := await pending.take():
             yield data
         await pumping  # It raises what the frames have raised.
     finally:
+        pending.close()
         pumping.cancel()
         await asyncio.wait([pumping])
         await frames.aclose()
@@ -75,11 +77,17 @@ async def _with_heartbeats(frames: AsyncGenerator[bytes]) -> AsyncGenerator[byte
 class _Pending:
     """Frames that wait to be sent. What has come together is sent together."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float) -> None:
         self._frames: list[bytes] = []
         self._is_over = False
         self._has_news = asyncio.Event()
         self._has_room = asyncio.Event()
+        self._pause_s = pause_s
+        self._loop = asyncio.get_running_loop()
+        self._taken_s = self._loop.time()
+        self._is_silent = False
+        # One timer that looks at the clock: a timeout around each wait would cost as much as the wait.
+        self._timer = self._loop.call_later(pause_s, self._watch)
 
     async def fill(self, frames: AsyncGenerator[bytes]) -> None:
         """Takes the frames as they come, as long as the client keeps up."""
@@ -97,12 +105,24 @@ class _Pending:
     async def take(self) -> bytes:
         """All frames that have come, at least one; a comment if nothing happens, nothing at the end."""
         while not self._frames and not self._is_over:
-            self._has_news.clear()
-            try:
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await self._has_news.wait()
-            except TimeoutError:
+            if self._is_silent:
+                self._is_silent = False
                 return HEARTBEAT
+            self._has_news.clear()
+            await self._has_news.wait()
         data, self._frames = b"".join(self._frames), []
+        self._taken_s, self._is_silent = self._loop.time(), False
         self._has_room.set()
         return data
+
+    def close(self) -> None:
+        """Nothing is taken any more."""
+        self._timer.cancel()
+
+    def _watch(self) -> None:
+        left_s = self._taken_s + self._pause_s - self._loop.time()
+        if left_s <= 0:
+            self._taken_s, left_s = self._loop.time(), self._pause_s
+            self._is_silent = True
+            self._has_news.set()
+        self._timer = self._loop.call_later(left_s, self._watch)

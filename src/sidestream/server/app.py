@@ -64,13 +64,21 @@ def create_app(
 ) -> Starlette:
     """The app of a server: serve it with uvicorn, or mount it in your own app.
 
+    ```python
+    app = create_app(agent, store="talks.db", tokens=["SECRET"], hosts=["chat.example.com"])
+    ```
+
     `agents` is an agent, several by name, or a model string. Requests name one of them as their `model`; with
     `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
     `tokens`, each request needs one, and sees only its own conversations. `hosts` are the names by which clients may
     reach the server; `origins` those of other sites whose pages may call it. Chats are deleted `retention_s` seconds
     after their last change. Calls can be approved for `approval_s` seconds; then they are denied, or what `on_expiry`
-    says. A run whose readers have left continues; with `on_disconnect="cancel"` it is stopped. Folders
-    below `index_folders` can be added to the file index of this machine on the page, and searched by models.
+    says. A run whose readers have left continues; with `on_disconnect="cancel"` it is stopped. `caps` bound what one
+    owner may use. `dialect` is that of the Responses API: OpenAI's, or `"open-responses"`.
+
+    A request may name MCP servers at `mcp_hosts`; `mcp_file` is the `mcp.json` that the page edits. Folders below
+    `index_folders` can be added to the file index of this machine there, and searched by models. `examples` are the
+    prompts that it offers at first.
 
     This process drives the runs that it starts. With an `engine` (`embedded`, `absurd`, `temporal://…`), the workers of
     the engine do: `sidestream worker`.

@@ -3,10 +3,11 @@
 from collections.abc import Container
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from sidestream.jsontext import JsonObject
+from sidestream.server.answers import event_stream
 from sidestream.server.chat_input import ChatBody
 from sidestream.server.chat_stream import sse_frames
 from sidestream.server.chat_turns import Turn, begin_turn, open_turn
@@ -113,7 +114,7 @@ async def _leaf(request: Request) -> Leaf:
 
 def _streamed(server: Server, turn: Turn, features: Container[str]) -> Response:
     headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf)}
-    return StreamingResponse(sse_frames(turn.chunks(server, features)), headers=headers)
+    return event_stream(sse_frames(turn.chunks(server, features)), headers)
 
 
 def _number(request: Request, name: str) -> int | None:

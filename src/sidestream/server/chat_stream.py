@@ -1,9 +1,7 @@
 """Turns as streams of chunks: a fold of the records of a log, from its beginning or only what follows a number."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TypeVar
 
 from sidestream import jsontext
 from sidestream.durable.jobs import Job, job_in
@@ -13,13 +11,8 @@ from sidestream.redaction import redact
 from sidestream.server.chats import Blobs, TurnEncoder, chunks_of, loaded, message_id_of
 from sidestream.server.core import Server
 from sidestream.store.records import MessageAdded, Record, RunStarted
-from sidestream.ui.sse import HEARTBEAT
 from sidestream.ui.ui_content import UrlOf
 from sidestream.ui.ui_message import DONE, Chunk
-
-HEARTBEAT_S = 15.0
-
-T = TypeVar("T")
 
 
 async def turn_records(server: Server, conversation: str, turn_start: int, run_start: int) -> AsyncGenerator[Record]:
@@ -70,35 +63,10 @@ async def turn_chunks(
 
 
 async def sse_frames(chunks: AsyncGenerator[list[JsonObject]], end: bytes = DONE) -> AsyncGenerator[bytes]:
-    """Chunks as server-sent events, with a comment while nothing happens."""
-    async with aclosing(with_pauses(chunks, HEARTBEAT_S)) as batches:
+    """Chunks as server-sent events."""
+    async with aclosing(chunks) as batches:
         async for batch in batches:
-            if batch is None:
-                yield HEARTBEAT
-            elif batch:
+            if batch:
                 yield b"".join(b"data: " + jsontext.dumps(chunk) + b"\n\n" for chunk in batch)
     if end:
         yield end
-
-
-async def with_pauses(source: AsyncGenerator[T], pause_s: float) -> AsyncGenerator[T | None]:
-    """What the source yields, and None whenever it has yielded nothing for so long."""
-    pending: asyncio.Future[T] | None = None
-    try:
-        while True:
-            pending = pending or asyncio.ensure_future(anext(source))
-            done, _ = await asyncio.wait([pending], timeout=pause_s)
-            if not done:
-                yield None
-                continue
-            finished, pending = pending, None
-            try:
-                item = finished.result()
-            except StopAsyncIteration:
-                return
-            yield item
-    finally:
-        if pending is not None:
-            pending.cancel()
-            await asyncio.wait([pending])
-        await source.aclose()

@@ -11,9 +11,10 @@ from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.expiry import OnExpiry, expires_at
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import open_conversations
-from sidestream.durable.protocol import MODELS, Claim, Engine, Outcome, Task
+from sidestream.durable.protocol import MODELS, Claim, Engine, EngineError, Outcome, Task
 from sidestream.durable.queues import queue_of
 from sidestream.durable.reconciler import Reconciler
+from sidestream.durable.reporting import report
 from sidestream.durable.worker import Worker
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.logs import get_logger
@@ -57,9 +58,15 @@ class Driving:
         self.worker = Worker(store, self.engine, agent_of, detail=detail, approval_s=approval_s, on_expiry=on_expiry)
         self._store = store
         self._agents = agents
+        self._queues = [*agents, MODELS]
         self._expires_after_s = approval_s if on_expiry != "wait" else None
         self._reconciler = Reconciler(
-            store, self.engine, self.queue_of, is_driven=self.worker.driving.__contains__, is_skipped=self._is_skipped
+            store,
+            self.engine,
+            self.queue_of,
+            self._queues,
+            is_driven=self.worker.driving.__contains__,
+            is_skipped=self._is_skipped,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -71,9 +78,13 @@ class Driving:
         """Enqueues what other processes left, and begins to work."""
         # Where workers are elsewhere, one that nobody has claimed is queued.
         await delete_left(self._store, self.claims if self.is_here else None)
-        await self._reconciler.reconcile()
+        try:
+            await self._reconciler.reconcile()
+        except EngineError as error:  # A server without its engine can be read from, and tries again.
+            _log.warning("runs are not enqueued yet: %s", redact(str(error)))
         self._run(self._reconciler.run())
         self._run(self.worker.attend())
+        self._run(report(self.engine, lambda: {"runs": len(self.worker.driving)}))
         if self.is_here:
             self._run(self._work())
 
@@ -119,7 +130,7 @@ class Driving:
     async def _work(self) -> None:
         while True:
             try:
-                await self.engine.work(self._drive, queues=[*self._agents, MODELS], slots=SLOTS)
+                await self.engine.work(self._drive, queues=self._queues, slots=SLOTS)
             except StoreError as error:
                 _log.warning("runs of other processes are not taken over: %s", redact(str(error)))
             await asyncio.sleep(1.0)

@@ -1,5 +1,6 @@
 """Serves an app with uvicorn, on a socket that is bound before anything is said."""
 
+import gc
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ MAX_FILES = 65_536
 """Open files, sockets included, that `serve` allows itself."""
 GRACE_S = 5
 """How long open streams have to end when the server is stopped."""
+GC_THRESHOLDS = (5_000, 20, 20)
+"""New objects after which garbage is looked for, and how often among older ones: a stream leaves hardly any, and all
+others wait meanwhile."""
 
 
 def is_loopback(host: str) -> bool:
@@ -66,6 +70,13 @@ def serve(app: Starlette, listening: socket.socket) -> None:
     import uvicorn
 
     class StreamingServer(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            # What the program is made of stays, so no search for garbage has to look at it.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # A stream ends with its run, not within the grace. Its client reconnects, and continues after a restart.
             for connection in list(self.server_state.connections):

@@ -8,6 +8,7 @@ from msgspec import Struct
 from sidestream.agent.agent import Agent
 from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.protocol import Engine
+from sidestream.durable.worker import INTERVAL_S
 from sidestream.errors import ConfigurationError
 from sidestream.limits import MIB
 from sidestream.redaction import Secret
@@ -57,7 +58,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     caps: Caps = Caps()
     max_body_bytes: int = 64 * MIB
     """A request. Attachments come in it as base64."""
-    interval_s: float = 0.05
+    interval_s: float = INTERVAL_S
     """How long parts wait to be written to the log together. Readers see them after that."""
     retention_s: float | None = None
     """How long after its last change a conversation is kept. None: until it is deleted."""

@@ -15,7 +15,14 @@ from sidestream.turn.status import TurnStatus, status_after
 
 
 class Conversation:
-    """The log of a conversation. Nothing is cached: each call reads the store."""
+    """The log of a conversation. Nothing is cached: each call reads the store.
+
+    ```python
+    conversation = Conversation(open_store("talks.db"), "support-42")
+    for message in await conversation.messages():
+        print(message.role, message.text)
+    ```
+    """
 
     def __init__(self, store: Store, id: str) -> None:
         self.store = store
@@ -32,7 +39,8 @@ class Conversation:
     async def tail(self, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
         """The records after a number, then each new one as it is written, without end.
 
-        A block that is still open comes in increments, of the kinds `text-delta` and `reasoning-delta`.
+        A block that is still open comes in increments, of the kinds `text-delta` and `reasoning-delta`. With `load`,
+        blobs are read too.
         """
         rows = self.store.tail(self.id, after)
         try:

@@ -1,6 +1,7 @@
 """Opens a store by its path or URL, or at the default location."""
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -23,13 +24,20 @@ def open_store(
 ) -> Store:
     """The store at a path or URL; without one, at `SIDESTREAM_STORE`, or else a file in the platform's data folder.
 
+    ```python
+    store = open_store("talks.db")  # or "postgresql://user@host/database"
+    await Chat(agent, store=store, id="support-42").send("Hello")
+    await store.aclose()
+    ```
+
     `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
     `database`. Nothing is opened before the first use. A store is returned unchanged.
     """
-    if isinstance(where, Store):
+    if _are_stores(type(where)):
         if blobs is not None:
             raise ConfigurationError("where blobs are is decided when a store is opened")
-        return where
+        return cast(Store, where)
+    where = cast("str | os.PathLike[str] | None", where)
     # It may hold a password, which a traceback with locals would show.
     where = Secret(where) if isinstance(where, str) and "://" in where else where
     if where is None:
@@ -53,6 +61,12 @@ def open_store(
             raise ConfigurationError(
                 f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
             )
+
+
+@cache
+def _are_stores(kind: type) -> bool:
+    # Every chat asks, and a check against a protocol takes as long as a write.
+    return issubclass(kind, Store)
 
 
 def default_location() -> str | os.PathLike[str]:

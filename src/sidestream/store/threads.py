@@ -27,6 +27,13 @@ async def completed(future: asyncio.Future[T]) -> T:
         raise
 
 
+class _Uninterrupted(asyncio.Future[Any]):
+    """A future whose task, if it is cancelled, waits on; the cancellation is raised once the future is done."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
+
+
 class Job(Generic[T]):
     """A unit of work, and the coroutine that awaits it."""
 
@@ -35,7 +42,7 @@ class Job(Generic[T]):
     def __init__(self, work: T) -> None:
         self.work = work
         self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[Any] = self._loop.create_future()
+        self._future = _Uninterrupted(loop=self._loop)
 
     def run(self, call: Callable[[], object]) -> bool:
         """Calls the function and sets its result, or the error it raises; False for an error. From the thread."""
@@ -56,8 +63,8 @@ class Job(Generic[T]):
         self._call_in_loop(self._future.set_exception, error)
 
     async def wait(self) -> Any:
-        """The result, or the error."""
-        return await completed(self._future)
+        """The result, or the error. A job is not interrupted."""
+        return await self._future
 
     def _call_in_loop(self, function: Callable[[Any], object], value: object) -> None:
         with suppress(RuntimeError):  # The loop was closed, and the coroutine with it.

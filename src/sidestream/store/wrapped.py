@@ -1,6 +1,7 @@
 """A store around another one, for what differs in a method or two."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from sidestream.errors import ConfigurationError
@@ -14,7 +15,7 @@ class WrappedStore:
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
-    @property
+    @cached_property
     def shared(self) -> SharedStore:
         """The store inside, as one that several processes use. Raises ConfigurationError if it cannot be."""
         return shared(self.inner)

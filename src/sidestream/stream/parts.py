@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
+"""Why a step or a run ended. `approval`: it waits for a decision; `limit`: one of `Limits` was reached."""
 SteerStatus = Literal["accepted", "applied", "failed"]
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
 
@@ -425,6 +426,7 @@ StreamPart = (
     | Error
     | Finish
 )
+"""Every part of a stream: `match part: case TextDelta(): …`."""
 
 
 @cache
@@ -433,7 +435,12 @@ def _decoder() -> msgspec.json.Decoder[StreamPart]:
 
 
 def part_from_json(text: str | bytes) -> StreamPart:
-    """The part that `to_json` wrote. Raises msgspec.ValidationError for what is no part."""
+    """The part that `to_json` or `sidestream --json` wrote. Raises msgspec.ValidationError for what is no part.
+
+    ```python
+    print(part_from_json('{"type": "text-delta", "id": "t1", "delta": "Hi"}'))
+    ```
+    """
     try:
         return _decoder().decode(text)
     except msgspec.ValidationError:

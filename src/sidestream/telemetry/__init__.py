@@ -5,7 +5,7 @@
 A program that has configured OpenTelemetry needs nothing of this: its runs are traced. In any other program, nothing of
 `opentelemetry` is imported.
 
-May import `run` and what is below it. Only `spans` and what it imports may import `opentelemetry`.
+May import `run` and what is below it. Only `spans`, `gauges` and what they import may import `opentelemetry`.
 """
 
 from typing import TYPE_CHECKING

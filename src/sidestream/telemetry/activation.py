@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from sidestream.errors import MissingExtraError
@@ -13,6 +13,7 @@ from sidestream.telemetry.settings import Telemetry
 
 if TYPE_CHECKING:
     from sidestream.providers.embedding import EmbeddingsResult
+    from sidestream.telemetry.gauges import EngineGauges
 
 DISABLED_VARIABLE = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 
@@ -34,14 +35,30 @@ def listener_for(telemetry: Telemetry | bool) -> RunListener | None:
 
 def embedding_span(
     telemetry: Telemetry | bool, model: ChatModel
-) -> AbstractContextManager[Callable[["EmbeddingsResult"], None]] | None:
-    """Surrounds the embedding of texts, and takes its result; None if OpenTelemetry is not configured."""
+) -> AbstractContextManager[Callable[["EmbeddingsResult"], None]]:
+    """Surrounds the embedding of texts, and takes its result; does nothing if OpenTelemetry is not configured."""
     settings = _active(telemetry)
     if settings is None:
-        return None
+        return nullcontext(_ignored)
     from sidestream.telemetry.embeddings import EmbeddingSpan
 
     return EmbeddingSpan(settings, model)
+
+
+def _ignored(result: "EmbeddingsResult") -> None:
+    """Nobody measures it."""
+
+
+def engine_gauges(telemetry: Telemetry | bool) -> "EngineGauges | None":
+    """The gauges for an engine and its worker; None if OpenTelemetry is not configured."""
+    settings = _active(telemetry)
+    if settings is None:
+        return None
+    from opentelemetry import metrics
+
+    from sidestream.telemetry.gauges import gauges_of
+
+    return gauges_of(settings.meter_provider or metrics.get_meter_provider())
 
 
 def _active(telemetry: Telemetry | bool) -> Telemetry | None:

@@ -14,7 +14,12 @@ _CAPTURES = frozenset({"true", "span_only", "span_and_event"})
 
 
 class Telemetry(Struct, frozen=True, kw_only=True):
-    """How the runs of an agent are traced. What is not given is what the program has configured globally."""
+    """How the runs of an agent are traced. What is not given is what the program has configured globally.
+
+    ```python
+    agent = Agent("openai-responses", telemetry=Telemetry(agent_name="support", capture_content=True))
+    ```
+    """
 
     tracer_provider: "TracerProvider | None" = None
     meter_provider: "MeterProvider | None" = None

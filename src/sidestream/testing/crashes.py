@@ -71,7 +71,8 @@ def crash_loop(
     """Runs the program again and again, each time in a new folder, and kills it with SIGKILL one point later.
 
     Points are the operations on files of its folder, the statements of SQLite, and `failpoint()`. Yields each run for
-    inspection, the last of them complete. Raises CrashLoopError if the program itself fails or takes too long.
+    inspection, the last of them complete. Raises CrashLoopError if the program itself fails, takes too long, or is not
+    complete after `max_runs`.
     The program runs in forks of this process: call it where there are no other threads and no running event loop.
     """
     _load_modules_of(program, folder / "whole", timeout_s)

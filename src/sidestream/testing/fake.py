@@ -63,7 +63,14 @@ Answer = Reply | Callable[[Received], Reply]
 class FakeProvider:
     """Answers requests on 127.0.0.1 from a script: replies in order, and rules for paths, which take precedence.
 
-    Use it with `async with`; from code without an event loop, with `with FakeProvider(...).in_thread() as fake`.
+    ```python
+    async with FakeProvider([ResponsesScript().web_search("python").text("3.15 is out.").reply()]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, api_key="test")
+        assert (await agent.send("What is new?")).output == "3.15 is out."
+        assert fake.requests[0].json["input"]
+    ```
+
+    From code without an event loop: `with FakeProvider(...).in_thread() as fake`. `base_path` is where its API begins.
     """
 
     def __init__(self, script: Iterable[Answer] = (), *, base_path: str = "/v1") -> None:

@@ -24,7 +24,12 @@ _ORPHAN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); t
 
 
 def hostile_server(fault: McpFault, **settings: Any) -> "MCPServer":
-    """A server with one tool, `echo`, and one fault. `settings` are those of `MCPServer`."""
+    """A server with one tool, `echo`, and one fault. `settings` are those of `MCPServer`.
+
+    ```python
+    agent = Agent(ScriptedModel([tool_call("echo", text="Hi"), "It failed."]), mcp=[hostile_server("exits")])
+    ```
+    """
     from sidestream.mcp import MCPServer
 
     label = str(settings.pop("label", "hostile"))

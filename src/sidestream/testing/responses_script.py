@@ -31,6 +31,12 @@ def steer_report(status: str, steer_id: str, response_id: str, **fields: Json) -
 class ResponsesScript(ScriptBuilder):
     """Composes one response of the OpenAI Responses API, item by item.
 
+    ```python
+    script = ResponsesScript().code_interpreter(["print(6", " * 7)"], logs="42").text("It is 42.")
+    agent = Agent(ScriptedModel([script]))  # or FakeProvider([script.reply()]), over HTTP
+    assert (await agent.send("What is 6 * 7?")).output == "It is 42."
+    ```
+
     `events()` and `response()` are two forms of the same response. Text may be given as a list of its deltas.
     `fields` are set in the response object, e.g. `previous_response_id`.
     """

@@ -33,9 +33,16 @@ Respond = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
 class ScriptedModel:
     """A model that answers from a script or a function, in this process.
 
+    ```python
+    model = ScriptedModel([tool_call("stock", item="lamp"), "There are 7 lamps."])
+    result = await Agent(model, tools=[stock]).send("How many lamps do we have?")
+    assert result.output == "There are 7 lamps."
+    ```
+
     Each entry of the script answers one request: a text, a `tool_call`, an error, a list of such items, a script
     builder such as `ResponsesScript()`, or a function from the request to one of these. A function in place of the
-    script answers every request. `requests` holds the requests that it received.
+    script answers every request. `requests` holds the requests that it received. `files` are
+    those that its tools have made, by id; `context_window` is how many tokens it claims to read.
     """
 
     provider = PROVIDER

@@ -24,6 +24,8 @@ class Message(NamedTuple):
 def socket_frame(data: bytes | str, opcode: int = TEXT, *, is_final: bool = True, claims: int | None = None) -> bytes:
     """One frame of a server; `claims` is the length in its head, if it should be another than that of the data.
 
+    With `is_final=False` more frames of the message follow.
+
     In the body of a `Reply`, bytes are sent unchanged, so this is how to send frames that no server should.
     """
     payload = data.encode() if isinstance(data, str) else data

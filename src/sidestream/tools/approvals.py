@@ -74,7 +74,15 @@ class ExternalOutput(Struct, frozen=True):
 
 
 class PendingApproval(Struct, frozen=True, kw_only=True):
-    """A call that waits: for a person's decision or, where somebody else executes it, for its result."""
+    """A call that waits: for a person's decision or, where somebody else executes it, for its result.
+
+    ```python
+    for call in result.approvals:
+        print(call.tool, call.input)
+    decisions = [call.deny("Ask me again tomorrow.") for call in result.approvals]
+    result = await agent.resume(result.run_state, decisions)
+    ```
+    """
 
     approval_id: str
     run_id: str
@@ -131,7 +139,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """A person's answer to one pending approval."""
+    """A person's answer to one pending approval, made by its `approve()`, `deny()` or `answer()`."""
 
     approval_id: str
     run_id: str

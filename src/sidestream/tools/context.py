@@ -65,6 +65,14 @@ _NO_TOOLS = _NoTools()
 class ToolContext(Struct, Generic[DepsT], frozen=True):
     """The call that a tool answers. A parameter of this type is filled in and left out of the schema.
 
+    ```python
+    async def transfer(amount: int, context: ToolContext[Bank]) -> str:
+        context.progress("booking")
+        return context.deps.book(amount, key=context.idempotency_key)
+
+    await agent.send("Send 5 euros to Ada.", tools=[transfer], deps=Bank())
+    ```
+
     `ToolContext[MyDeps]` types `deps`, the value that the caller passed as `agent.send(…, deps=…)`; None without.
     `progress` accepts any value that has a JSON form, from any thread; after the call it does nothing.
     """

@@ -16,6 +16,13 @@ class ExternalTool(Struct, frozen=True):
     """A function that the model can call and that this process does not run: its calls wait for their results.
 
     `approval.answer(output)` of the pending call gives the result. Approval policies are not asked about it.
+
+    ```python
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    agent = Agent("openai-responses", tools=[ExternalTool("weather", "The weather in a city.", schema)])
+    result = await agent.send("Is it raining in Bern?")
+    result = await agent.resume(result.run_state, [call.answer("dry, 12 °C") for call in result.approvals])
+    ```
     """
 
     name: str

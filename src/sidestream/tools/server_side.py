@@ -79,7 +79,10 @@ class Location(Config, frozen=True, kw_only=True):
 
 
 class WebSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Searches the web: at the provider, or here through an `engine`."""
+    """Searches the web: at the provider, or here through an `engine`.
+
+    `WebSearch(context_size="high", allowed_domains=["python.org"])`; here `WebSearch(engine="searxng:http://127.0.0.1:8888")`.
+    """
 
     key = "web_search"
     event_keys = ("google_search",)
@@ -107,7 +110,7 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class WebFetch(ServerSideTool, frozen=True, kw_only=True):
-    """Fetches pages whose URLs are in the conversation.
+    """Fetches pages whose URLs are in the conversation: `WebFetch(max_uses=3, allowed_domains=["python.org"])`.
 
     If it runs here: addresses that the user gave or a tool found, and links of fetched pages on their own host, up to
     `max_hops` pages away. All others need an approval, or are judged by `approval`.
@@ -155,7 +158,10 @@ class Network(Config, frozen=True, kw_only=True):
 
 
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
-    """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one."""
+    """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
+
+    `CodeInterpreter(memory_limit="4g")`; on this machine `CodeInterpreter(execution="here", sandbox="bubblewrap")`.
+    """
 
     key = "code_interpreter"
     event_keys = ("code_execution", "bash_code_execution", "text_editor_code_execution")
@@ -187,7 +193,11 @@ class Svg(Config, frozen=True, kw_only=True):
 
 
 class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
-    """Generates and edits images; `partial_images` previews arrive before the final one."""
+    """Generates and edits images; `partial_images` previews arrive before the final one.
+
+    `ImageGeneration(size="1024x1024", partial_images=2)`; for a model without images
+    `ImageGeneration(via="openai-responses")`.
+    """
 
     key = "image_generation"
 
@@ -232,7 +242,10 @@ class HybridSearch(Config, frozen=True, kw_only=True):
 
 
 class FileSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Searches files: in the provider's vector stores, or here, in indexes and folders (`stores=["./docs"]`)."""
+    """Searches files: in the provider's vector stores, or here, in indexes and folders.
+
+    `FileSearch(stores=["vs_123"], max_results=5)`, or here `FileSearch(stores=["./docs"])`.
+    """
 
     key = "file_search"
     needs = 'stores, e.g. FileSearch(stores=["vs_…"])'
@@ -269,6 +282,8 @@ class MCPApproval(Config, frozen=True, kw_only=True):
 
 class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     """A remote MCP server: by URL, by one of the provider's connectors, or through a tunnel.
+
+    `RemoteMCP(label="docs", url="https://mcp.example.com", allowed_tools=["search"], require_approval="never")`
 
     `require_approval` has the words of the wire: `always` asks before each call, `never` runs it. If it is not set, the
     explicit policy of the call or the agent applies, else each call needs approval.
@@ -337,8 +352,8 @@ class LocalSkill(Config, frozen=True, kw_only=True, tag="local"):
 class Shell(ServerSideTool, frozen=True, kw_only=True):
     """A shell: in a container, or (`local`) on your side, where you answer its calls.
 
-    With a `workspace`, a folder of yours, its commands run here, in a sandbox in which nothing else can be written.
-    Each call needs approval, unless `require_approval` is `never`.
+    With a `workspace`, a folder of yours as in `Shell(workspace="./project")`, its commands run here, in a sandbox in
+    which nothing else can be written. Each call needs approval, unless `require_approval` is `never`.
     """
 
     key = "shell"
@@ -385,8 +400,8 @@ class LocalShell(ServerSideTool, frozen=True, kw_only=True):
 class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
     """The model proposes file changes as patches. Your function applies them, or we do, to the files of a `workspace`.
 
-    With a `workspace`, a folder of yours, each call needs approval unless `require_approval` is `never`, and nothing
-    outside of the folder can be changed.
+    With a `workspace`, a folder of yours as in `ApplyPatch(workspace="./project")`, each call needs approval unless
+    `require_approval` is `never`, and nothing outside of the folder can be changed.
     """
 
     key = "apply_patch"
@@ -406,7 +421,10 @@ class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
-    """The model sees screenshots and requests clicks and keys. With a field set: the preview tool."""
+    """The model sees screenshots and requests clicks and keys. With a field set: the preview tool.
+
+    `ComputerUse()` beside a function of yours that performs the actions; see `sidestream.actions`.
+    """
 
     key = "computer_use"
 
@@ -420,7 +438,10 @@ class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Lets the model find tools that are loaded on demand. `local`: the provider leaves the search to your function."""
+    """Lets the model find tools that are loaded on demand: those with `@tool(defer_loading=True)`.
+
+    `ToolSearch(local=True)`: the provider leaves the search to your function.
+    """
 
     key = "tool_search"
 
@@ -437,9 +458,9 @@ class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
 class Memory(ServerSideTool, frozen=True, kw_only=True):
     """Files that the model keeps between conversations: in the chat's store, or by your function called `memory`.
 
-    They belong to the owner of the conversation, under `name` if one is set; without a store they live as long as the
-    agent. Anthropic's models have the tool built in and leave its calls to the client; with `execution="provider"` your
-    function, or the caller of the run, answers them.
+    They belong to the owner of the conversation, under a name if one is set, `Memory(name="support")`; without a store
+    they live as long as the agent. Anthropic's models have the tool built in and leave its calls to the client; with
+    `execution="provider"` your function, or the caller of the run, answers them.
     """
 
     key = "memory"
@@ -461,7 +482,8 @@ class Memory(ServerSideTool, frozen=True, kw_only=True):
 class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
     """The model writes programs that call tools whose `allowed_callers` include `programmatic`.
 
-    Here, it writes Python in which each tool of the agent is an async function, and the program runs in a sandbox.
+    Here, it writes Python in which each tool of the agent is an async function, and the program runs in a sandbox:
+    `ProgrammaticToolCalling(execution="here")`.
     """
 
     key = "programmatic_tool_calling"
@@ -475,7 +497,10 @@ class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
 
 
 class CustomTool(ServerSideTool, frozen=True, kw_only=True):
-    """A tool of yours whose input is plain text, optionally constrained by a grammar."""
+    """A tool of yours whose input is plain text, optionally constrained by a grammar.
+
+    `CustomTool(name="sql", description="Runs a query.")` beside a function `sql` of yours that takes the text.
+    """
 
     key = "custom"
     needs = 'a name, e.g. CustomTool(name="sql", syntax="lark", definition="…")'

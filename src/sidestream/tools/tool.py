@@ -97,6 +97,9 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     ) -> Self:
         """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
 
+        `description`, `is_sensitive`, `defer_loading` and `on_interruption` are as for `@tool`. `is_open_world`: its
+        results may be written by strangers. `key` is the server-side tool that it stands in for.
+
         `strict=None` is strict if that does not change the schema; `strict=True` makes every argument required.
         """
         if not callable(fn) or isinstance(fn, type):
@@ -163,7 +166,27 @@ def tool(
     defer_loading: bool = False,
     on_interruption: InterruptionPolicy = "ask",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Makes a tool of the function below: `@tool`, or `@tool(name=..., timeout_s=...)`."""
+    """Makes a tool of the function below: `@tool`, or with settings.
+
+    ```python
+    @tool(approval="ask", timeout_s=20)
+    def refund(order: int, reason: str = "") -> str:
+        \"\"\"Refunds an order.
+
+        Args:
+            order: The number on the receipt.
+        \"\"\"
+        return f"order {order} is refunded"
+
+    agent = Agent("openai-responses", tools=[refund])
+    ```
+
+    The model sees the function's name (or `name`), its docstring (or `description`) and its typed parameters; with
+    `strict=True` all of them are required. `approval` is `ask`, `run`, `deny` or a function that judges a call. A tool
+    that `is_sensitive` never runs unasked once the run has read from the open web. `defer_loading` keeps it out of
+    requests until `ToolSearch()` finds it. `on_interruption` says what becomes of a call that a crash interrupted:
+    `ask` a person, `retry` it, or `fail`. Raises ConfigurationError for a function that cannot be a tool.
+    """
 
     def make(function: Callable[..., Any]) -> Tool:
         return Tool.from_function(

@@ -93,7 +93,7 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     tool_calls_made: int = 0
     sources: tuple[str, ...] = ()
     """What the run has read from the open web."""
-    digests: set[str] = set()
+    digests: frozenset[str] = frozenset()
     """Files of the current step, so that a download of one of them is not emitted twice."""
     ending: Finish | None = None
     """How the current step's response ended, while more is to do for it."""
@@ -117,7 +117,14 @@ def copied(state: TurnState) -> TurnState:
 
 
 class RunState(ShortRepr, Struct, frozen=True):
-    """Where a run stands, as data. `agent.resume(state, decisions)` continues from it, also in another process."""
+    """Where a run stands, as data. `agent.resume(state, decisions)` continues from it, also in another process.
+
+    ```python
+    Path("run.json").write_text(result.run_state.to_json())
+    state = RunState.from_json(Path("run.json").read_text())
+    result = await agent.resume(state, [call.approve() for call in state.approvals])
+    ```
+    """
 
     turn: TurnState
     version: int = 1

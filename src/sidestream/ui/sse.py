@@ -35,6 +35,10 @@ async def sse(
 ) -> AsyncGenerator[bytes]:
     """A run as the bytes of server-sent events: the parts of `agent.stream`, or the chunks of `agent.send_stream`.
 
+    ```python
+    response = StreamingResponse(sse(agent.stream("Hello")), headers=SSE_HEADERS)  # Starlette, FastAPI
+    ```
+
     Each event has a number as its id and one JSON object as its data; the last one of a stream of parts is `finish`. A
     run that fails ends with an `error` part, as an event of the type `error` if the stream itself does not have it.
     While nothing happens, a comment is sent every `heartbeat_s` seconds. The run waits while the client does not read,

@@ -38,6 +38,11 @@ class Limiter:
     """Limits the requests of all agents that have it: how many begin in a minute, and how many run at once.
 
     Requests wait in the order in which they came. One limiter serves any number of agents, event loops and threads.
+
+    ```python
+    limiter = Limiter(requests_per_minute=300, concurrent=20)
+    writer, reviewer = (Agent("openai-responses", system=role, limiter=limiter) for role in ("Write.", "Review."))
+    ```
     """
 
     def __init__(self, *, requests_per_minute: int | None = None, concurrent: int | None = None) -> None:

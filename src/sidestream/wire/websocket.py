@@ -32,7 +32,7 @@ class WebSocketTransport:
     """Sends the calls that `codec` knows over WebSocket, one connection for each server and set of headers.
 
     All other calls go over HTTP, and also these if the server refuses to open a WebSocket: `opening.fallback` of the
-    first response says why.
+    first response says why. `retry` and `uses_proxies` are as for `HttpTransport`.
     """
 
     def __init__(

@@ -26,6 +26,8 @@ EPSILON = 1e-12
 PACK_TOKENS = 512
 """Tokens whose rows are multiplied together: enough to read the weights once for several texts, and few enough that
 the rows stay in the processor's cache."""
+MAX_EXPONENT = 80.0
+"""Up to here `exp` neither overflows nor vanishes in 32 bits."""
 GATE_ROWS = 64
 """Rows of the activation that are computed together, for the same reason."""
 MAX_WORKERS = 2
@@ -46,6 +48,7 @@ class _Workspace:
         self.np = np
         sizes = {
             "joined": PACK_TOKENS * width * 3,
+            "columns": MAX_TOKENS * width,
             "scores": MAX_TOKENS * MAX_TOKENS * HEADS,
             "seen": PACK_TOKENS * width,
             "attended": PACK_TOKENS * width,
@@ -53,6 +56,7 @@ class _Workspace:
             "inner": PACK_TOKENS * inner,
             "gate": GATE_ROWS * inner,
         }
+        self.ones = np.ones(MAX_TOKENS, dtype=np.float32)
         self._buffers = {name: np.empty(size, dtype=np.float32) for name, size in sizes.items()}
 
     def take(self, name: str, *shape: int) -> Any:
@@ -123,12 +127,20 @@ def _attend(work: _Workspace, joined: Any, seen: Any) -> None:
     np = work.np
     length, width = seen.shape
     query, key, value = joined.reshape(length, 3, HEADS, width // HEADS).transpose(1, 2, 0, 3)
-    scores = np.matmul(query, key.transpose(0, 2, 1), out=work.take("scores", HEADS, length, length))
-    scores -= scores.max(axis=-1, keepdims=True)
+    columns = work.take("columns", HEADS, width // HEADS, length)
+    columns[...] = key.transpose(0, 2, 1)
+    scores = np.matmul(query, columns, out=work.take("scores", HEADS, length, length))
+    if _longest(np, query) * _longest(np, key) > MAX_EXPONENT:
+        scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     made = np.matmul(scores, value)
-    made /= scores.sum(axis=-1, keepdims=True)
+    made /= np.matmul(scores, work.ones[:length])[..., None]
     seen.reshape(length, HEADS, width // HEADS)[...] = made.transpose(1, 0, 2)
+
+
+def _longest(np: Any, rows: Any) -> float:
+    """The length of the longest vector: no product of two is larger than that of their lengths."""
+    return math.sqrt(np.einsum("hij,hij->hi", rows, rows).max())
 
 
 def _gelu(work: _Workspace, x: Any) -> None:

@@ -100,3 +100,4 @@ PRESETS: tuple[CompletionsProvider, ...] = (
     VLLM,
     LMSTUDIO,
 )
+"""Servers with the same API, each with its base URL, its variable for the key and what it deviates in."""

@@ -146,7 +146,7 @@ class PostgresStore(DatabaseStore):
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own; returns its rows."""
+        """Runs one statement in a transaction of its own; returns its rows. `notify` wakes who waits for a topic."""
         statement = _MARK.sub(r"%(\1)s", sql).format_map(_WORDS)
         if sql.startswith("SELECT "):
             return await self._select(statement, values or {})

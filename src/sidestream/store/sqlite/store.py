@@ -35,7 +35,10 @@ _REFERS_TO = "SELECT 1 FROM blob_references WHERE digest = ? AND conversation >=
 
 
 class SqliteStore(DatabaseStore):
-    """Conversations in one file; their blobs are in a folder beside it, unless another place is given."""
+    """Conversations in one file; their blobs are in a folder beside it, unless another place is given.
+
+    A write waits `busy_timeout_s` seconds for those of other processes.
+    """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
 
@@ -53,6 +56,8 @@ class SqliteStore(DatabaseStore):
         self.path = Path(name).expanduser().absolute()
         super().__init__(str(self.path), self.path.with_name(self.path.name + ".blobs") if blobs is None else blobs)
         self._file = SqliteFile(self.path, self.migrations, busy_timeout_s)
+        self.has_written = False
+        """True once this process has appended to it."""
         self._notifier = Notifier()
         self._writer = WriterThread(self._file, self.blobs, self._notifier)
         self._reader = ReaderThread(self._file)
@@ -92,14 +97,15 @@ class SqliteStore(DatabaseStore):
         """Closes the store after its pending writes."""
         self._is_closed = True
         self._notifier.notify()
-        await self._writer.aclose()
         await self._reader.aclose()
+        # The last connection that closes moves all into the file; one that only reads could not.
+        await self._writer.aclose()
         await asyncio.to_thread(self.blobs.close)
 
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own; returns its rows."""
+        """Runs one statement in a transaction of its own; returns its rows. `notify` wakes who waits for a topic."""
         self._check_open()
         statement = sql.format_map(_WORDS)
         if sql.startswith("SELECT "):
@@ -120,6 +126,7 @@ class SqliteStore(DatabaseStore):
 
     async def _append(self, append: Append) -> None:
         await self._write(append)
+        self.has_written = True
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._read(

@@ -1,0 +1,27 @@
+"""A PostgreSQL for measurements: the one of a URL, or a server that is started with the programs of this machine."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@contextmanager
+def database(url: str | None = None) -> Generator[str]:
+    """The URL of a database; blobs are in a folder that goes with it. Raises RuntimeError without PostgreSQL."""
+    if url is not None:
+        yield url
+        return
+    sys.path.insert(0, str(ROOT / "tests"))
+    from postgres import binaries, shared_server
+
+    if binaries() is None:
+        raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_DATA_HOME"] = folder  # blobs
+        with shared_server(Path(folder)) as server:
+            yield server.url("postgres")

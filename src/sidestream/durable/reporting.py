@@ -1,0 +1,37 @@
+"""Reports to OpenTelemetry how the engine does, and this process, if the program has configured it."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import asdict
+
+from sidestream.durable.protocol import Engine, EngineStats
+from sidestream.errors import SidestreamError
+from sidestream.telemetry.activation import engine_gauges
+from sidestream.telemetry.settings import Telemetry
+
+INTERVAL_S = 15.0
+"""Exporters read more seldom, by default once a minute."""
+STATS_S = 5.0
+"""How long the engine has to say how it does."""
+
+
+async def stats_of(engine: Engine) -> EngineStats:
+    """How the engine does. Raises SidestreamError, or TimeoutError if it does not answer in time."""
+    async with asyncio.timeout(STATS_S):
+        return await engine.stats()
+
+
+async def report(engine: Engine, own: Callable[[], Mapping[str, int]], telemetry: Telemetry | bool = True) -> None:
+    """Keeps the gauges up to date until it is cancelled; `own` are the figures of this process."""
+    try:
+        while True:
+            if (gauges := engine_gauges(telemetry)) is not None:
+                try:
+                    gauges.record({**asdict(await stats_of(engine)), **own()})
+                except (SidestreamError, TimeoutError):
+                    gauges.record(own())
+            await asyncio.sleep(INTERVAL_S)
+    finally:
+        if (gauges := engine_gauges(telemetry)) is not None:
+            gauges.record({})

@@ -1,0 +1,154 @@
+"""A worker as a process runs it: it enqueues what the engine never heard of, and carries out what expires."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from engines import Fleet, until
+from requirements import requirement
+from sidestream import Agent, Chat
+from sidestream.durable.client import RunClient
+from sidestream.durable.embedded import EmbeddedEngine
+from sidestream.durable.expiry import OnExpiry
+from sidestream.durable.jobs import Job
+from sidestream.durable.protocol import Task
+from sidestream.durable.reconciler import SETTLING_S, Reconciler
+from sidestream.durable.service import Agents, WorkerService
+from sidestream.store.protocol import SharedStore
+from sidestream.telemetry import Telemetry
+from sidestream.testing import FakeProvider, ResponsesScript
+from stores import BOUND_S
+
+FLEETS = ("embedded-sqlite", "embedded-postgresql")
+"""What is tested here is the same on every engine; the statements of turns are those of a database."""
+
+
+class Deaf(EmbeddedEngine):
+    """Counts what it is to do, and does nothing."""
+
+    def __init__(self, store: SharedStore) -> None:
+        super().__init__(store)
+        self.heard: list[Task] = []
+
+    async def enqueue(self, task: Task) -> None:
+        self.heard.append(task)
+
+
+def agent_of(fake: FakeProvider, **settings: Any) -> Agent[Any]:
+    return Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789", **settings)
+
+
+async def left(store: SharedStore, agent: Agent[Any], name: str = "main", talk: str = "talk") -> None:
+    """A run whose process died before the engine had heard of it, a while ago."""
+    chat = Chat(agent, store=store, id=talk)
+    await chat.load()
+    chat.run_details = Job(agent=name, attempt=0).as_details()
+    await chat.stream("Count.").begin()
+    sql = "UPDATE {conversations} SET updated = updated - :age"
+    await store.execute(sql, {"age": 2 * SETTLING_S})
+
+
+@asynccontextmanager
+async def serving(fleet: Fleet, agent: Agent[Any], **settings: Any) -> AsyncGenerator[None]:
+    service = WorkerService(fleet.store, fleet.another(), {"main": agent}, allows_models=False, drain_s=0.0, **settings)
+    working = asyncio.create_task(service.run())
+    try:
+        async with asyncio.timeout(BOUND_S):
+            yield
+    finally:
+        service.stop()
+        await working
+
+
+async def last_kinds(fleet: Fleet, kind: str) -> list[str]:
+    """The kinds of the records, up to the first of this kind."""
+    found: list[str] = []
+    async with aclosing(fleet.store.tail("talk")) as rows:
+        async for row in rows:
+            found.append(row.kind)
+            if row.kind == kind:
+                break
+    return found
+
+
+@requirement("R160", "R161")
+async def test_a_worker_alone_drives_a_run_of_which_the_engine_never_heard(fleet: Fleet):
+    async with FakeProvider([ResponsesScript().text("One.").reply()]) as fake:
+        agent = agent_of(fake)
+        await left(fleet.store, agent)
+        async with serving(fleet, agent):
+            assert (await last_kinds(fleet, "finish")).count("run-started") == 2
+
+
+@requirement("R160")
+async def test_of_several_workers_one_looks_for_lost_runs_and_only_for_those_of_its_agents(fleet: Fleet):
+    async with FakeProvider([]) as fake:
+        agent = agent_of(fake)
+        await left(fleet.store, agent)
+        await left(fleet.store, agent, "other", "another talk")
+        await left(fleet.store, agent, "openai-responses:gpt-5", "model talk")
+        engine = Deaf(fleet.store)
+
+        def reconciler(**known: Any) -> Reconciler:
+            agents = Agents({"main": agent} if not known else {}, allows_models=bool(known))
+            return Reconciler(fleet.store, engine, agents.queue_of, agents.queues)
+
+        turns = [await reconciler().take_turn() for _ in range(3)]
+        assert turns == [True, False, False]
+        assert [(task.conversation, task.queue) for task in engine.heard] == [("talk", "main")]
+        assert await reconciler(models=True).take_turn()
+        assert [(task.conversation, task.queue) for task in engine.heard[1:]] == [("model talk", "models")]
+
+
+@requirement("R160")
+async def test_a_run_whose_approval_expired_can_be_stopped_by_its_worker(fleet: Fleet):
+    def look() -> str:
+        """Looks."""
+        return "seen"
+
+    expires: OnExpiry = "stop"
+    async with FakeProvider([ResponsesScript().function_call("look", {}, "c1").reply()]) as fake:
+        agent = agent_of(fake, tools=[look], approval="ask")
+        await RunClient(agent, "main", store=fleet.store, engine=fleet.another()).start("talk", "Look.")
+        async with serving(fleet, agent, approval_s=0.05, on_expiry=expires):
+            assert "finish" in await last_kinds(fleet, "cancelled")
+
+
+async def test_gauges_show_how_the_engine_does_and_nothing_after_its_end(fleet: Fleet):
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+
+    def gauges() -> dict[str, Any]:
+        data = reader.get_metrics_data()
+        found = [] if data is None else [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
+        return {
+            f"{metric.name}{''.join(f' {value}' for value in point.attributes.values())}": point.value
+            for metric in found
+            for point in metric.data.data_points
+        }
+
+    async def shown() -> dict[str, Any]:
+        return gauges()
+
+    async with FakeProvider([]) as fake:
+        agent = agent_of(fake)
+        client = RunClient(agent, "another", store=fleet.store, engine=fleet.another())
+        await client.start("talk", "Nobody drives it.")
+        async with serving(fleet, agent, slots=7, telemetry=Telemetry(meter_provider=meters)):
+            found = await until(shown)
+        assert found.pop("sidestream.engine.oldest_queued") >= 0
+        assert found == {
+            "sidestream.engine.tasks queued": 1,
+            "sidestream.engine.tasks running": 0,
+            "sidestream.engine.tasks waiting": 0,
+            "sidestream.engine.oldest_lease": 0,
+            "sidestream.engine.takeovers": 0,
+            "sidestream.worker.runs": 0,
+            "sidestream.worker.slots": 7,
+        }
+        assert not gauges()
+        meters.shutdown()
