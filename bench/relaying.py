@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,16 +97,31 @@ class Stream:
         status = await self.reader.readline()
         if b" 200 " not in status:
             raise RuntimeError(f"{status.decode().strip()}: {(await self.reader.read(2000))[-300:]!r}")
+        is_chunked = False
+        while (line := await self.reader.readline()) not in (b"\r\n", b""):
+            is_chunked = is_chunked or line.lower().startswith(b"transfer-encoding: chunked")
+        if not is_chunked:
+            raise RuntimeError("the answer is not sent in chunks")
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """The events that bring JSON, as they come. A chunk may end anywhere within one."""
+        rest = b""
+        while size := int((await self.reader.readline()).strip() or b"0", 16):
+            *lines, rest = (rest + await self.reader.readexactly(size)).split(b"\n")
+            await self.reader.readexactly(2)
+            for line in lines:
+                if line.startswith(b"data: {"):
+                    yield line
 
     async def chars(self) -> int:
         """The characters of the text to its end. They are counted when all has come."""
-        data = await self.reader.read()
-        return sum(len(text_in(line)) for line in data.split(b"\n") if line.startswith(b"data: {"))
+        events = [event async for event in self.events()]
+        return sum(len(text_in(event)) for event in events)
 
     async def stamps(self, take: Callable[[list[bytes]], object]) -> None:
-        """Passes on the stamps in each line, as it comes."""
-        while line := await self.reader.readline():
-            if line.startswith(b"data: {") and (found := _STAMP.findall(text_in(line).encode())):
+        """Passes on the stamps in each event, as it comes."""
+        async for event in self.events():
+            if found := _STAMP.findall(text_in(event).encode()):
                 take(found)
 
     def close(self) -> None:
@@ -177,8 +192,9 @@ async def idle(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
         streams = [Stream(relay, first + number) for number in range(count)]
         for stream in streams:
             await stream.open()
-            while not text_in(line) if (line := await stream.reader.readline()).startswith(b"data: {") else True:
-                pass
+            async for event in stream.events():
+                if text_in(event):
+                    break
         return streams
 
     held = await opened(task["warm"], 0)

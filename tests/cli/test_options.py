@@ -335,6 +335,64 @@ def test_the_default_model_is_saved(sidestream: Run, tmp_path: Path):
     assert sidestream("models", "default", "--clear", env=no_key).stdout == "local\n"
 
 
+@requirement("R170")
+def test_an_alias_stands_for_a_model_wherever_one_is_given(sidestream: Run):
+    assert "no aliases" in sidestream("models", "alias").stderr
+    assert sidestream("models", "alias", "add", "fast", "openai-responses:gpt-fast").returncode == 0
+    assert sidestream("models", "alias", "list").stdout == "fast  openai-responses:gpt-fast\n"
+    assert sidestream("models", "alias", "add", "faster", "fast").returncode == 0  # It stands for what that one does.
+    assert sidestream("--save", "short", "-m", "faster", "Hi").returncode == 0
+    with FakeProvider([sse(responses_text("Hi"))] * 3).in_thread() as fake:
+        sidestream("-n", "-m", "fast", "Hi", base_url=fake.base_url)
+        sidestream("-n", "Hi", env={"SIDESTREAM_MODEL": "fast"}, base_url=fake.base_url)
+        sidestream("-n", "-t", "short", base_url=fake.base_url)
+    assert [request.json["model"] for request in fake.requests] == ["gpt-fast"] * 3
+    assert sidestream("models", "default", "fast").returncode == 0
+    assert sidestream("models", "default").stdout == "openai-responses:gpt-fast\n"
+    assert sidestream("tools", "-m", "fast").stdout.startswith("openai-responses")
+    assert "temperature" in sidestream("models", "options", "fast").stdout
+    for words, mark in (
+        (("models", "alias", "add", "google", "anthropic"), "provider"),
+        (("models", "alias", "add", "a:b", "anthropic"), "a:b"),
+        (("models", "alias", "add", "other", "gpt-5"), "openai-responses:gpt-5"),
+        (("models", "alias", "remove", "fats"), "fast"),
+        (("-m", "fastt", "Hi"), "-m fast"),
+    ):
+        refused = sidestream(*words)
+        assert (refused.returncode, mark in refused.stderr) == (2, True), words
+    assert sidestream("models", "alias", "remove", "fast").returncode == 0
+    assert sidestream("models", "alias").stdout == "faster  openai-responses:gpt-fast\n"
+
+
+@requirement("R170")
+def test_a_model_in_a_chat_may_be_an_alias(sidestream: Run):
+    sidestream("models", "alias", "add", "fast", "openai-responses:gpt-fast")
+    with FakeProvider([sse(responses_text("Hi"))]).in_thread() as fake:
+        done = sidestream("chat", "-n", input="/model fast\nHello\n", base_url=fake.base_url)
+    assert "model: openai-responses:gpt-fast" in done.stderr
+    assert fake.requests[0].json["model"] == "gpt-fast"
+
+
+@requirement("R170")
+def test_a_schema_is_stored_under_a_name(sidestream: Run, tmp_path: Path):
+    (tmp_path / "places.py").write_text("import dataclasses\n@dataclasses.dataclass\nclass City:\n    name: str\n")
+    assert sidestream("schemas", "save", "person", "name, age int: in years").returncode == 0
+    assert sidestream("schemas", "save", "city", "places:City", env={"PYTHONPATH": str(tmp_path)}).returncode == 0
+    assert sidestream("schemas").stdout == "city    name\nperson  name, age int\n"
+    shown = json.loads(sidestream("schemas", "show", "person").stdout)
+    assert shown["properties"]["age"] == {"type": "integer", "description": "in years"}
+    with FakeProvider([sse(responses_text('{"name": "Ada", "age": 36}'))]).in_thread() as fake:
+        done = sidestream("-n", "--schema", "person", "Invent one", base_url=fake.base_url)
+    assert json.loads(done.stdout) == {"name": "Ada", "age": 36}
+    assert fake.requests[0].json["text"]["format"]["schema"]["required"] == ["name", "age"]
+    unknown = sidestream("schemas", "show", "persn")
+    assert (unknown.returncode, "did you mean person" in unknown.stderr) == (2, True)
+    wrong = sidestream("schemas", "save", "bad", "age nteger")
+    assert (wrong.returncode, "int" in wrong.stderr) == (2, True)
+    assert sidestream("schemas", "remove", "person").returncode == 0
+    assert sidestream("schemas", "list").stdout == "city  name\n"
+
+
 def test_a_log_that_cannot_be_written_does_not_fail_a_prompt(sidestream: Run, tmp_path: Path):
     fresh(tmp_path)
     (tmp_path / "taken").write_text("a file")

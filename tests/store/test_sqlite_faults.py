@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
+from sidestream.store.sqlite.file import KEPT_WAL_BYTES
 from sidestream.store.sqlite.store import SqliteStore
 from stores import BOUND_S, digest_of, message, next_of, row, rows, segment
 
@@ -438,3 +440,26 @@ async def test_a_deletion_that_breaks_off_leaves_only_what_is_collected_later(tm
     assert [problem.kind for problem in await other.check()] == ["orphan-blob"]
     assert await other.collect() == 1
     await other.aclose()
+
+
+async def test_the_write_ahead_log_of_an_open_store_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sidestream.store.sqlite.checkpoints.CHECKPOINT_BYTES", 2 * KEPT_WAL_BYTES)
+    wal = path.with_name(f"{path.name}-wal")
+    store = SqliteStore(path)
+    written, largest, size = 0, 0, 0
+    while size >= largest and written < 200:
+        written += 1
+        body = segment("long " * (1 if largest > 2 * KEPT_WAL_BYTES else 50_000))
+        await store.append("one", written - 1, [row(written, body=body)], flush=False)
+        largest, size = max(largest, size), wal.stat().st_size
+        # The checkpoint is made beside the appends: the next one after it begins the log anew.
+        for thread in threading.enumerate():
+            if thread.name == "sidestream-checkpoint":
+                await asyncio.to_thread(thread.join)
+    assert size <= KEPT_WAL_BYTES < largest
+    assert [found.seq for found in await store.read("one")] == list(range(1, written + 1))
+    await store.aclose()
+    assert not wal.exists()
+    reopened = SqliteStore(path)
+    assert [found.seq for found in await reopened.read("one")] == list(range(1, written + 1))
+    await reopened.aclose()

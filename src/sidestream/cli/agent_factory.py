@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.cli.default_model import check_model
 from sidestream.cli.imports import import_agent, import_functions
+from sidestream.cli.model_aliases import model_of
 from sidestream.cli.model_options import ModelOptions, read_options
 from sidestream.cli.process import run_async
 from sidestream.cli.tool_options import read_tool
@@ -142,7 +143,7 @@ class AgentFactory:
                 raise ConfigurationError("the agent has its own model: leave out --agent to choose one")
             self._agents.append(self._given)
             return self._given
-        model = model or config.model
+        model = model_of(model or config.model)  # The model of a template, and that of /model, may be an alias.
         check_model(model)
         # A base URL and a provider's own options are valid only for the provider they were given for.
         is_same = ModelString.parse(model).provider == ModelString.parse(config.model).provider

@@ -77,10 +77,15 @@ def check_model(text: str) -> None:
         raise ConfigurationError(f"unknown provider {provider!r}: write -m {meant}") from error
 
 
+def names_of_providers() -> dict[str, str]:
+    """Name or alias of a provider → its name."""
+    return {alias: info.name for info in installed_providers() for alias in (info.name, *info.aliases)}
+
+
 def suggestion(text: str) -> str | None:
-    """The model string that was probably meant; None if nothing is near."""
+    """The model string, or the user's own alias, that was probably meant; None if nothing is near."""
     providers = installed_providers()
-    names = {alias: info.name for info in providers for alias in (info.name, *info.aliases)}
+    names = names_of_providers()
     before, slash, after = text.partition("/")
     if slash and after:
         owner = PROVIDER_NAMES.get(before.lower()) or names.get(before.lower())
@@ -90,9 +95,12 @@ def suggestion(text: str) -> str | None:
     if family is not None and ":" not in text:
         return f"{family}:{text}"
     head, colon, rest = text.partition(":")
-    near = difflib.get_close_matches(head.lower(), [*names, *_known_models(providers)], n=1)
+    aliases = preferences.load().aliases
+    near = difflib.get_close_matches(head.lower(), [*names, *aliases, *_known_models(providers)], n=1)
     if not near:
         return None
+    if near[0] in aliases:
+        return near[0]
     owner = names.get(near[0])
     if owner is None:
         return next(f"{info.name}:{near[0]}" for info in providers if near[0] in info.default_models.values())

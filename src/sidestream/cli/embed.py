@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sidestream.cli import exit_codes
+from sidestream.cli.options import MODEL
 
 if TYPE_CHECKING:
     from sidestream.cli.embedding_entries import Entry
@@ -29,7 +30,7 @@ MODEL_HELP = (
     type=click.Path(path_type=Path),
     help="Embed a file as one text. Can be repeated.",
 )
-@click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP)
+@click.option("-m", "--model", type=MODEL, metavar="MODEL", help=MODEL_HELP)
 @click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
 @click.option("-u", "--usage", is_flag=True, help="Show tokens and cost at the end.")
 def embed(texts: tuple[str, ...], files: tuple[Path, ...], model: str | None, base_url: str | None, usage: bool) -> int:
@@ -53,7 +54,7 @@ def embed(texts: tuple[str, ...], files: tuple[Path, ...], model: str | None, ba
 @click.argument("text")
 @click.argument("files", nargs=-1, metavar="[FILE…]", type=click.Path(path_type=Path))
 @click.option("-n", "limit", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum number of texts.")
-@click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP)
+@click.option("-m", "--model", type=MODEL, metavar="MODEL", help=MODEL_HELP)
 @click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
 @click.option("--json", "as_json", is_flag=True, help="Print each text as a line of JSON.")
 def similar(

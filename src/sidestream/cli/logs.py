@@ -145,7 +145,9 @@ def tail(
 @logs.command()
 @click.argument("id", required=False)
 @click.argument("words", metavar="[PROMPT]", nargs=-1)
-@click.option("-m", "--model", metavar="MODEL", help="Use another model than the one that answered last.")
+@click.option(
+    "-m", "--model", type=options.MODEL, metavar="MODEL", help="Another model than the one that answered last."
+)
 @options.agent_options
 @options.store_option
 @options.json_option

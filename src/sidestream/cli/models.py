@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sidestream.cli import exit_codes
+from sidestream.cli.options import MODEL
 
 if TYPE_CHECKING:
     from sidestream.providers.installed import ProviderInfo
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
-@click.option("-m", "--model", "provider", metavar="PROVIDER", help="List the models of this provider.")
+@click.option("-m", "--model", "provider", type=MODEL, metavar="PROVIDER", help="List the models of this provider.")
 @click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
 @click.option("--json", "as_json", is_flag=True, help="Print each entry as a line of JSON.")
 @click.pass_context
 def models(ctx: click.Context, provider: str | None, base_url: str | None, as_json: bool) -> Any:
-    """List providers and models, or set the default model.
+    """List providers and models, set the default model and aliases.
 
     Without a command: the providers, or with -m the models of one.
     """
@@ -28,7 +29,7 @@ def models(ctx: click.Context, provider: str | None, base_url: str | None, as_js
 
 
 @models.command("list")
-@click.argument("provider", required=False)
+@click.argument("provider", type=MODEL, required=False)
 @click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
 @click.option("--json", "as_json", is_flag=True, help="Print each entry as a line of JSON.")
 def list_all(provider: str | None = None, base_url: str | None = None, as_json: bool = False) -> int:
@@ -44,7 +45,7 @@ def list_all(provider: str | None = None, base_url: str | None = None, as_json: 
 
 
 @models.command("default")
-@click.argument("model", required=False)
+@click.argument("model", type=MODEL, required=False)
 @click.option("--clear", is_flag=True, help="Forget the default.")
 def default(model: str | None, clear: bool) -> int:
     """Set MODEL as the one of commands that name none; without MODEL, print it."""
@@ -67,7 +68,7 @@ def default(model: str | None, clear: bool) -> int:
 
 
 @models.command("options")
-@click.argument("model", required=False)
+@click.argument("model", type=MODEL, required=False)
 def list_options(model: str | None) -> int:
     """List what -o can set for MODEL: settings that mean the same everywhere, then its provider's own options."""
     from sidestream.cli import key_file
@@ -83,6 +84,54 @@ def list_options(model: str | None) -> int:
         width = max(map(len, rows), default=0)
         for option, values in rows.items():
             write(sys.stdout, f"  {option:<{width}}  {values}\n")
+    return exit_codes.OK
+
+
+@models.group("alias", invoke_without_command=True)
+@click.pass_context
+def alias(ctx: click.Context) -> Any:
+    """Manage names of your own for models.
+
+    `sidestream models alias add fast google:gemini-flash-latest` adds one; `-m fast` uses it, as does everything else
+    that takes a model.
+    """
+    return ctx.invoke(list_aliases) if ctx.invoked_subcommand is None else None
+
+
+@alias.command("list")
+def list_aliases() -> int:
+    """List the aliases."""
+    from sidestream.cli import preferences
+    from sidestream.cli.terminal import write
+
+    aliases = preferences.load().aliases
+    width = max(map(len, aliases), default=0)
+    for name, model in sorted(aliases.items()):
+        write(sys.stdout, f"{name:<{width}}  {model}\n")
+    if not aliases:
+        click.echo("no aliases yet: sidestream models alias add NAME MODEL adds one", err=True)
+    return exit_codes.OK
+
+
+@alias.command("add")
+@click.argument("name")
+@click.argument("model", type=MODEL)
+def add_alias(name: str, model: str) -> int:
+    """Let NAME stand for MODEL, in place of what it stood for."""
+    from sidestream.cli import model_aliases
+
+    click.echo(f"{name} is {model_aliases.add(name, model)}", err=True)
+    return exit_codes.OK
+
+
+@alias.command("remove")
+@click.argument("name")
+def remove_alias(name: str) -> int:
+    """Forget NAME."""
+    from sidestream.cli import model_aliases
+
+    model_aliases.remove(name)
+    click.echo(f"{name} removed", err=True)
     return exit_codes.OK
 
 

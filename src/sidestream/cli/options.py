@@ -23,9 +23,33 @@ APPROVE_HELP = (
     "run, a call that may already have run, and a sensitive call after reading the web, need approval."
 )
 MODEL_HELP = (
-    "Model to use: PROVIDER or PROVIDER:MODEL. Defaults to the one of `sidestream models default`, else the first "
-    "provider with a key, else the embedded model."
+    "Model to use: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the one of `sidestream models default`, else the "
+    "first provider with a key, else the embedded model."
 )
+
+
+class ModelType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  # older clicks have none
+    """A model string, or an alias of the user's for one."""
+
+    name = "model"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from sidestream.cli.model_aliases import model_of
+
+        return model_of(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        from sidestream.cli.preferences import load
+        from sidestream.providers.installed import installed_providers
+
+        names = [*load().aliases, *(info.name for info in installed_providers())]
+        names += [f"{info.name}:{info.default_models['chat']}" for info in installed_providers() if info.default_models]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+MODEL = ModelType()
 
 
 def model_option(command: F) -> F:
@@ -34,10 +58,10 @@ def model_option(command: F) -> F:
         "-m",
         "--model",
         envvar="SIDESTREAM_MODEL",
+        type=MODEL,
         metavar="MODEL",
         show_envvar=True,
         help=MODEL_HELP,
-        shell_complete=_complete_models,
     )(command)
 
 
@@ -226,14 +250,6 @@ def view_options(command: F) -> F:
     """How much of a recorded run is shown."""
     text = "Show the model's reasoning, if available."
     return click.option("--thinking", is_flag=True, help=text)(verbose_option(command))
-
-
-def _complete_models(context: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem | str]":
-    from sidestream.providers.installed import installed_providers
-
-    names = [info.name for info in installed_providers()]
-    names += [f"{info.name}:{info.default_models['chat']}" for info in installed_providers() if info.default_models]
-    return [name for name in names if name.startswith(text)]
 
 
 def _complete_tools(context: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem | str]":

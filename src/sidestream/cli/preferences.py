@@ -16,6 +16,8 @@ class Preferences(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     model: str | None = None
     """The model of commands that name none."""
+    aliases: dict[str, str] = {}
+    """Alias → the model string that it stands for."""
     log: bool = True
     """Whether prompts are logged."""
     knows_log: bool = False

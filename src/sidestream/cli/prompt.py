@@ -52,7 +52,7 @@ class LogChoice(NamedTuple):
 @click.option(
     "--schema",
     metavar="SCHEMA",
-    help="Schema of the answer: JSON, a file, MODULE:CLASS, or fields as 'name, age int: in years'.",
+    help="Schema of the answer: JSON, a file, a stored one, MODULE:CLASS, or fields as 'name, age int: in years'.",
 )
 @click.option("--no-stream", is_flag=True, help="Do not stream the answer.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest logged conversation.")

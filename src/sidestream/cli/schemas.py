@@ -1,4 +1,4 @@
-"""The schema of an answer: JSON, a file, a Python type, or the short form `name, age int: in years`."""
+"""The schema of an answer: JSON, a file, a stored one, a Python type, or the short form `name, age int: in years`."""
 
 import difflib
 import json
@@ -10,7 +10,10 @@ import click
 
 from sidestream import jsontext
 from sidestream.cli.imports import NAME, import_object
+from sidestream.cli.named_files import NamedFiles
+from sidestream.errors import ConfigurationError
 
+STORED = NamedFiles("schema", ".json")
 TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 """Type of the short form → type of JSON schema."""
 
@@ -23,6 +26,8 @@ def read_schema(text: str) -> Any:
     """A schema as a dict, or a Python type. Raises UsageError for a text that is none."""
     if text.lstrip().startswith("{"):
         return _parsed(text)
+    if text in STORED.names():
+        return _parsed(STORED.read(text))
     path = Path(text).expanduser()
     if text.endswith(".json") or "/" in text or _is_file(path):
         try:
@@ -37,6 +42,17 @@ def read_schema(text: str) -> Any:
             return found  # pyright: ignore[reportUnknownVariableType]
         raise click.UsageError(f"--schema: {text} is {type(found).__name__}, not a class or a JSON schema")
     return _short_form(text)
+
+
+def short_form_of(name: str) -> str:
+    """The fields of a stored schema with their types, in the short form as far as it goes."""
+    try:
+        properties = jsontext.as_object(_parsed(STORED.read(name)).get("properties"))
+    except (click.UsageError, ConfigurationError) as error:
+        return f"unreadable: {error}"
+    kinds = {kind: short for short, kind in TYPES.items()}
+    fields = {field: str(jsontext.as_object(schema).get("type", "any")) for field, schema in properties.items()}
+    return ", ".join(f"{field} {kinds.get(kind, kind)}".removesuffix(" str") for field, kind in fields.items())
 
 
 def _is_file(path: Path) -> bool:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     "-m",
     "--model",
     envvar="SIDESTREAM_MODEL",
+    type=options.MODEL,
     metavar="MODEL",
     show_envvar=True,
-    help="Model of requests that name none: PROVIDER or PROVIDER:MODEL. Defaults to the first provider with a key, "
-    "else the embedded model.",
+    help="Model of requests that name none: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the first provider with "
+    "a key, else the embedded model.",
 )
 @options.named_agents_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")

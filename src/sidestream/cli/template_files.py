@@ -1,6 +1,5 @@
 """Stored prompts: TOML files in the configuration folder, with `$variables` in their texts."""
 
-import difflib
 import json
 import re
 import string
@@ -12,15 +11,14 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from sidestream.cli.named_files import NamedFiles
 from sidestream.errors import ConfigurationError
-from sidestream.folders import config_folder, write_private
 
-SUFFIX = ".toml"
+STORED = NamedFiles("template", ".toml")
 INPUT = "input"
 """The variable that stands for the prompt of the command, and for what is piped in."""
 _ESCAPED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]|'$")
 """What a literal string cannot hold."""
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -71,51 +69,21 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         return msgspec.structs.replace(self, prompt=prompt, system=fill(self.system))
 
 
-def folder() -> Path:
-    """Where templates are stored, whether it exists or not."""
-    return config_folder() / "templates"
-
-
-def names() -> list[str]:
-    """The names of the stored templates."""
-    return sorted(path.stem for path in folder().glob(f"*{SUFFIX}"))
-
-
-def path_of(name: str) -> Path:
-    """The file of a template. Raises ConfigurationError for a name that cannot be one."""
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError(f"{name!r} cannot be the name of a template: use letters, digits, '.', '_' and '-'")
-    return folder() / f"{name}{SUFFIX}"
-
-
 def load(name: str) -> Template:
     """A stored template, or that of a file. Raises ConfigurationError, which suggests the nearest name."""
-    file = Path(name).expanduser() if name.endswith(SUFFIX) else path_of(name)
+    text = STORED.read(name)
     try:
-        content = tomllib.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names()) or 'none'}"
-        raise ConfigurationError(f"no template {name!r}; {hint}") from None
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file} is not TOML: {error}") from None
-    try:
-        return msgspec.convert(content, Template)
+        return msgspec.convert(tomllib.loads(text), Template)
     except msgspec.ValidationError as error:
         known = ", ".join(Template.__struct_fields__)
-        raise ConfigurationError(f"{file}: {error}. A template has: {known}") from None
+        raise ConfigurationError(f"template {name}: {error}. A template has: {known}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"template {name} is not TOML: {error}") from None
 
 
 def save(name: str, template: Template) -> Path:
     """Stores a template, in place of one of the same name. Raises ConfigurationError."""
-    file = path_of(name)
-    try:
-        write_private(file, to_toml(template))
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
-    return file
+    return STORED.write(name, to_toml(template))
 
 
 def to_toml(template: Template) -> str:

@@ -26,7 +26,7 @@ def list_templates() -> int:
     from sidestream.cli.terminal import one_line, write
     from sidestream.errors import ConfigurationError
 
-    names = template_files.names()
+    names = template_files.STORED.names()
     width = max(map(len, names), default=0)
     for name in names:
         try:
@@ -57,7 +57,7 @@ def edit(name: str) -> int:
     """Open a template in your editor; a new one is created."""
     from sidestream.cli import template_files
 
-    file = template_files.path_of(name)
+    file = template_files.STORED.path_of(name)
     if not file.exists():
         template_files.save(name, template_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
     click.edit(filename=str(file))
@@ -71,8 +71,7 @@ def remove(name: str) -> int:
     """Remove a template."""
     from sidestream.cli import template_files
 
-    template_files.load(name)
-    template_files.path_of(name).unlink()
+    template_files.STORED.remove(name)
     click.echo(f"{name} removed", err=True)
     return exit_codes.OK
 
@@ -82,4 +81,4 @@ def path() -> None:
     """Print the folder of the templates."""
     from sidestream.cli import template_files
 
-    click.echo(template_files.folder())
+    click.echo(template_files.STORED.folder)

@@ -5,11 +5,12 @@ import sys
 import click
 
 from sidestream.cli import exit_codes, key_file
+from sidestream.cli.options import MODEL
 from sidestream.cli.terminal import one_line, write
 
 
 @click.command()
-@click.option("-m", "--model", metavar="MODEL", help="For this model; without it, for the default one.")
+@click.option("-m", "--model", type=MODEL, metavar="MODEL", help="For this model; without it, for the default one.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object of tools and places.")
 def tools(model: str | None, as_json: bool) -> int:
     """Show where each server-side tool runs.

@@ -53,6 +53,9 @@ MIGRATIONS: tuple[Migration, ...] = (
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside the file."""
+MAX_WAL_PAGES = 16_384
+"""Pages, of 4 kB, of the write-ahead log at which the writer itself makes a checkpoint: beside it, none succeeded."""
+KEPT_WAL_BYTES = 1 << 20
 _TABLES = ("conversations", "records", "blob_references")
 _WAL_WAIT_S = 0.01
 _DAMAGED = "the file is damaged or not a database; `sidestream logs check --repair` saves what can be read"
@@ -136,6 +139,10 @@ class SqliteFile:
         connection.close()
         return None
 
+    def open_to_checkpoint(self) -> sqlite3.Connection:
+        """A connection to a file that another connection has open to write."""
+        return sqlite3.connect(self._address("rw"), uri=True, timeout=self._busy_timeout_s, isolation_level=None)
+
     def open_raw(self) -> sqlite3.Connection:
         """A connection to a file that may be damaged; what is not UTF-8 in a text is returned as surrogates."""
         if self._is_empty():
@@ -145,6 +152,10 @@ class SqliteFile:
         # With it, SQLite accepts a file that is shorter than its header says.
         connection.execute("PRAGMA writable_schema = ON")
         return connection
+
+    def wal_bytes(self) -> int:
+        """The size of the write-ahead log; 0 if there is none."""
+        return _size(Path(f"{self.path}-wal"))
 
     def sibling(self, path: Path) -> "SqliteFile":
         """Another file with the same schema."""
@@ -222,6 +233,9 @@ class SqliteFile:
                 self._own_version(connection)  # Another program's database is left unchanged.
                 self._use_wal(connection)
                 connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {MAX_WAL_PAGES}")
+                # Once all of it was moved into the file, the log begins anew, and its size says how much it holds.
+                connection.execute(f"PRAGMA journal_size_limit = {KEPT_WAL_BYTES}")
             connection.execute("PRAGMA foreign_keys = ON")
         except BaseException:
             connection.close()

@@ -11,6 +11,7 @@ from sidestream.store.blobs import BlobStore
 from sidestream.store.database import Append
 from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row
+from sidestream.store.sqlite.checkpoints import Checkpoints
 from sidestream.store.sqlite.file import FileIdentity, SqliteFile, transaction
 from sidestream.store.sqlite.rows import append_rows, fetch, select_conversations, select_rows
 from sidestream.store.threads import Job, JobThread
@@ -62,6 +63,12 @@ class WriterThread(_ConnectionThread[Write]):
         self._blobs = blobs
         self._notifier = notifier
         self._is_flushing = True
+        self._checkpoints = Checkpoints(file)
+
+    def close(self) -> None:
+        """Closes the connection, after a checkpoint that is being made; the next job opens a new one."""
+        self._checkpoints.wait()
+        super().close()
 
     def serve(self, jobs: list[Job[Write]]) -> None:
         """Does pending jobs in one transaction where possible: one flush to the disk serves all."""
@@ -94,6 +101,7 @@ class WriterThread(_ConnectionThread[Write]):
             return
         Job.set_all(zip(jobs, outcomes, strict=True))
         self._notifier.notify({job.work.conversation for job in jobs if isinstance(job.work, Append)})
+        self._checkpoints.begin_if_due()
 
     def _commit(self, works: Sequence[Append | Change]) -> list[object]:
         connection = self._opened()
