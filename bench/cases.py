@@ -474,7 +474,7 @@ CASES: tuple[Case, ...] = (
             Way(
                 "commits", "two commits by a bare connection, one of them flushed", "floor", task={"program": "commits"}
             ),
-            Way("threads", "three hand-overs to a thread and back", "floor", task={"program": "hand-overs"}),
+            Way("threads", "two hand-overs to a thread and back", "floor", task={"program": "hand-overs"}),
         ),
         (Metric("cpu", "CPU ms", "cpu_s", 1e3), WALL_MS),
         "program",

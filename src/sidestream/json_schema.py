@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sidestream.jsontext import JsonObject, as_list, as_object, is_array, is_object, shown
+from sidestream.jsontext import JsonObject, as_list, as_object, dumps, is_array, is_object, loads, shown
 
 if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
@@ -180,8 +180,15 @@ def is_strict(schema: JsonObject) -> bool:
 
 def allows_strict(schema: Any) -> bool:
     """True if OpenAI's strict mode accepts the schema: objects closed, properties required, no foreign keyword."""
+    return _allows_strict(dumps(schema))
+
+
+@functools.lru_cache(maxsize=256)
+def _allows_strict(schema: bytes) -> bool:
+    # By its JSON: each request of a run has the same schemas, and none of them is frozen.
     return all(
-        is_object(node) and not node.keys() & _REFUSED_IF_STRICT and _is_complete(node) for _, node in walk(schema)
+        is_object(node) and not node.keys() & _REFUSED_IF_STRICT and _is_complete(node)
+        for _, node in walk(loads(schema))
     )
 
 

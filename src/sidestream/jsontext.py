@@ -5,7 +5,7 @@ msgspec rejects both; here they fall back to the standard library.
 """
 
 import re
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -102,12 +102,12 @@ def escape(text: str) -> str:
 
 def as_object(value: object) -> JsonObject:
     """The value if it is a JSON object, else an empty one."""
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def as_list(value: object) -> list[Any]:
     """The value if it is a JSON list, else an empty one."""
-    return cast(list[Any], value) if isinstance(value, list) else []
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
 
 
 def is_object(value: Any) -> TypeGuard[JsonObject]:

@@ -273,6 +273,35 @@ async def test_two_writers_of_one_conversation_never_interleave(store: Store) ->
     assert await Conversation(store, "talk").messages() == first.messages
 
 
+class Counted(SqliteStore):
+    """A store that knows which conversations were read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.was_read: list[str] = []
+
+    async def read(self, conversation: str, after: int = 0) -> list[Row]:
+        self.was_read.append(conversation)
+        return await super().read(conversation, after)
+
+
+async def test_only_a_conversation_that_may_exist_is_read_from_a_store_that_works(tmp_path: Path) -> None:
+    counted = Counted(tmp_path / "talks.db")
+    async with FakeProvider([ResponsesScript().text(str(number)).reply() for number in range(4)]) as fake:
+        first, second = (Chat(agent_at(fake), store=counted) for _ in range(2))
+        named = Chat(agent_at(fake), store=counted, id="talk")
+        for chat in (first, second, named):
+            await chat.send("1")
+        assert counted.was_read == [first.id, "talk"]
+        await second.load()
+        assert [message.text for message in second.messages] == ["1", "1"]
+        same = Chat(agent_at(fake), store=counted)
+        same.id = second.id  # As if two processes had made up the same id.
+        with pytest.raises(ConflictError):
+            await same.send("2")
+    await counted.aclose()
+
+
 class TakenOver(SqliteStore):
     """A store in which somebody else writes to the conversation before any tool is recorded as started."""
 

@@ -58,6 +58,8 @@ class Chat(Generic[T]):
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
         self.agent = agent
+        self._is_new = id is None
+        """True while nobody else can know the id."""
         self.id = f"chat_{uuid.uuid4().hex}" if id is None else id
         self.status: TurnStatus = "complete"
         """How the last turn stands."""
@@ -130,9 +132,13 @@ class Chat(Generic[T]):
             self._is_stale = False
             return
         from sidestream.store.conversation import Conversation
+        from sidestream.store.log import LogState
         from sidestream.store.writer import USUAL_DETAIL, Writer
 
-        state = await Conversation(self._store, self.id).state()
+        # Reading what cannot be there only shows that the store works, which one that was written to has shown.
+        is_empty = self._is_new and getattr(self._store, "has_written", False)
+        state = LogState(head=0, messages=()) if is_empty else await Conversation(self._store, self.id).state()
+        self._is_new = False
         writer = Writer(self._store, self.id, state.head, detail=self._log or USUAL_DETAIL)
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")

@@ -119,6 +119,8 @@ def checked_server_side_tools(tools: Iterable[ServerSideTool]) -> tuple[ServerSi
 
 
 def _items(setting: str, given: Any, example: str) -> list[Any]:
+    if isinstance(given, list | tuple):
+        return list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(given, str | Mapping | Toolset) or not isinstance(given, Iterable):
         raise ConfigurationError(f"{setting} must be a list, e.g. {example}, not {shown(given)}")
     return list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -199,7 +199,7 @@ def _local_settings(tool: ServerSideTool) -> str:
 def _merged(tools: Iterable[ServerSideTool], options: Any) -> tuple[tuple[ServerSideTool, ...], Any]:
     """The server-side tools with the MCP servers of the options, each server once, and the options without them."""
     found = tuple(tools)
-    if isinstance(options, ConfiguresServers):
+    if options is not None and isinstance(options, ConfiguresServers):
         options, servers = options.split_servers()
         found += servers
     unique = [tool for at, tool in enumerate(found) if not isinstance(tool, RemoteMCP) or tool not in found[:at]]

@@ -143,8 +143,10 @@ def model_settings(given: Mapping[str, Any]) -> ModelSettings:
 
 def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel) -> tuple[ModelSettings, list[str]]:
     """The portable settings of a call over the agent's, and warnings of those that the model does not map."""
-    given = model_settings(call)
-    settings = merged_configs(base, given) if levels_of(given) else base
+    given = call.keys() & config_fields(ModelSettings).keys()
+    settings = merged_configs(base, model_settings(call)) if given else base
+    if not levels_of(settings):
+        return settings, []
     supported = model.portable_settings if isinstance(model, MapsSettings) else frozenset[str]()
     return supported_settings(settings, supported, f"{model.provider}:{model.name}".rstrip(":"))
 

@@ -71,7 +71,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
                 is_searched=any(isinstance(tool, ToolSearch) for tool in placed.hosted),
             ),
             hosted=placed.hosted,
-            handed_over=client_calls - placed.answered,
+            handed_over=client_calls - placed.answered if client_calls else _NO_CALLS,
             settings=portable,
             options=placed.options,
             remote_policies=placed.policies,

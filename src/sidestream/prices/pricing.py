@@ -17,6 +17,8 @@ MAX_COUNT = 10**12
 IMPOSSIBLE = "the provider reported an impossible usage"
 UNREPORTED = "the provider reported no usage"
 
+_NONE: frozenset[str] = frozenset()
+
 
 class Pricing:
     """Computes what the responses of one run cost at the prices of one model's provider."""
@@ -36,7 +38,7 @@ class Pricing:
         self._bill = bill or self._plain_bill
         self._own = prices or {}
         self._found: dict[tuple[str, ...], Price | None] = {}
-        self._paid: set[str] = set()
+        self._paid = _NONE
         """Containers of earlier responses."""
 
     def price_of(self, *models: str) -> Price | None:
@@ -66,8 +68,8 @@ class Pricing:
         if usage.is_empty:
             return replace(usage, unpriced=(UNREPORTED,))
         bill = self._bill(finish)
-        counts = [count for charge in bill.charges for count in charge.tokens.values()]
-        if not all(0 <= count <= MAX_COUNT for count in (*counts, *bill.calls.values())):
+        counts = [*bill.calls.values(), *(count for charge in bill.charges for count in charge.tokens.values())]
+        if counts and (min(counts) < 0 or max(counts) > MAX_COUNT):
             return replace(usage, unpriced=(IMPOSSIBLE,))
         unknown = list(bill.unknown)
         total = sum(self._tokens(charge, unknown) for charge in bill.charges) + self._fees(bill, unknown)
@@ -102,8 +104,10 @@ class Pricing:
                 unknown.append(f"{name} in the mode {mode}")
             factor *= factors.get(mode, 1.0)
         for kind, count in charge.tokens.items():
+            if not count:
+                continue
             rate = price.rate(kind)
-            if rate is None and count:
+            if rate is None:
                 unknown.append(f"{name}: {kind} tokens")
             total += count * (rate or 0.0)
         return total * factor / 1_000_000

@@ -1,7 +1,7 @@
 """Downloads the files that an answer names."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -10,11 +10,21 @@ from sidestream.errors import RunError
 from sidestream.providers.protocol import FileRef, NamesFiles
 from sidestream.run.settings import RunSettings
 from sidestream.stream.errors import part_of_error
-from sidestream.stream.parts import Error
+from sidestream.stream.parts import Error, StreamPart
+from sidestream.turn.machine import Turn
 
 
-async def fetch_files(refs: Iterable[FileRef], settings: RunSettings) -> list[tuple[FileRef, bytes | Error]]:
-    """Each file, or why it could not be downloaded, in the order given. Downloads run concurrently, bounded."""
+async def fetch_all(
+    refs: Iterable[FileRef], turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None]
+) -> None:
+    """Downloads the files of an answer; emits them in the order given, and why one could not be downloaded."""
+    for ref, got in await _fetched(refs, settings):
+        emit(turn.not_fetched(ref, got) if isinstance(got, Error) else turn.fetched(ref, got))
+    emit(turn.all_fetched())
+
+
+async def _fetched(refs: Iterable[FileRef], settings: RunSettings) -> list[tuple[FileRef, bytes | Error]]:
+    """Each file, or why there is none. Downloads run concurrently, bounded."""
     gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
 
     async def fetch(ref: FileRef) -> tuple[FileRef, bytes | Error]:

@@ -83,15 +83,15 @@ class Driver:
         self._staging = Staging()
         if settings.recorder is not None:
             turn.set_logged()
-        self._asked = {approval.approval_id for approval in turn.state.waiting}
+        self._asked = tuple(approval.approval_id for approval in turn.state.waiting)
         """Pending approvals that the log has."""
         if self._decisions is not None:
             turn.check_decisions(self._decisions)
 
-    async def advance(self) -> None:
+    def advance(self) -> Awaitable[None]:
         """Does the next thing that produces parts, within the run's time. Raises StopAsyncIteration at the end."""
         is_plain = self._listener is None and self._settings.limits.max_run_s is None
-        await (self._advance() if is_plain else self._observed(self._advance_in_time))
+        return self._advance() if is_plain else self._observed(self._advance_in_time)
 
     async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does a piece of the run's work in the listener's context, if there is one."""
@@ -208,29 +208,27 @@ class Driver:
         elif isinstance(self._turn.command, CallTools) and self._is_begun:
             await self._command()
         else:
-            await self._interruption.during(self._command() if self._is_begun else self._begin())
+            with self._interruption:
+                await (self._command() if self._is_begun else self._begin())
         await self._end_if_over()
 
-    async def _command(self) -> None:
+    def _command(self) -> Awaitable[None]:
         match self._turn.command:
             case Send():
-                await (self._prepare() if self._encoded is None else self._open(self._encoded))
+                return self._prepare() if self._encoded is None else self._open(self._encoded)
             case Fetch(refs=refs):
-                from sidestream.run.downloads import fetch_files
+                from sidestream.run.downloads import fetch_all
 
-                for ref, got in await fetch_files(refs, self._settings):
-                    is_lost = isinstance(got, Error)
-                    self._put(self._turn.not_fetched(ref, got) if is_lost else self._turn.fetched(ref, got))
-                self._put(self._turn.all_fetched())
+                return fetch_all(refs, self._turn, self._settings, self._put)
             case Judge(questions=questions):
-                await self._judge(questions)
+                return self._judge(questions)
             case CallTools(calls=calls):
                 from sidestream.run.tool_round import ToolRound
 
                 self._tools = self._tools or ToolRound(self._turn, self._settings, self._put, self._staging)
-                await self._tools.advance(calls)
+                return self._tools.advance(calls)
             case Check(text=text):
-                self._check(text)
+                return self._check(text)
             case Over() | Wait():
                 raise StopAsyncIteration
 
@@ -343,7 +341,7 @@ class Driver:
             for approval in waiting:
                 if approval.approval_id not in self._asked:
                     recorder.asked(approval)
-        self._asked = {approval.approval_id for approval in waiting}
+        self._asked = tuple(approval.approval_id for approval in waiting)
         self._put(parts)
 
     async def _commit(self) -> None:
@@ -415,12 +413,12 @@ class Driver:
         if background is not None:
             self._put(turn.received(background.opened(response)))
 
-    async def _request(self, call: HttpCall) -> HttpResponse | None:
+    def _request(self, call: HttpCall) -> Awaitable[HttpResponse | None]:
         """Sends the request, unless the server has begun to answer by itself; None if it must be made again."""
         native = self._native
         if native is not None and (native.successor is not None or native.is_pending):
-            return await native.open(call)
-        return await self._settings.transport.open(call, self._settings.limits)
+            return native.open(call)
+        return self._settings.transport.open(call, self._settings.limits)
 
     def _follow_native(self, response: HttpResponse, decoder: Decoder) -> None:
         """Follows the messages that this response takes, if it does; over HTTP none does."""
@@ -580,7 +578,7 @@ class Driver:
         verdicts: dict[str, Verdict] = {question.call_id: await verdict_on(question) for question in questions}
         self._put_asked(self._turn.judged(verdicts, new_approval_id))
 
-    def _check(self, text: str) -> None:
+    async def _check(self, text: str) -> None:
         output = self._settings.output
         assert output is not None
         problem: str | None = None

@@ -38,12 +38,12 @@ class Preparation:
         self._settings = settings
         self._replays: dict[str, Any] = {}
         """What requests of this run needed of the log."""
-        self._notices: list[StreamPart] = []
+        self._notices: tuple[StreamPart, ...] = ()
         """What was reported of the current request, which may be made more than once."""
 
     def begin(self) -> None:
         """The next request is a new one: whatever concerns it is reported."""
-        self._notices = []
+        self._notices = ()
 
     async def request(self, native: "NativeSteering | None", background: "Callable[[], BackgroundAnswer]") -> Prepared:
         """The next request."""

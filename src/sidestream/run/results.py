@@ -333,8 +333,9 @@ class ResultFold:
             self._thinking.append(chunk.thinking)
         self._messages.extend(chunk.messages)
         if chunk.parts:
-            # The call holds what the deltas of its input joined to.
-            self._parts.extend(part for part in chunk.parts if type(part) is not ToolInputDelta)
+            for part in chunk.parts:
+                if type(part) is not ToolInputDelta:  # The call holds what the deltas of its input joined to.
+                    self._parts.append(part)
             self._code.append(chunk.code)
             for run in chunk.tool_runs:
                 self._tool_runs[run.key] = run

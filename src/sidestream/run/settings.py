@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 StreamErrors = Literal["raise", "parts"]
 """What a failed run does when its parts are iterated: raise after the last part, or nothing beyond its `error` part."""
+_STREAM_ERRORS = get_args(StreamErrors)
 
 
 class RunHooks(Struct, frozen=True):
@@ -99,7 +100,7 @@ class RunSettings(ModelSetup, kw_only=True):
     """The last step before the run's first request, once it is made."""
 
     def __post_init__(self) -> None:
-        if self.errors not in get_args(StreamErrors):
+        if self.errors not in _STREAM_ERRORS:
             raise ConfigurationError(f"errors must be 'raise' or 'parts', not {self.errors!r}")
 
     def use(self, setup: ModelSetup) -> None:

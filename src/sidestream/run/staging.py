@@ -24,7 +24,7 @@ class Staging:
     def __init__(self) -> None:
         self._calls: dict[str, tuple[str, CallStages]] = {}
         """Id of a call → its tool's key, and its stages."""
-        self._own: set[str | None] = set()
+        self._own: dict[str | None, None] = {}
         """Ids of calls whose events the provider sends itself: it leaves only their execution to the client."""
         self._count = 0
         self._marks: CitationMarks | None = None
@@ -32,7 +32,7 @@ class Staging:
 
     def begin_step(self, messages: Sequence[ChatMessage] = ()) -> None:
         """A new answer to these messages begins: its calls may have the ids of earlier ones."""
-        self._calls, self._own, self._count = {}, set(), 0
+        self._calls, self._own, self._count = {}, {}, 0
         passages = passages_in(messages)
         self._marks = CitationMarks(passages) if passages else None
 
@@ -46,7 +46,7 @@ class Staging:
                     out += [*stages[:1], part, *stages[1:]]
                     continue
                 case ToolEvent():
-                    self._own.add(part.call_id)
+                    self._own[part.call_id] = None
                 case ToolInputDelta() if part.id in self._calls:
                     out += self._events(part.id, self._calls[part.id][1].delta(part.delta))
                 case ToolCall() if not part.provider_executed:

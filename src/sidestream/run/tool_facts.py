@@ -18,8 +18,10 @@ _TEXTS = (
     *("retrievedContext", "web", "maps", "content", "source", "data", "title", "revised_prompt", "message"),
 )
 """Fields that hold text for people, or lead to it, the best first."""
+_TEXT_NAMES = frozenset(_TEXTS)
 _REASONS = ("message", "error_message", "content", "error_code", "code", "error", "outcome")
 _NESTED = ("groundingMetadata", "urlContextMetadata", "item")
+_COUNTING = frozenset({*_COUNTED, *_NESTED})
 
 
 def queries_in(value: Any) -> tuple[str, ...]:
@@ -36,6 +38,8 @@ def count_in(value: Any) -> int | None:
         # The entries of a list of hits have addresses; those of a list of content have not.
         return sum("url" in as_object(entry) for entry in value) or None
     fields = as_object(value)
+    if _COUNTING.isdisjoint(fields):
+        return None
     for name in _NESTED:
         if name in fields and (count := count_in(fields[name])) is not None:
             return count
@@ -60,7 +64,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
     elif depth and is_array(value):
         for entry in value:
             yield from _texts(entry, depth - 1)
-    elif depth and is_object(value) and value.get("type") != "base64":
+    elif depth and is_object(value) and not _TEXT_NAMES.isdisjoint(value) and value.get("type") != "base64":
         for name in _TEXTS:
             if name in value:
                 yield from _texts(value[name], depth - 1)

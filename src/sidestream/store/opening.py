@@ -1,6 +1,7 @@
 """Opens a store by its path or URL, or at the default location."""
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -32,10 +33,11 @@ def open_store(
     `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
     `database`. Nothing is opened before the first use. A store is returned unchanged.
     """
-    if isinstance(where, Store):
+    if _are_stores(type(where)):
         if blobs is not None:
             raise ConfigurationError("where blobs are is decided when a store is opened")
-        return where
+        return cast(Store, where)
+    where = cast("str | os.PathLike[str] | None", where)
     # It may hold a password, which a traceback with locals would show.
     where = Secret(where) if isinstance(where, str) and "://" in where else where
     if where is None:
@@ -59,6 +61,12 @@ def open_store(
             raise ConfigurationError(
                 f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
             )
+
+
+@cache
+def _are_stores(kind: type) -> bool:
+    # Every chat asks, and a check against a protocol takes as long as a write.
+    return issubclass(kind, Store)
 
 
 def default_location() -> str | os.PathLike[str]:

@@ -72,5 +72,5 @@ def _text(value: object, blobs: Mapping[str, bytes]) -> str:
 
 def _line(text: str) -> str:
     """The start of a text on one line, without characters that cannot be printed."""
-    words = " ".join(text[: 16 * _TITLE].split())
-    return "".join(character for character in words[:_TITLE] if character.isprintable()).rstrip()
+    line = " ".join(text[: 16 * _TITLE].split())[:_TITLE]
+    return (line if line.isprintable() else "".join(filter(str.isprintable, line))).rstrip()

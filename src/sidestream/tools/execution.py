@@ -21,12 +21,14 @@ from sidestream.tools.context import Emitted, ToolContext
 from sidestream.tools.outcome import ToolError, ToolOutcome
 from sidestream.tools.results import NotJsonError, clean, cut, json_value
 from sidestream.tools.signature import routine_of
-from sidestream.tools.threads import in_thread
+from sidestream.tools.threads import in_thread, settle
 
 T = TypeVar("T")
 
 _STOP_GRACE_S = 1.0
 """How long a cancelled tool may clean up before its call ends without it."""
+
+_TOO_LATE = object()
 
 _log = get_logger(__name__)
 _stragglers: set["asyncio.Future[Any]"] = set()
@@ -57,8 +59,7 @@ class ToolExecution(Struct, frozen=True):
         relays = (progress, emit)
         try:
             if not inspect.iscoroutinefunction(routine) and not inspect.isasyncgenfunction(routine):
-                work = in_thread(lambda: self._call_sync(begin, progress), self.name)
-                called = await self._ended(work, until_s, relays)
+                called = await self._called(begin, progress, until_s)
                 if isinstance(called, ToolOutcome):
                     return called
                 begin = partial(_given, called)
@@ -66,6 +67,17 @@ class ToolExecution(Struct, frozen=True):
             return await self._ended(asyncio.create_task(self._call(begin, progress)), until_s, relays)
         finally:
             _close(relays)
+
+    async def _called(self, begin: Callable[[], object], progress: "_Progress", until_s: float) -> object:
+        """What the function results in when a thread calls it, or a failure if that takes too long."""
+        work = in_thread(lambda: self._call_sync(begin, progress), self.name)
+        # Nothing of it raises, so it needs no `asyncio.wait`, which costs about as much as the thread.
+        timer = work.get_loop().call_at(until_s, settle, work, _TOO_LATE)
+        try:
+            value = await work
+        finally:
+            timer.cancel()
+        return self._timed_out() if value is _TOO_LATE else value
 
     async def _ended(self, work: "asyncio.Future[Any]", until_s: float, relays: "Iterable[_Relay[Any]]") -> Any:
         """What the work resulted in, or a failure if it was stopped: by itself, or because it took too long."""
@@ -76,8 +88,11 @@ class ToolExecution(Struct, frozen=True):
                 _close(relays)
                 await _stop(work)
         if not done:
-            return ToolOutcome.failure("TimeoutError", f"{self.name} gave no result within {self.timeout_s:g} seconds.")
+            return self._timed_out()
         return ToolOutcome.failure("CancelledError") if work.cancelled() else work.result()
+
+    def _timed_out(self) -> ToolOutcome:
+        return ToolOutcome.failure("TimeoutError", f"{self.name} gave no result within {self.timeout_s:g} seconds.")
 
     async def _call(self, begin: Callable[[], object], progress: "_Progress") -> ToolOutcome:
         try:

@@ -52,19 +52,21 @@ def in_thread(work: Callable[[], object], name: str) -> "asyncio.Future[object]"
     future: asyncio.Future[object] = loop.create_future()
     variables = contextvars.copy_context()
 
-    def settle(value: object) -> None:
-        if not future.done():
-            future.set_result(value)
-        elif inspect.iscoroutine(value):
-            value.close()
-
     def job() -> None:
         threading.current_thread().name = f"sidestream-tool-{name}"
         value = variables.run(work)
         with suppress(RuntimeError):  # The loop has closed: nothing waits for the result.
-            loop.call_soon_threadsafe(settle, value)
+            loop.call_soon_threadsafe(settle, future, value)
 
     with _lock:
         worker = _idle.pop() if _idle else None
     (worker or _Worker()).jobs.put(job)
     return future
+
+
+def settle(future: "asyncio.Future[object]", value: object) -> None:
+    """Sets the result, unless there is one or nobody waits for it any more."""
+    if not future.done():
+        future.set_result(value)
+    elif inspect.iscoroutine(value):
+        value.close()

@@ -61,6 +61,7 @@ CONTEXT = "context"
 """In `without`: the request was too long, and the next one is shorter."""
 MODEL_FALLBACK = "sidestream.model-fallback"
 """The kind of the part that says that a run continues with another model."""
+_NONE: frozenset[str] = frozenset()
 _PER_STEP = frozenset({"session", "container", CONTEXT})
 """What the provider refused for one step only."""
 
@@ -115,8 +116,8 @@ class Ledger:
         state.is_in_step = False
         state.background = None if state.limit is None else state.background
         state.defers_output, defers_output = False, state.defers_output
-        state.digests = set()
-        state.without -= _PER_STEP
+        state.digests = _NONE
+        state.without = state.without - _PER_STEP if state.without else _NONE
         state.usage = state.usage + part.usage
         state.ending = Finish(part.reason, part.usage, outcome.raw_reason, outcome.metadata)
         if part.reason == "error":
@@ -227,6 +228,8 @@ def suspend_tool(state: TurnState, call_id: str, suspended: Suspended) -> None:
 
 def blocked_calls(state: TurnState) -> set[str]:
     """Calls that cannot continue before a person has decided."""
+    if not state.suspended and not state.waiting:
+        return set()
     undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
     return undecided | {entry.call_id for entry in state.waiting}
 
@@ -308,7 +311,7 @@ def _drop_step(state: TurnState) -> None:
     state.is_in_step = False
     state.step -= 1
     state.calls, state.requests = (), ()
-    state.digests, state.ending = set(), None
+    state.digests, state.ending = _NONE, None
     state.fold = FoldState(files=state.fold.files) if state.fold is not None else None
     state.command = Send()
 
@@ -385,7 +388,7 @@ def _read(state: TurnState, source: str | None) -> None:
 
 def _file(state: TurnState, part: File) -> None:
     if state.is_in_step and part.data is not None:
-        state.digests.add(deliverables.digest(part.data))
+        state.digests |= {deliverables.digest(part.data)}
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:
@@ -478,7 +481,7 @@ def _step_start(state: TurnState, part: StepStart) -> None:
     state.step = part.step
     state.is_in_step = True
     state.calls, state.requests, state.ending = (), (), None
-    state.digests = set()
+    state.digests = _NONE
     state.started = state.approved = frozenset()
     state.pins, state.outputs, state.attempts = {}, {}, {}
 

@@ -93,7 +93,7 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     tool_calls_made: int = 0
     sources: tuple[str, ...] = ()
     """What the run has read from the open web."""
-    digests: set[str] = set()
+    digests: frozenset[str] = frozenset()
     """Files of the current step, so that a download of one of them is not emitted twice."""
     ending: Finish | None = None
     """How the current step's response ended, while more is to do for it."""

@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
@@ -43,6 +44,9 @@ from sidestream.wire.pool import Pool, close_session as close_session, shared_po
 from sidestream.wire.retry import Attempts, RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
 from sidestream.wire.upload import check_unchanged, pieces_of
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 T = TypeVar("T")
 _Answer = EventStream | WholeAnswer
@@ -80,19 +84,22 @@ class HttpTransport:
         self._resolver = resolver
         self._last_headers: _Headers | None = None
 
-    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
-        return await bare(self._open(call, limits))
+    # What waits for a response waits in as few coroutines as possible: many streams may open at once, and the garbage
+    # collector goes through all of them.
 
-    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+    def open(self, call: HttpCall, limits: Limits) -> "CoroutineType[Any, Any, HttpResponse]":
+        """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
+        return bare(self._open(call, limits))
+
+    def download(self, call: HttpCall, limits: Limits) -> "CoroutineType[Any, Any, bytes]":
         """The body of a deliverable. Follows up to five redirects."""
-        return await bare(self._download(call, limits))
+        return bare(self._download(call, limits))
 
     async def _open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         headers = self._headers_of(call)
         send = self._send if call.file is None else self._upload
         attempts = Attempts()
-        response = await with_retries(lambda: send(call, headers, limits), call, limits, self._retry, attempts)
+        response = await with_retries(partial(send, call, headers, limits), call, limits, self._retry, attempts)
         if attempts.causes:
             response.opening = attempts.opening
         return response
@@ -121,8 +128,8 @@ class HttpTransport:
         # One key for all tries: it distinguishes a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
-    async def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
-        return await typed(lambda timer: self._try(call, headers, limits, timer), call, limits)
+    def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> Awaitable[_Answer]:
+        return typed(partial(self._try, call, headers, limits), call, limits)
 
     async def _upload(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
         """One try of a call that sends a file. Its time begins again with each piece that is sent.

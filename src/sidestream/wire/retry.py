@@ -72,17 +72,17 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         return min(doubled, self.wait_max_s) * (1 - self.jitter * chance)
 
 
-class Attempts(Struct):
+class Attempts(Struct, gc=False):
     """The tries of one request so far."""
 
-    causes: list[str] = []
+    causes: tuple[str, ...] = ()
     """Why each of the earlier ones failed: a status or a code."""
     wait_s: float = 0.0
 
     @property
     def opening(self) -> Opening:
         """What a response says of them."""
-        return Opening(attempts=len(self.causes) + 1, causes=tuple(self.causes), retry_wait_s=self.wait_s)
+        return Opening(attempts=len(self.causes) + 1, causes=self.causes, retry_wait_s=self.wait_s)
 
 
 def next_wait_s(error: RunError, retries: int, policy: RetryPolicy, limits: Limits, chance: float) -> float | None:
@@ -119,7 +119,7 @@ async def with_retries(
             if wait_s is None or clock_s() + wait_s > deadline_s:
                 raise
             cause = str(error.status or error.code or type(error).__name__)
-        attempts.causes.append(cause)
+        attempts.causes += (cause,)
         attempts.wait_s += wait_s
         # Outside of `except`, so that the next error is not chained to this one.
         log.info(

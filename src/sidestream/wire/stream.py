@@ -74,7 +74,7 @@ class EventStream:
             self._deadline_s = monotonic() + limits.idle_timeout_s
         is_idle, self._was_ignored = self._was_ignored, False
         self._is_waiting = True
-        if self._timer is None:
+        if self._timer is None and self._content.total_bytes <= self._received_bytes:
             self._watch_later()
         try:
             while True:

@@ -135,7 +135,7 @@ class ResponsesState(DecoderState):
         self._at: dict[int, ItemState] = {}
         self._known: dict[str, ItemState] = {}
         self.files: dict[str, str] = {}
-        self.results: set[str] = set()
+        self.results: dict[str, None] = {}
         self._unanswered: dict[str, dict[str, ItemState]] = {}
         """Calls without a result, by tool and id."""
         self._code_calls: dict[str | None, ItemState] = {}
@@ -263,7 +263,7 @@ class ResponsesState(DecoderState):
         if item.part_id in self.results:
             return
         if not preliminary:
-            self.results.add(item.part_id)
+            self.results[item.part_id] = None
             self._unanswered.get(item.tool, {}).pop(item.part_id, None)
         self.out.append(
             ToolResult(

@@ -26,7 +26,8 @@ POLL_S = 0.1
 TOPIC = "\0"
 """How the names of topics begin, so that they are no ids of conversations."""
 _WORDS = {name: name for name in ("conversations", "records", "tasks", "posts")} | {
-    "now": "((julianday('now') - 2440587.5) * 86400.0)"
+    "now": "((julianday('now') - 2440587.5) * 86400.0)",
+    "skip_locked": "",
 }
 _NAMES = {"table": "conversations", "records": "records", "body": "CAST(body AS TEXT)", "like": "LIKE"}
 _FIND_RUN = "SELECT conversation, seq FROM records WHERE run = ? AND kind = 'run-started' ORDER BY seq LIMIT 1"
@@ -55,6 +56,8 @@ class SqliteStore(DatabaseStore):
         self.path = Path(name).expanduser().absolute()
         super().__init__(str(self.path), self.path.with_name(self.path.name + ".blobs") if blobs is None else blobs)
         self._file = SqliteFile(self.path, self.migrations, busy_timeout_s)
+        self.has_written = False
+        """True once this process has appended to it."""
         self._notifier = Notifier()
         self._writer = WriterThread(self._file, self.blobs, self._notifier)
         self._reader = ReaderThread(self._file)
@@ -123,6 +126,7 @@ class SqliteStore(DatabaseStore):
 
     async def _append(self, append: Append) -> None:
         await self._write(append)
+        self.has_written = True
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._read(
