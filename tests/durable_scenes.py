@@ -3,15 +3,18 @@
 import asyncio
 import json
 import os
+import select
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from durable_worker import AGENT, Settings, agent_of
 from engines import Fleet
@@ -30,10 +33,78 @@ LONG_LEASE_S = 30.0
 STEP_TEXT = ("It was ", "a dark ", "and stormy ", "night.")
 
 
+class Forked:
+    """A process that a child has forked, as `asyncio.subprocess.Process` has it."""
+
+    def __init__(self, pid: int, stdout: asyncio.StreamReader) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self._handle = os.pidfd_open(pid)  # The number may belong to another process later.
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it lives."""
+        return 0 if self._handle < 0 or select.select([self._handle], [], [], 0)[0] else None
+
+    def send_signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
+
+    async def wait(self) -> int:
+        """Waits for its end, and forgets it."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._handle, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._handle)
+        os.close(self._handle)
+        self._handle = -1
+        return 0
+
+
+class Template:
+    """A child that has imported everything, and forks workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
+        self._lock = asyncio.Lock()
+        self._count = 0
+
+    async def fork(self, settings: Settings) -> Forked:
+        """A worker with these settings."""
+        async with self._lock:
+            if self._process is None:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, PROGRAM, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+                )
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._count += 1
+            fifo = self._folder / f"worker-{self._count}"
+            os.mkfifo(fifo)
+            stdout = asyncio.StreamReader()
+            file = os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
+            await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), file)
+            self._process.stdin.write(f"{fifo}\t{json.dumps(to_builtins(settings))}\n".encode())
+            async with asyncio.timeout(BOUND_S):
+                return Forked(int(await self._process.stdout.readline()), stdout)
+
+    async def aclose(self) -> None:
+        """Ends the child. Its workers stay."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            async with asyncio.timeout(KILLED_S):
+                await self._process.wait()
+
+
 class WorkerProcess:
     """A worker in a child process, and what it has reported."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Forked, slots: int) -> None:
+        self.slots = slots
         self.events: list[dict[str, Any]] = []
         self._process = process
         self._changed = asyncio.Condition()
@@ -77,8 +148,10 @@ class WorkerProcess:
         stdout = self._process.stdout
         assert stdout is not None
         while line := await stdout.readline():
+            if not line.startswith(b"{") or not line.endswith(b"\n"):
+                continue  # Of a library, or all that it could write before it was killed.
             async with self._changed:
-                self.events.append({**json.loads(line), "at_s": time.monotonic()})
+                self.events.append(json.loads(line))
                 self._changed.notify_all()
         async with self._changed:
             self._changed.notify_all()
@@ -139,6 +212,11 @@ class Scene:
         self._stack = stack
         self._agent = agent_of(self._settings(fleet.where, fleet.process_lease_s))
 
+    async def patient_workers(self, count: int) -> list[WorkerProcess]:
+        """Workers that keep their runs, however slow this machine is."""
+        self.engine = self.fleet.another(lease_s=LONG_LEASE_S)
+        return [await self.worker(lease_s=LONG_LEASE_S) for _ in range(count)]
+
     async def worker(
         self, *, store: str | None = None, lease_s: float | None = None, variables: Mapping[str, str] | None = None
     ) -> WorkerProcess:
@@ -151,11 +229,27 @@ class Scene:
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, **(variables or {})},
         )
-        worker = WorkerProcess(process)
+        return await self._started(process, settings)
+
+    async def forked_worker(self, template: Template, *, lease_s: float, tool_s: float) -> WorkerProcess:
+        """The same, without the time that a process needs for its imports."""
+        settings = replace(self._settings(self.fleet.where, lease_s), tool_s=tool_s)
+        return await self._started(await template.fork(settings), settings)
+
+    async def _started(self, process: asyncio.subprocess.Process | Forked, settings: Settings) -> WorkerProcess:
+        worker = WorkerProcess(process, settings.slots)
         self.workers.append(worker)
         self._stack.push_async_callback(worker.aclose)
         await worker.reported("ready")
         return worker
+
+    async def stop(self, worker: WorkerProcess) -> None:
+        """Stops a worker, but not while it writes to a file of SQLite: nobody else could write before it continues."""
+        worker.signal(signal.SIGSTOP)
+        while not (self.fleet.where.startswith("postgresql:") or await asyncio.to_thread(_can_write, self.fleet.where)):
+            worker.signal(signal.SIGCONT)
+            await asyncio.sleep(0.01)
+            worker.signal(signal.SIGSTOP)
 
     async def begin(self, talk: str = "talk", prompt: str = "Tell me a story.") -> Reader:
         """A run that a front has recorded and enqueued, and a reader that follows it."""
@@ -175,7 +269,7 @@ class Scene:
     def chat(self, talk: str = "talk") -> Chat[Any]:
         """The conversation, as a front has it."""
         chat = Chat(self._agent, store=self.store, id=talk)
-        chat.run_details = Job(agent=AGENT).as_details()
+        chat.run_details = Job(agent=AGENT, attempt=0).as_details()
         return chat
 
     def _settings(self, store: str, lease_s: float) -> Settings:
@@ -211,7 +305,18 @@ async def scene(fleet: Fleet, folder: Path) -> AsyncGenerator[Scene]:
     """A scene without workers."""
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(FakeProvider())
-        yield Scene(fleet, fleet.another(), fake, folder, stack)
+        # On Temporal, who enqueues a task chooses its lease.
+        yield Scene(fleet, fleet.another(lease_s=fleet.process_lease_s), fake, folder, stack)
+
+
+def _can_write(path: str) -> bool:
+    with closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 def is_waiting(row: Row) -> bool:

@@ -1,6 +1,9 @@
 """A worker in a process of its own, for tests that kill, stop or cut it off: `python durable_worker.py SETTINGS`.
 
 It prints what happens as lines of JSON. SIGTERM lets it hand over what it drives, and end.
+
+Without settings it forks a worker for each line that it reads, the path of a FIFO and settings, and prints its process
+id: a worker that has not to import anything is ready at once.
 """
 
 import asyncio
@@ -8,7 +11,9 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from msgspec import Struct
@@ -39,10 +44,12 @@ class Settings(Struct, kw_only=True):
     """The file in which the tools note each call: name, argument and process."""
     lease_s: float
     slots: int = 20
+    tool_s: float = 0.0
+    """How long each call takes, after it was noted."""
 
 
 def say(**values: object) -> None:
-    print(json.dumps(values), flush=True)
+    print(json.dumps({**values, "at_s": time.monotonic()}), flush=True)
 
 
 class ReportingStore(WrappedStore):
@@ -74,6 +81,7 @@ def agent_of(settings: Settings) -> Agent[Any]:
 
     async def called(name: str, value: str) -> str:
         write(name, value)
+        await asyncio.sleep(settings.tool_s)
         while True:
             if not await asyncio.to_thread(os.path.exists, f"{settings.effects}.{value}"):
                 return f"{name}: {value}"
@@ -110,7 +118,7 @@ async def main(settings: Settings) -> None:
 
     async def drive(claim: Claim) -> Outcome:
         talk = claim.task.conversation
-        say(event="claimed", talk=talk, is_takeover=claim.is_takeover)
+        say(event="claimed", talk=talk, is_takeover=claim.is_takeover, token=claim.token)
         try:
             outcome = await worker.drive(claim)
         except LeaseLostError as error:
@@ -138,5 +146,32 @@ async def main(settings: Settings) -> None:
     say(event="ended")
 
 
+def fork_workers() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for them.
+    for line in sys.stdin:
+        fifo, _, text = line.partition("\t")
+        settings = decode(text, type=Settings)
+        preload(settings)
+        if pid := os.fork():
+            print(pid, flush=True)
+            continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(fifo, os.O_WRONLY), 1)
+        asyncio.run(main(settings))
+        os._exit(0)
+
+
+def preload(settings: Settings) -> None:
+    """Imports what a worker would import when it needs it."""
+    database = "postgres" if settings.store.startswith("postgresql:") else "sqlite"
+    for name in (f"store.{database}.store", f"durable.{settings.engine.partition(':')[0]}.engine", "wire.http"):
+        import_module(f"sidestream.{name}")
+    agent_of(settings)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(decode(sys.argv[1], type=Settings)))
+    if len(sys.argv) > 1:
+        asyncio.run(main(decode(sys.argv[1], type=Settings)))
+    else:
+        fork_workers()

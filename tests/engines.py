@@ -13,6 +13,10 @@ from stores import BOUND_S, rows
 
 LEASE_S = 1.0
 """Short, so that a test can wait for its end, and the shortest that every engine can have."""
+SLACK_S = 3.0
+"""What a busy machine may add to a takeover. `make chaos` measures without it."""
+PATIENT_S = 4.0
+"""The lease of those whose claims must not be lost, however slow the machine is for a second or two."""
 QUEUE = "models"
 
 
@@ -20,7 +24,8 @@ class Fleet(Struct, frozen=True):
     """A store, and engines on it as several processes would have them."""
 
     store: SharedStore
-    another: Callable[[], Engine]
+    another: Callable[..., Engine]
+    """Makes an engine, with `lease_s` as the lease of what it enqueues and claims, if that is given."""
     where: str
     """The location of the store, for another process."""
     engine: str = "embedded"
@@ -28,6 +33,7 @@ class Fleet(Struct, frozen=True):
     process_lease_s: float = 2.0
     """The lease of workers in processes of their own. On a busy machine these are silent for a second now and then."""
     lease_s: float = LEASE_S
+    """The lease of workers that are silent."""
 
 
 class Driven:
@@ -148,7 +154,9 @@ async def until_stats(engine: Engine, **expected: int) -> EngineStats:
 __all__ = [
     "BOUND_S",
     "LEASE_S",
+    "PATIENT_S",
     "QUEUE",
+    "SLACK_S",
     "Driven",
     "Fleet",
     "LeaseLostError",

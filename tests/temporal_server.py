@@ -15,7 +15,8 @@ from pathlib import Path
 
 from postgres import shared_folder
 
-START_S = 60.0
+START_S = 100.0
+"""The first start reads a large program from the disk, on a machine that may be busy."""
 
 
 def program() -> Path | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engines import LEASE_S, Fleet
+from engines import LEASE_S, PATIENT_S, Fleet
 from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.protocol import Engine
 from sidestream.store import open_store
@@ -20,7 +20,7 @@ PROCESS_LEASE_S = 3.0
 
 @asynccontextmanager
 async def opened_on(
-    where: str, make: Callable[[SharedStore], Engine], engine: str = "embedded"
+    where: str, make: Callable[[SharedStore, float], Engine], engine: str = "embedded"
 ) -> AsyncGenerator[Fleet]:
     """Engines on a store, each over a connection of its own; `engine` is what `open_engine` calls them."""
     stores: list[SharedStore] = []
@@ -30,8 +30,8 @@ async def opened_on(
         stores.append(shared(open_store(where)))
         return stores[-1]
 
-    def another() -> Engine:
-        engines.append(make(opened()))
+    def another(lease_s: float = PATIENT_S) -> Engine:
+        engines.append(make(opened(), lease_s))
         return engines[-1]
 
     try:
@@ -44,13 +44,13 @@ async def opened_on(
 
 
 def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
-    return opened_on(where, lambda store: EmbeddedEngine(store, lease_s=LEASE_S))
+    return opened_on(where, lambda store, lease_s: EmbeddedEngine(store, lease_s=lease_s))
 
 
 def absurd(where: str) -> AbstractAsyncContextManager[Fleet]:
     from sidestream.durable.absurd import AbsurdEngine
 
-    return opened_on(where, lambda store: AbsurdEngine(store, lease_s=LEASE_S), "absurd")
+    return opened_on(where, lambda store, lease_s: AbsurdEngine(store, lease_s=lease_s), "absurd")
 
 
 @asynccontextmanager
@@ -58,16 +58,16 @@ async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
     """Engines on Temporal, each over a connection of its own."""
     from sidestream.durable.temporal import TemporalEngine
 
-    store, lease_s = shared(open_store(where)), 1.2 * LEASE_S  # A heartbeat is a request to another process.
+    store = shared(open_store(where))
     url = f"temporal://{address}?prefix=test-{secrets.token_hex(6)}"
     engines: list[TemporalEngine] = []
 
-    def another() -> Engine:
+    def another(lease_s: float = PATIENT_S) -> Engine:
         engines.append(TemporalEngine(store, url, lease_s=lease_s))
         return engines[-1]
 
     try:
-        yield Fleet(store, another, where, url, PROCESS_LEASE_S, lease_s)
+        yield Fleet(store, another, where, url, PROCESS_LEASE_S, 1.2 * LEASE_S)  # A heartbeat is a request.
     finally:
         for engine in engines:
             await engine.aclose()
@@ -113,3 +113,9 @@ def store(fleet: Fleet) -> SharedStore:
 @pytest.fixture
 def engine(fleet: Fleet) -> Engine:
     return fleet.another()
+
+
+@pytest.fixture
+def brief(fleet: Fleet) -> Engine:
+    """An engine whose claims are soon lost."""
+    return fleet.another(lease_s=fleet.lease_s)

@@ -140,7 +140,7 @@ async def test_clocks_that_differ_by_minutes_change_neither_leases_nor_timers(he
     assert (await here.engine.stats()).takeovers == 0
     assert not [event for event in behind.events if event.get("talk") == "talk"]
 
-    ahead.signal(signal.SIGSTOP)
+    await here.stop(ahead)
     await behind.reported("driven", "talk")
     ahead.signal(signal.SIGCONT)
     await ahead.reported("lost")

@@ -125,8 +125,10 @@ async def test_a_task_that_always_fails_is_given_up_and_can_be_enqueued_once_mor
 
 
 async def test_a_claim_that_its_own_process_has_forgotten_is_taken_over_after_its_lease(
-    engine: EmbeddedEngine, store: SharedStore
+    fleet: Fleet, store: SharedStore
 ):
+    engine = fleet.another(lease_s=fleet.lease_s)
+    assert isinstance(engine, EmbeddedEngine)
     await talk(store)
     claim = await engine.claim(TASK)
     engine.forget(claim)
@@ -164,6 +166,20 @@ def test_a_claim_is_silent_if_its_counter_stands_still_for_a_lease():
     assert leases.silent([], 301.0, 301.0) == []
     assert leases.silent([held(6)], 400.0, 400.0) == []
     assert leases.silent([held(6)], 410.0, 410.0) == [held(6)]
+
+
+def test_half_a_lease_is_enough_if_the_database_says_that_it_is_over():
+    def held(beats: int, age_s: float) -> Held:
+        return Held("talk", "t", beats, "w", 10.0, age_s=age_s)
+
+    leases = LeaseWatch()
+    assert leases.silent([held(5, 99.0)], 100.0, 100.0) == []  # A clock that was set forward.
+    assert leases.silent([held(6, 3.0)], 104.0, 104.0) == []
+    assert leases.silent([held(6, 9.0)], 110.0, 110.0) == []
+    assert leases.silent([held(6, 12.0)], 110.0, 110.0) == [held(6, 12.0)]
+    assert leases.silent([held(7, 12.0)], 111.0, 111.0) == []
+    assert leases.silent([held(7, 15.0)], 115.9, 116.0) == []
+    assert leases.silent([held(7, 15.1)], 116.0, 116.0) == [held(7, 15.1)]
 
 
 def test_engines_are_opened_by_name(tmp_path):

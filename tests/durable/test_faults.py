@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from durable_scenes import LONG_LEASE_S, STEP_TEXT, Scene, is_text, scene, story
-from engines import Fleet, until_stats
+from durable_scenes import STEP_TEXT, Scene, is_text, scene, story
+from engines import SLACK_S, Fleet, until_stats
 from requirements import requirement
 
 ALL = "".join(STEP_TEXT)
-SLACK_S = 3.0
-"""For a machine that does other things as well."""
 
 
 @pytest.fixture
@@ -51,7 +49,7 @@ async def test_a_stopped_worker_loses_its_run_and_may_not_write_once_it_continue
     reader = await here.begin()
     await reader.saw(is_text)
     second = await here.worker()
-    first.signal(signal.SIGSTOP)
+    await here.stop(first)
     gate.set()  # The rest arrives at a process that cannot read it yet.
     await second.reported("driven")
     rows = await reader.over()
@@ -70,7 +68,7 @@ async def test_a_stopped_worker_loses_its_run_and_may_not_write_once_it_continue
 
 @requirement("R160", "R162")
 async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
-    workers = [await here.worker(lease_s=LONG_LEASE_S) for _ in range(2)]
+    workers = await here.patient_workers(2)
     here.fake.on("POST", "*", story())
     readers = [await here.begin(f"talk-{number}") for number in range(10)]
     for number, reader in enumerate(readers):
@@ -84,11 +82,11 @@ async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
 
 @requirement("R160", "R162")
 async def test_a_worker_that_is_drained_hands_its_run_over_at_once(here: Scene):
-    first = await here.worker(lease_s=LONG_LEASE_S)
+    [first] = await here.patient_workers(1)
     here.fake.add(story(asyncio.Event()), story())
     reader = await here.begin()
     await reader.saw(is_text)
-    second = await here.worker(lease_s=LONG_LEASE_S)
+    [second] = await here.patient_workers(1)
     first.signal(signal.SIGTERM)
     [claimed] = await second.reported("claimed")
     assert not claimed["is_takeover"]

@@ -107,7 +107,11 @@ class Worker:
             # First of all: from now on, whoever drove it before cannot write.
             if not await self._fence(claim):
                 return Outcome(position=claim.task.position)
-            return await self._drive(claim, store)
+            outcome = await self._drive(claim, store)
+            while outcome.is_handed_over and await self._is_continued(claim.task.conversation):
+                # Somebody has decided already, and this worker is as good as any other.
+                outcome = await self._drive(claim, store)
+            return outcome
         except ConflictError as error:
             raise store.failure or LeaseLostError(str(error)) from None
 
@@ -139,6 +143,13 @@ class Worker:
             return Outcome(position=chat.head, is_waiting=True, until=until)
         await clear_posts(self._store, chat.id)
         return Outcome(position=chat.head)
+
+    async def _is_continued(self, conversation: str) -> bool:
+        """Whether the last turn was begun by somebody else and has yet to be driven, which can be done here."""
+        if self._is_draining:
+            return False
+        job = job_of(open_run(await self._store.read(conversation)))
+        return job is not None and job.attempt == 0 and job.at is None
 
     async def attend(self) -> None:
         """Passes posts on to the runs that are driven here, until it is cancelled."""

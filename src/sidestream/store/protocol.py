@@ -137,7 +137,8 @@ class SharedStore(Store, Protocol):
         """Runs one statement on the store's database, in a transaction of its own; returns its rows.
 
         Values are named `:name`, tables `{tasks}` and so on, so that every database understands it; `{now}` is its
-        clock, in seconds since 1970. `notify` wakes those who wait for changes of this topic.
+        clock, in seconds since 1970, and `{skip_locked}` ends a subquery for rows that nobody else is about to change.
+        `notify` wakes those who wait for changes of this topic.
         """
         ...
 

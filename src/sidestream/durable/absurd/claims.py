@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -49,36 +49,46 @@ async def claim(
     """Claims tasks that are due, or whose lease has ended; none if there are none."""
     table = TaskTable(server, connection)
     found = await table.absurd(queue).claim_tasks(count, lease_s, worker)
-    held = [await _hold(table, queue, claimed, lease_s) for claimed in found]
-    return [each for each in held if each is not None]
+    return await _hold(table, queue, found, lease_s) if found else []
 
 
-async def _hold(table: TaskTable, queue: str, claimed: Any, lease_s: int) -> Held | None:
-    """Gives a claim its token; None if the task is not that of its conversation any more.
+async def _hold(table: TaskTable, queue: str, found: Sequence[Any], lease_s: int) -> list[Held]:
+    """Gives claims their tokens. Tasks that are not those of their conversations any more are cancelled.
 
-    In a transaction of its own: a wake that comes before it is about records that will be read after it.
+    In a transaction of its own: a wake that comes before it is about records that will be read after it. All together:
+    if this worker dies before it has begun to drive them, they wait for the end of their leases once more.
     """
-    task_id = claimed["task_id"]
-    conversation = _conversation(claimed["params"])
+    held: list[Held] = []
     async with table.connection.transaction():
-        row = await table.lock(conversation)
-        if row is None or row.task != task_id:
-            # It was replaced, or is none of ours.
-            await table.absurd(queue).cancel_task(task_id)
-            return None
         now = await table.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-        token = token_after(row.token, now[0][0])
+        rows = await table.lock_all({_conversation(claimed["params"]) for claimed in found})
+        for claimed in found:
+            conversation = _conversation(claimed["params"])
+            row = rows.get(conversation)
+            if row is not None and row.task == claimed["task_id"]:
+                held.append(
+                    Held(
+                        task=Task(conversation=conversation, position=row.position, queue=row.queue),
+                        token=token_after(row.token, now[0][0]),
+                        is_takeover=row.is_held or row.failures > 0,
+                        absurd_task=claimed["task_id"],
+                        run=claimed["run_id"],
+                    )
+                )
         await table.execute(
-            "UPDATE {schema}.conversations SET token = %s, is_held = true, lease_s = %s, waits = NULL, "
-            "takeovers = takeovers + is_held::integer, changed = clock_timestamp() WHERE conversation = %s",
-            token,
+            "UPDATE {schema}.conversations AS known SET token = given.token, is_held = true, lease_s = %s, "
+            "waits = NULL, takeovers = takeovers + is_held::integer, changed = clock_timestamp() "
+            "FROM unnest(%s::text[], %s::text[]) AS given (conversation, token) "
+            "WHERE known.conversation = given.conversation",
             lease_s,
-            conversation,
+            [each.task.conversation for each in held],
+            [each.token for each in held],
         )
-    task = Task(conversation=conversation, position=row.position, queue=row.queue)
-    return Held(
-        task=task, token=token, is_takeover=row.is_held or row.failures > 0, absurd_task=task_id, run=claimed["run_id"]
-    )
+    ours = {each.absurd_task for each in held}
+    for claimed in found:
+        if claimed["task_id"] not in ours:  # It was replaced, or is none of ours.
+            await table.absurd(queue).cancel_task(claimed["task_id"])
+    return held
 
 
 def _conversation(params: object) -> str:

@@ -4,6 +4,7 @@ Locks are taken in this order by everybody: the row of the conversation, then Ab
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -55,16 +56,19 @@ class TaskTable:
 
     async def lock(self, conversation: str) -> Row | None:
         """The row, which nobody else changes before the transaction ends; None if there is none."""
+        return (await self.lock_all([conversation])).get(conversation)
+
+    async def lock_all(self, conversations: Iterable[str]) -> dict[str, Row]:
+        """The rows of several conversations, as far as there are any."""
         found = await self.execute(
-            "SELECT queue, task, position, waits, later, token, is_held, failures FROM {schema}.conversations "
-            "WHERE conversation = %s FOR UPDATE",
-            conversation,
+            "SELECT conversation, queue, task, position, waits, later, token, is_held, failures "
+            "FROM {schema}.conversations WHERE conversation = ANY(%s) ORDER BY conversation FOR UPDATE",
+            list(conversations),
         )
-        if not found:
-            return None
-        queue, task, position, waits, later, token, is_held, failures = found[0]
-        following = None if later is None else msgspec.json.decode(later, type=Task)
-        return Row(queue, task, position, waits, following, token, is_held, failures)
+        return {
+            conversation: Row(queue, task, position, waits, _task(later), token, is_held, failures)
+            for conversation, queue, task, position, waits, later, token, is_held, failures in found
+        }
 
     async def lock_or_create(self, task: Task) -> Row:
         """The row of the task's conversation, whether it was there or not."""
@@ -130,6 +134,10 @@ class TaskTable:
     def absurd_queue(self, queue: str) -> str:
         """The name of one of our queues in Absurd."""
         return absurd_queue(self._server.namespace, queue)
+
+
+def _task(text: str | None) -> Task | None:
+    return None if text is None else msgspec.json.decode(text, type=Task)
 
 
 def event(conversation: str, position: int, token: str) -> str:

@@ -75,7 +75,7 @@ class EmbeddedEngine:
         """
         granted = await self._table.claim_idle(task)
         if isinstance(granted, Held) and is_dead(granted.worker):
-            granted = await self._table.claim_silent(granted)
+            granted = next(iter(await self._table.claim_silent([granted])), None)
         if not isinstance(granted, Granted):
             raise TaskHeldError(f"another worker drives the conversation {task.conversation!r}")
         return self.claimed(granted)

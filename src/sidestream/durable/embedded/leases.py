@@ -1,7 +1,11 @@
-"""Which claims have been silent for longer than their lease, by this process's own clock."""
+"""Which claims have been silent for longer than their lease."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+SEEN_OF_LEASE = 0.5
+"""How much of a lease must have been seen here, if the database says that it is over: more than lies between two
+heartbeats of a live worker, so that a clock that was set forward takes nothing from anybody."""
 
 
 class Held(NamedTuple):
@@ -12,13 +16,19 @@ class Held(NamedTuple):
     beats: int
     worker: str
     lease_s: float
+    fence: str = ""
+    now: float = 0.0
+    """The database's clock."""
+    age_s: float = 0.0
+    """Since its last heartbeat, by that clock."""
 
 
 class LeaseWatch:
     """Compares what the table shows now with what it showed before.
 
-    No wall clock is involved: a claim is silent if its counter stands still between two readings that are a lease
-    apart. Time in which the database did not answer does not count, since nobody could renew a lease then.
+    A claim is silent if its counter stands still between two readings that are a lease apart by this process's clock.
+    Half a lease is enough if the lease is over by the database's clock, too: a worker that has just started need not
+    wait a whole one. Time in which the database did not answer does not count, since nobody could renew a lease then.
     """
 
     def __init__(self) -> None:
@@ -33,7 +43,8 @@ class LeaseWatch:
             key = (claim.conversation, claim.token)
             beats, since_s = self._seen.get(key, (-1, 0.0))
             seen[key] = (beats, since_s) if beats == claim.beats else (claim.beats, answered_s)
-            if beats == claim.beats and asked_s - since_s >= claim.lease_s:
+            lease_s = claim.lease_s * (SEEN_OF_LEASE if claim.age_s >= claim.lease_s else 1.0)
+            if beats == claim.beats and asked_s - since_s >= lease_s:
                 found.append(claim)
         self._seen = seen
         return found

@@ -8,7 +8,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sidestream.durable.embedded.leases import Held
 from sidestream.durable.protocol import EngineStats, Outcome, Task
@@ -45,6 +44,7 @@ _WAKE = (
     "state = CASE WHEN state = 'waiting' AND position = :position THEN 'queued' ELSE state END "
     "WHERE conversation = :conversation AND state IN ('running', 'waiting')"
 )
+_GRANTED = "conversation, position, queue, failures"
 _DUE = (
     "SELECT task.conversation, task.token, coalesce(talk.fence, ''), {{now}} FROM {{tasks}} AS task "
     "JOIN {{conversations}} AS talk ON talk.id = task.conversation "
@@ -56,31 +56,30 @@ _NEXT_DUE = (
     "AND queue IN ({queues})"
 )
 _HELD = (
-    "SELECT conversation, token, beats, worker, lease FROM {{tasks}} WHERE state = 'running' AND queue IN ({queues})"
+    "SELECT task.conversation, task.token, task.beats, task.worker, task.lease, coalesce(talk.fence, ''), {{now}}, "
+    "{{now}} - task.since FROM {{tasks}} AS task JOIN {{conversations}} AS talk ON talk.id = task.conversation "
+    "WHERE task.state = 'running' AND task.queue IN ({queues})"
 )
 _HOLDERS = "SELECT conversation, worker FROM {{tasks}} WHERE state = 'running' AND conversation IN ({conversations})"
+# What another statement is about to change is left out: two that wait for each other's rows would never end.
 _CLAIM = (
-    "UPDATE {tasks} SET state = 'running', worker = :worker, token = :token, lease = :lease, beats = 0, woken = 0, "
-    "since = {now}, "
-    "takeovers = takeovers + CASE state WHEN 'running' THEN 1 ELSE 0 END "
-    "WHERE conversation = :conversation AND token = :seen AND "
+    "UPDATE {{tasks}} SET state = 'running', worker = :worker, lease = :lease, beats = 0, woken = 0, since = {{now}}, "
+    "token = CASE conversation {tokens} END, takeovers = takeovers + CASE state WHEN 'running' THEN 1 ELSE 0 END "
+    "WHERE conversation IN (SELECT conversation FROM {{tasks}} WHERE ({seen}) AND "
 )
-_CLAIM_DUE = _CLAIM + "state IN ('queued', 'waiting') AND due <= {now} RETURNING position, queue, failures"
-_CLAIM_SILENT = _CLAIM + "state = 'running' AND beats = :beats RETURNING position, queue, failures"
+_CLAIM_DUE = _CLAIM + "state IN ('queued', 'waiting') AND due <= {{now}} {{skip_locked}}) RETURNING " + _GRANTED
+_CLAIM_SILENT = _CLAIM + "state = 'running' {{skip_locked}}) RETURNING " + _GRANTED
 # One statement: a task that was enqueued first could be claimed by another worker in between.
 _CLAIM_IDLE = (
-    "INSERT INTO {tasks} AS task (conversation, queue, position, state, due, since, worker, token, lease) "
-    "VALUES (:conversation, :queue, :position, 'running', {now}, {now}, :worker, :token, :lease) "
+    "INSERT INTO {{tasks}} AS task (conversation, queue, position, state, due, since, worker, token, lease) "
+    "VALUES (:conversation, :queue, :position, 'running', {{now}}, {{now}}, :worker, :token, :lease) "
     "ON CONFLICT (conversation) DO UPDATE SET queue = excluded.queue, state = 'running', worker = excluded.worker, "
     "token = excluded.token, lease = excluded.lease, since = excluded.since, beats = 0, woken = 0, later = 0, "
     "failures = CASE WHEN excluded.position > task.position THEN 0 ELSE task.failures END, "
     "position = CASE WHEN excluded.position > task.position THEN excluded.position ELSE task.position END "
-    "WHERE task.token = :seen AND task.state <> 'running' RETURNING position, queue, failures"
+    "WHERE task.token = :seen AND task.state <> 'running' RETURNING " + _GRANTED
 )
-_CLAIMED = (
-    "SELECT position, queue, failures FROM {tasks} "
-    "WHERE conversation = :conversation AND token = :token AND worker = :worker"
-)
+_CLAIMED = f"SELECT {_GRANTED} FROM {{{{tasks}}}} WHERE worker = :worker AND ({{held}})"
 _ROW = (
     "SELECT coalesce(task.state, ''), coalesce(task.token, ''), coalesce(task.beats, 0), coalesce(task.worker, ''), "
     "coalesce(task.lease, 0), talk.fence, {now} FROM {conversations} AS talk "
@@ -180,47 +179,67 @@ class TaskTable:
         names, values = _listed("conversation", conversations)
         return dict(await self._store.execute(_HOLDERS.format(conversations=names), values))
 
-    async def claim_due(self, candidate: Candidate) -> Granted | None:
-        """Claims a task that is due; None if somebody else was faster."""
-        return await self._claim(_CLAIM_DUE, candidate)
+    async def claim_due(self, candidates: Sequence[Candidate]) -> list[Granted]:
+        """Claims tasks that are due; not those for which somebody else was faster."""
+        seen = [
+            f"conversation = :conversation_{number} AND token = :seen_{number}" for number in range(len(candidates))
+        ]
+        return await self._claim(_CLAIM_DUE, candidates, seen)
 
-    async def claim_silent(self, silent: Held) -> Granted | None:
-        """Takes a task over; None if its worker has moved, or somebody else was faster."""
-        _, row = await self._row(silent.conversation)
-        candidate = replace(row, token=silent.token)
-        return await self._claim(_CLAIM_SILENT, candidate, {"beats": silent.beats})
+    async def claim_silent(self, silent: Sequence[Held]) -> list[Granted]:
+        """Takes tasks over; not those whose worker has moved, or for which somebody else was faster."""
+        seen = [
+            f"conversation = :conversation_{number} AND token = :seen_{number} AND beats = :beats_{number}"
+            for number in range(len(silent))
+        ]
+        candidates = [Candidate(held.conversation, held.token, held.fence, held.now) for held in silent]
+        beats = {f"beats_{number}": held.beats for number, held in enumerate(silent)}
+        return await self._claim(_CLAIM_SILENT, candidates, seen, beats)
 
     async def claim_idle(self, task: Task) -> Granted | Held | None:
         """Claims a conversation that nobody drives, whatever its task; else who holds it. None if that changed."""
         held, candidate = await self._row(task.conversation)
-        return held or await self._claim(_CLAIM_IDLE, candidate, {"queue": task.queue, "position": task.position})
+        if held is not None:
+            return held
+        values = {"conversation": task.conversation, "seen": candidate.token, "token": _token(candidate)}
+        known = {"queue": task.queue, "position": task.position}
+        granted = await self._claim(_CLAIM_IDLE, [candidate], [], {**values, **known})
+        return granted[0] if granted else None
 
     async def _row(self, conversation: str) -> tuple[Held | None, Candidate]:
         found = await self._store.execute(_ROW, {"conversation": conversation})
         if not found:
             raise StoreError(f"there is no conversation {conversation!r} to drive")
         [[state, token, beats, worker, lease_s, fence, now]] = found
-        held = Held(conversation, token, beats, worker, lease_s) if state == "running" else None
+        held = Held(conversation, token, beats, worker, lease_s, fence, now) if state == "running" else None
         return held, Candidate(conversation, token, fence, now)
 
-    async def _claim(self, sql: str, seen: Candidate, known: Mapping[str, object] | None = None) -> Granted | None:
-        known = known or {}
-        token = token_after(max(seen.token, seen.fence), seen.now)
-        values: dict[str, object] = {
-            "conversation": seen.conversation,
-            "seen": seen.token,
-            "token": token,
-            "worker": self._worker,
-            "lease": self._lease_s,
-        }
-        found = await self._store.execute(sql, {**values, **known})
-        # It may have been done before its connection broke, and then once more.
-        found = found or await self._store.execute(_CLAIMED, values)
-        if not found:
-            return None
-        [[position, queue, failures]] = found
-        task = Task(conversation=seen.conversation, position=position, queue=queue)
-        return Granted(task, token, failures, is_takeover="beats" in known or failures > 0)
+    async def _claim(
+        self, sql: str, seen: Sequence[Candidate], as_seen: Sequence[str], more: Mapping[str, object] | None = None
+    ) -> list[Granted]:
+        if not seen:
+            return []
+        tokens = {candidate.conversation: _token(candidate) for candidate in seen}
+        values: dict[str, object] = {"worker": self._worker, "lease": self._lease_s, **(more or {})}
+        for number, candidate in enumerate(seen):
+            values[f"conversation_{number}"] = candidate.conversation
+            values[f"seen_{number}"] = candidate.token
+            values[f"token_{number}"] = tokens[candidate.conversation]
+        whens = " ".join(f"WHEN :conversation_{number} THEN :token_{number}" for number in range(len(seen)))
+        found = await self._store.execute(sql.format(tokens=whens, seen=" OR ".join(as_seen)), values)
+        if len(found) < len(seen):
+            # They may have been claimed before the connection broke, and then once more.
+            held = [f"conversation = :conversation_{number} AND token = :token_{number}" for number in range(len(seen))]
+            found = await self._store.execute(_CLAIMED.format(held=" OR ".join(held)), values)
+        return [
+            Granted(
+                Task(conversation=conversation, position=position, queue=queue),
+                tokens[conversation],
+                failures,
+                is_takeover=sql is _CLAIM_SILENT or failures > 0,
+            )
+            for conversation, position, queue, failures in found
+        ]
 
     async def beat(self, conversations: Sequence[str]) -> set[tuple[str, str]]:
         """Renews the leases of this worker on these conversations; returns the claims that it still has."""
@@ -269,6 +288,11 @@ class TaskTable:
             oldest_lease_s=max(float(oldest_lease_s), 0.0),
             takeovers=int(takeovers),
         )
+
+
+def _token(candidate: Candidate) -> str:
+    """For a claim on this conversation: greater than all before it."""
+    return token_after(max(candidate.token, candidate.fence), candidate.now)
 
 
 def _values(task: Task) -> dict[str, object]:

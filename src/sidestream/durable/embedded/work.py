@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 SCANS_PER_LEASE = 4
 """How often a worker looks at the claims of others, so that a silent one is taken over well within two leases."""
+CLAIMS_AT_ONCE = 10
+"""Few enough that other workers have their share of what is due at the same time."""
+CONTENDED_S = 0.05
+"""How long it waits if others claimed, or are about to claim, all that it saw."""
 RETRY_S = 1.0
 """How long it waits after the store has failed."""
 
@@ -102,14 +106,11 @@ class Work:
     async def _round(self, group: asyncio.TaskGroup) -> float:
         """Claims what can be claimed; returns how long to wait if nothing changes."""
         if time.monotonic() >= self._next_scan_s:
-            for held in await self._scan():
-                if self._is_free and (granted := await self._table.claim_silent(held)):
-                    _log.info("conversation %s: taken over", held.conversation)
-                    self._start(group, granted)
+            await self._take_over(group, await self._scan())
             self._next_scan_s = time.monotonic() + self._scan_s
         wait_s = self._next_scan_s - time.monotonic()
-        if self._is_free:
-            await self._claim_due(group)
+        if self._is_free and not await self._claim_due(group):
+            return min(wait_s, CONTENDED_S)
         if self._is_free:
             wait_s = min(wait_s, await self._table.next_due_s(self._queues))
         return max(wait_s, 0.0)
@@ -130,18 +131,29 @@ class Work:
         dead = {worker for worker in {claim.worker for claim in others} if is_dead(worker)}
         return silent + [claim for claim in others if claim.worker in dead and claim not in silent]
 
-    async def _claim_due(self, group: asyncio.TaskGroup) -> None:
+    async def _take_over(self, group: asyncio.TaskGroup, silent: list[Held]) -> None:
+        while self._is_free and silent:
+            count = min(self._slots - self._driving, CLAIMS_AT_ONCE)
+            some, silent = silent[:count], silent[count:]
+            for granted in await self._table.claim_silent(some):
+                _log.info("conversation %s: taken over", granted.task.conversation)
+                self._start(group, granted)
+
+    async def _claim_due(self, group: asyncio.TaskGroup) -> bool:
+        """Claims what is due. False if others have, or hold, all of it."""
         now_s = time.monotonic()
         self._left = {conversation: until_s for conversation, until_s in self._left.items() if until_s > now_s}
-        free = self._slots - self._driving
+        free = min(self._slots - self._driving, CLAIMS_AT_ONCE)
         found = await self._table.due(self._queues, free + len(self._left))
-        for candidate in [it for it in found if it.conversation not in self._left][:free]:
-            if self._stopping.is_set():
-                return
-            if granted := await self._table.claim_due(candidate):
-                self._start(group, granted)
-            else:
-                self._changed.set()  # Somebody else was faster: there may be others.
+        candidates = [it for it in found if it.conversation not in self._left][:free]
+        if not candidates or self._stopping.is_set():
+            return True
+        claimed = await self._table.claim_due(candidates)
+        for granted in claimed:
+            self._start(group, granted)
+        if claimed and (len(claimed) < len(candidates) or len(candidates) == free):
+            self._changed.set()  # There may be more.
+        return bool(claimed)
 
     def _start(self, group: asyncio.TaskGroup, granted: Granted) -> None:
         self._driving += 1

@@ -20,7 +20,7 @@ WAKE = "wake"
 MAX_EVENTS = 400
 """After so many events a workflow continues as a new one: every decision replays the history."""
 RETRY_S = 0.1
-"""How soon a task whose worker is silent goes to another; doubled with each attempt, up to a lease."""
+"""How soon a task whose worker was silent for a lease goes to another, however often that has happened."""
 LONGEST = timedelta(days=3650)
 """A task may be driven for as long as its worker sends heartbeats."""
 
@@ -141,7 +141,7 @@ class ConversationWorkflow:
             result_type=Driven,
             start_to_close_timeout=LONGEST,
             heartbeat_timeout=lease,
-            retry_policy=RetryPolicy(initial_interval=timedelta(seconds=RETRY_S), maximum_interval=lease),
+            retry_policy=RetryPolicy(initial_interval=timedelta(seconds=RETRY_S), backoff_coefficient=1.0),
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
         )
 

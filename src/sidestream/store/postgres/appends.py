@@ -13,7 +13,7 @@ from msgspec import structs
 from sidestream.errors import ConflictError, FencedError, StoreError
 from sidestream.store.blobs import BlobStore
 from sidestream.store.database import Append, rows_of
-from sidestream.store.postgres.serial import SerialConnection, is_broken
+from sidestream.store.postgres.serial import SerialConnection, allow_blobs, is_broken
 from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.records import Row
 from sidestream.store.summary import summarize
@@ -229,6 +229,7 @@ class AppendQueue:
     async def _locked(self, connection: Connection) -> AsyncGenerator[None]:
         """A transaction during which no blob is collected: not before its reference is written."""
         async with connection.transaction():
+            await allow_blobs(connection)
             await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._server.lock_key,))
             yield
 

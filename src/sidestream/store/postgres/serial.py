@@ -9,6 +9,11 @@ import psycopg
 from sidestream.store.postgres.server import Connection, PostgresServer
 
 T = TypeVar("T")
+IDLE_S = 5
+"""How long a transaction may wait for its next statement: that of a process which was stopped, or of a machine that
+is gone, would keep others from what it has locked. Less than a lease of workers."""
+BLOBS_S = 60
+"""The same while blobs are written, perhaps elsewhere."""
 
 
 class SerialConnection:
@@ -57,6 +62,7 @@ class SerialConnection:
             try:
                 if self._prepare is not None:
                     await self._prepare(connection)
+                await _limit_idling(connection, IDLE_S)
             except BaseException:
                 connection.pgconn.finish()
                 raise
@@ -67,3 +73,13 @@ class SerialConnection:
 def is_broken(connection: Connection | psycopg.Connection[Any], error: psycopg.Error) -> bool:
     """Whether the connection cannot be used any more: it is closed, or the server said that it closes it."""
     return connection.closed or (error.sqlstate or "").startswith(("57P", "08"))
+
+
+async def allow_blobs(connection: Connection) -> None:
+    """This transaction may take the time that blobs need."""
+    await _limit_idling(connection, BLOBS_S, is_local=True)
+
+
+async def _limit_idling(connection: Connection, seconds: int, *, is_local: bool = False) -> None:
+    query = "SELECT set_config('idle_in_transaction_session_timeout', %s, %s)"
+    await connection.execute(query, (f"{seconds}s", is_local))

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, LiteralString
 
 from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
@@ -22,6 +22,7 @@ from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
 from sidestream.store.postgres.listener import HEARTBEAT_S
 from sidestream.store.postgres.migration import migrate
+from sidestream.store.postgres.serial import allow_blobs
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
@@ -35,7 +36,8 @@ IN_DATABASE = "database"
 """Where blobs are instead of a folder or a bucket."""
 
 _WORDS = {name: f"{{schema}}.{name}" for name in ("conversations", "records", "tasks", "posts")} | {
-    "now": "extract(epoch FROM clock_timestamp())::float8"
+    "now": "extract(epoch FROM clock_timestamp())::float8",
+    "skip_locked": "FOR UPDATE SKIP LOCKED",
 }
 _MARK = re.compile(r"(?<!:):(\w+)")
 _NAMES = {
@@ -153,11 +155,11 @@ class PostgresStore(DatabaseStore):
 
         async def work(connection: Connection, _: bool) -> list[tuple[Any, ...]]:
             await self._server.refuse_newer(connection)
+            if notify is None:  # A statement alone is a transaction: a process that stops here holds no lock.
+                return await _fetched(connection, query, values or {})
             async with connection.transaction():
-                cursor = await connection.execute(query, values or {})
-                found = await cursor.fetchall() if cursor.description is not None else []
-                if notify is not None:
-                    await connection.execute("SELECT pg_notify(%s, '')", (self._server.topic(notify),))
+                found = await _fetched(connection, query, values or {})
+                await connection.execute("SELECT pg_notify(%s, '')", (self._server.topic(notify),))
             return found
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
@@ -235,6 +237,7 @@ class PostgresStore(DatabaseStore):
     async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:
         async def work(connection: Connection, _: bool) -> list[str]:
             async with connection.transaction():
+                await allow_blobs(connection)
                 # The lock, so that no reference is added meanwhile.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._server.lock_key,))
                 found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (list(candidates),))
@@ -274,6 +277,11 @@ class PostgresStore(DatabaseStore):
                         raise
                     failures += 1
                 await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
+
+
+async def _fetched(connection: Connection, query: LiteralString, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(query, values)
+    return await cursor.fetchall() if cursor.description is not None else []
 
 
 async def _nothing(_: Connection, __: bool) -> None:

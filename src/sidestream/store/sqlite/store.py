@@ -26,7 +26,8 @@ POLL_S = 0.1
 TOPIC = "\0"
 """How the names of topics begin, so that they are no ids of conversations."""
 _WORDS = {name: name for name in ("conversations", "records", "tasks", "posts")} | {
-    "now": "((julianday('now') - 2440587.5) * 86400.0)"
+    "now": "((julianday('now') - 2440587.5) * 86400.0)",
+    "skip_locked": "",
 }
 _NAMES = {"table": "conversations", "records": "records", "body": "CAST(body AS TEXT)", "like": "LIKE"}
 _FIND_RUN = "SELECT conversation, seq FROM records WHERE run = ? AND kind = 'run-started' ORDER BY seq LIMIT 1"
