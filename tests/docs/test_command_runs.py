@@ -33,7 +33,7 @@ from sidestream.testing import (
 skip_without("xllamacpp", "numpy", "safetensors", "tokenizers", model="smollm2-135m")
 
 CANNOT = {
-    "sidestream local install": "it downloads 130 MB from the package index",
+    "sidestream local install": "it downloads 180 MB from the package index",
     "sidestream local remove": "it removes what `local install` added",
     "sidestream local add hf:OWNER/REPO:FILE.gguf": "names in capitals are the reader's; the hub is not this machine",
     "sidestream local add https://example.com/model.gguf --sha256 DIGEST": "the address is an example",

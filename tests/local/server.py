@@ -20,7 +20,10 @@ def main() -> None:
     params.model.path = settings["model"]
     params.model_alias = {settings["alias"]}
     params.api_keys = [settings["key"]]
-    params.hostnames = ["127.0.0.1"]
+    if hasattr(params, "hostnames"):
+        params.hostnames = ["127.0.0.1"]
+    else:  # xllamacpp before 2026.10
+        params.hostname = "127.0.0.1"
     params.port = 0  # any that is free
     params.use_jinja = True
     params.chat_template = settings["template"]

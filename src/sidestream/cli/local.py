@@ -24,7 +24,7 @@ def local() -> None:
 
 @local.command()
 def install() -> int:
-    """Download the model files (190 MB) and verify their digests. Files that are already installed are kept.
+    """Download the model files (180 MB) and verify their digests. Files that are already installed are kept.
 
     Exits with code 1 if the runtime is missing.
     """

@@ -60,7 +60,7 @@ Files are in {folder}
 
 Without a key:
   sidestream -m local "Why is the sky blue?"
-  sidestream serve                      # a chat page on this machine
+  sidestream serve                      # a chat page on this machine; needs sidestream[server]
 With your own key:
   export OPENAI_API_KEY=…
   sidestream -m openai-responses -T web_search "What is new in Python?"
