@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import sys
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ GRACE_S = 5
 GC_THRESHOLDS = (5_000, 20, 20)
 """New objects after which garbage is looked for, and how often among older ones: a stream leaves hardly any, and all
 others wait meanwhile."""
+SWITCH_S = 0.0005
+"""How long the thread that writes the log waits for a loop that is busy with many streams: they all wait for it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -84,6 +87,7 @@ def serve(app: Starlette, listening: socket.socket) -> None:
             await super().shutdown(sockets)
 
     allow_many_connections()
+    sys.setswitchinterval(SWITCH_S)
     StreamingServer(serving_config(app)).run(sockets=[listening])
 
 
