@@ -349,16 +349,27 @@ async def test_a_worker_survives_a_restart_of_the_database_without_a_busy_loop(
         await worker.aclose()
 
 
-async def test_a_worker_that_cannot_connect_at_first_says_so_and_never_shows_the_password(
-    postgres_server: Server, opens: Opens, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_whose_password_is_refused_says_so_at_once_and_never_shows_it(
+    postgres_server: Server, opens: Opens, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("sidestream.durable.absurd.loop.START_S", 0.2)
     caplog.set_level(logging.DEBUG)
     engine = opens(postgres_server.tcp_url("postgres", "postgres", CANARY.replace("/", "%2F")))
     with pytest.raises(EngineError) as raised:
         await engine.work(Driven(), queues=["models"], slots=1)
+    assert not raised.value.retryable
     assert CANARY not in text_of(raised.value) + caplog.text + repr(engine)
     assert "127.0.0.1" in str(raised.value)
+    assert "check the URL" in str(raised.value)
+
+
+async def test_a_worker_that_cannot_connect_at_first_waits_for_the_database(
+    opens: Opens, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sidestream.durable.absurd.loop.START_S", 0.2)
+    with pytest.raises(EngineError) as raised:
+        await opens("postgresql://postgres@127.0.0.1:1/postgres").work(Driven(), queues=["models"], slots=1)
+    assert raised.value.retryable
+    assert "tasks cannot be claimed" in caplog.text
 
 
 async def test_an_error_with_the_password_in_it_is_stored_without(opens: Opens, url: str):

@@ -10,8 +10,8 @@ from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.embedded.leases import Held, LeaseWatch
 from sidestream.durable.embedded.owners import is_dead, new_owner
 from sidestream.durable.opening import open_engine
-from sidestream.durable.protocol import Engine, LeaseLostError, Outcome, Task, TaskHeldError
-from sidestream.errors import ConfigurationError, StoreError
+from sidestream.durable.protocol import Engine, EngineError, LeaseLostError, Outcome, Task, TaskHeldError
+from sidestream.errors import ConfigurationError
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 
@@ -60,9 +60,9 @@ async def test_a_process_that_drives_a_run_itself_has_a_claim_like_others(
 
 async def test_a_conversation_that_does_not_exist_cannot_be_driven(engine: EmbeddedEngine, store: SharedStore):
     await talk(store, "other")
-    with pytest.raises(StoreError, match="'talk'"):
+    with pytest.raises(EngineError, match="'talk'"):
         await engine.enqueue(TASK)
-    with pytest.raises(StoreError, match="'talk'"):
+    with pytest.raises(EngineError, match="'talk'"):
         await engine.claim(TASK)
 
 

@@ -34,7 +34,12 @@ async def post_stop(store: SharedStore, conversation: str) -> None:
 
 async def posts_for(store: SharedStore, conversations: Collection[str]) -> list[Post]:
     """The posts for these conversations, oldest first."""
-    found = await store.execute("SELECT id, conversation, kind, body FROM {posts} ORDER BY id")
+    if not conversations:
+        return []
+    values = {f"id_{number}": conversation for number, conversation in enumerate(conversations)}
+    names = ", ".join(f":{name}" for name in values)
+    sql = f"SELECT id, conversation, kind, body FROM {{posts}} WHERE conversation IN ({names}) ORDER BY id"
+    found = await store.execute(sql, values)
     return [
         Post(
             id=id,
@@ -43,7 +48,6 @@ async def posts_for(store: SharedStore, conversations: Collection[str]) -> list[
             message=messages_from_json(body)[0] if kind == "steer" else None,
         )
         for id, conversation, kind, body in found
-        if conversation in conversations
     ]
 
 

@@ -283,6 +283,6 @@ async def _until_lost(claim: Claim) -> LeaseLostError:
                 _log.warning("conversation %s: no heartbeat: %s", claim.task.conversation, redact(str(error)))
         return LeaseLostError("the lease could not be renewed in time")
     finally:
-        if beating is not None and not beating.done():
+        if beating is not None:
             beating.cancel()
             beating.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -1,14 +1,15 @@
 """An engine on the store's own tables: claims by compare-and-swap, leases by counters that move."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 
 from sidestream.durable.embedded.claims import EmbeddedClaim, Heartbeats
 from sidestream.durable.embedded.leases import Held
 from sidestream.durable.embedded.owners import described, is_dead, new_owner
 from sidestream.durable.embedded.table import Granted, TaskTable
 from sidestream.durable.embedded.work import Work
-from sidestream.durable.protocol import Drive, EngineStats, Outcome, Task, TaskHeldError
+from sidestream.durable.protocol import Drive, EngineError, EngineStats, Outcome, Task, TaskHeldError
 from sidestream.errors import StoreError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
@@ -17,6 +18,19 @@ from sidestream.store.protocol import SharedStore
 LEASE_S = 15.0
 
 _log = get_logger(__name__)
+
+
+class EmbeddedEngineError(EngineError, StoreError):
+    """The store, in which the tasks are, has failed."""
+
+
+@contextmanager
+def _errors() -> Generator[None]:
+    """Raises EngineError for what the store raises."""
+    try:
+        yield
+    except StoreError as error:
+        raise EmbeddedEngineError(str(error), retryable=error.retryable) from error
 
 
 class EmbeddedEngine:
@@ -35,15 +49,18 @@ class EmbeddedEngine:
 
     async def enqueue(self, task: Task) -> None:
         """There is something to drive. Does nothing if it is known already."""
-        await self._table.enqueue(task)
+        with _errors():
+            await self._table.enqueue(task)
 
     async def wake(self, conversation: str, position: int) -> None:
         """A conversation that waits at this position, or is about to, is driven on."""
-        await self._table.wake(conversation, position)
+        with _errors():
+            await self._table.wake(conversation, position)
 
     async def cancel(self, conversation: str) -> None:
         """Nothing of the conversation is driven any more."""
-        await self._table.cancel(conversation)
+        with _errors():
+            await self._table.cancel(conversation)
 
     async def work(
         self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
@@ -57,7 +74,8 @@ class EmbeddedEngine:
 
     async def stats(self) -> EngineStats:
         """How many tasks there are."""
-        return await self._table.stats()
+        with _errors():
+            return await self._table.stats()
 
     async def drivers(self, conversations: Collection[str]) -> dict[str, str]:
         """Conversation → the process that drives it, in words."""
@@ -73,9 +91,10 @@ class EmbeddedEngine:
 
         Raises TaskHeldError if another worker drives the conversation.
         """
-        granted = await self._table.claim_idle(task)
-        if isinstance(granted, Held) and is_dead(granted.worker):
-            granted = next(iter(await self._table.claim_silent([granted])), None)
+        with _errors():
+            granted = await self._table.claim_idle(task)
+            if isinstance(granted, Held) and is_dead(granted.worker):
+                granted = next(iter(await self._table.claim_silent([granted])), None)
         if not isinstance(granted, Granted):
             raise TaskHeldError(f"another worker drives the conversation {task.conversation!r}")
         return self.claimed(granted)

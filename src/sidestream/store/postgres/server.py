@@ -82,6 +82,12 @@ _ADVICE = {
     "25006": "the server is read-only; use its primary",
     "22P05": "the database cannot hold all characters; create it with the encoding UTF8",
 }
+_REFUSALS = {
+    "28P01": re.compile("password authentication failed|no password supplied"),
+    "28000": re.compile("no pg_hba.conf entry|role .* does not exist|authentication failed"),
+    "3D000": re.compile("database .* does not exist"),
+}
+"""What a server says to a connection that it will refuse again; in another language, such a one is retried."""
 _PASSING = ("08", "57P", "53300", "40001", "40P01")
 """How the states of errors begin after which the same statement may succeed."""
 
@@ -153,8 +159,9 @@ class PostgresServer:
     def store_error(self, error: psycopg.Error, doing: str = "the store in") -> StoreError:
         """An error of PostgreSQL as ours, with what to do about it."""
         message = redact(str(error).partition("\n")[0])
-        advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
-        return StoreError(f"{doing} {self.name}: {message}; {advice}", retryable=_is_passing(error))
+        state = error.sqlstate or _refusal(str(error))
+        advice = _ADVICE.get(state or "", "check the server and the URL")
+        return StoreError(f"{doing} {self.name}: {message}; {advice}", retryable=_is_passing(error, state))
 
     async def version_of(self, connection: Connection) -> int:
         """The version of the schema; 0 if it does not exist."""
@@ -207,11 +214,16 @@ class PostgresServer:
             await connection.execute(self.sql("CREATE SCHEMA {schema}"))
 
 
-def _is_passing(error: psycopg.Error) -> bool:
+def _refusal(message: str) -> str | None:
+    """The state of a connection that the server has refused: libpq reports only the message."""
+    return next((state for state, phrase in _REFUSALS.items() if phrase.search(message)), None)
+
+
+def _is_passing(error: psycopg.Error, state: str | None) -> bool:
     """Whether the connection broke or could not be made, which a restart of the server explains."""
-    if error.sqlstate is None:
+    if state is None:
         return isinstance(error, psycopg.OperationalError)
-    return error.sqlstate.startswith(_PASSING)
+    return state.startswith(_PASSING)
 
 
 def _parameters_of(address: str) -> dict[str, str] | None:
