@@ -29,6 +29,11 @@ settings.register_profile("fuzz", settings.get_profile("deep"), max_examples=200
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: many tests wait for a process, a browser or a lease."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def recordings() -> Path:
     """The folder of what the providers really sent, which lies beside the project."""

@@ -21,7 +21,7 @@ GRACE_S = 5
 GC_THRESHOLDS = (5_000, 20, 20)
 """New objects after which garbage is looked for, and how often among older ones: a stream leaves hardly any, and all
 others wait meanwhile."""
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 """How long the thread that writes the log waits for a loop that is busy with many streams: they all wait for it."""
 
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 _POLLED_ROUNDS = 50
 _PAUSE_S = 0.01
+_ROUNDS_PER_COLLECTION = 25
 
 
 class LeakError(AssertionError):
