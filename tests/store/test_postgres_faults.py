@@ -13,6 +13,7 @@ import pytest
 from postgres import Server, kill_others
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, FencedError, StoreError
+from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.postgres.store import PostgresStore
 from stores import BOUND_S, digest_of, next_of, row, rows
 
@@ -55,6 +56,22 @@ async def test_a_killed_connection_is_reopened_silently(
     assert await store.read("talk", after=1) == rows(2, 2)
     await store.append("talk", 2, [row(3, blobs=[digest])], {digest: b"x"})
     assert len(await store.read("talk")) == 3
+
+
+@requirement("F33")
+async def test_a_schema_that_another_process_creates_during_a_read_is_read(store: PostgresStore, postgres_url: str):
+    other = PostgresStore(postgres_url)
+
+    class Overtaken(PostgresServer):
+        async def refuse_other(self, connection: Connection) -> int:
+            await other.append("talk", 0, rows(1, 1))
+            return await super().refuse_other(connection)
+
+    store._server = Overtaken(postgres_url, store.migrations)
+    try:
+        assert await store.read("talk") == rows(1, 1)
+    finally:
+        await other.aclose()
 
 
 @requirement("F33")

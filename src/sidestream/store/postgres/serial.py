@@ -51,7 +51,7 @@ class SerialConnection:
             try:
                 return await work(await self._opened(), is_retry)
             except psycopg.Error as error:
-                if is_new or self._connection is None or not is_broken(self._connection, error):
+                if is_new or not is_broken(self._connection, error):
                     raise
             self.drop()
         return await work(await self._opened(), True)
@@ -70,9 +70,14 @@ class SerialConnection:
         return self._connection
 
 
-def is_broken(connection: Connection | psycopg.Connection[Any], error: psycopg.Error) -> bool:
-    """Whether the connection cannot be used any more: it is closed, or the server said that it closes it."""
-    return connection.closed or (error.sqlstate or "").startswith(("57P", "08"))
+def is_broken(connection: Connection | psycopg.Connection[Any] | None, error: psycopg.Error) -> bool:
+    """Whether the connection cannot be used any more: it is closed, or the server said that it closes it.
+
+    Without a connection, the error is that of a new one before its first use.
+    """
+    if error.sqlstate is not None and error.sqlstate.startswith(("57P", "08")):
+        return True
+    return connection.closed if connection is not None else error.sqlstate is None
 
 
 async def allow_blobs(connection: Connection) -> None:

@@ -230,7 +230,8 @@ class PostgresStore(DatabaseStore):
             except (UndefinedTable, UndefinedColumn, InvalidSchemaName):
                 if not await self._server.refuse_other(connection):
                     return []
-                raise
+            # Another process has created the schema just now.
+            return await (await connection.execute(statement, values)).fetchall()
 
         return await self._connections.reading.do(work)
 
