@@ -60,6 +60,9 @@ class Case(NamedTuple):
     note: str = ""
 
 
+_LAG = (Metric("p50", "lag p50 ms", "lag_p50_ms"), Metric("p99", "lag p99 ms", "lag_p99_ms"))
+
+
 FLOOR = Way("floor", "floor: aiohttp, event split, msgspec", "floor", "bytes")
 STREAM = Way("stream", "**`agent.stream`**", "ours", "stream")
 HTTP = STREAM._replace(label="**`agent.stream`** over HTTP")
@@ -173,8 +176,7 @@ def _relays() -> list[Case]:
             (bare, ours, chat, proxy),
             (
                 Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True, has_ratio=True),
-                Metric("p50", "lag p50 ms", "lag_p50_ms"),
-                Metric("p99", "lag p99 ms", "lag_p99_ms"),
+                *_LAG,
             ),
             "program",
             "chat",
@@ -215,8 +217,7 @@ def _workers() -> list[Case]:
             (sqlite, postgres, absurd),
             (
                 Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True),
-                Metric("p50", "lag p50 ms", "lag_p50_ms"),
-                Metric("p99", "lag p99 ms", "lag_p99_ms"),
+                *_LAG,
             ),
             "program",
             "chat",

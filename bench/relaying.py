@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.lags import lag_figures
 from bench.processes import cpu_s
 
 START_S = 90.0
@@ -176,13 +177,7 @@ async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
 
     before_s = relay.cpu_s()
     await asyncio.gather(*map(read, streams))
-    lags.sort()
-    return {
-        "cpu_s": relay.cpu_s() - before_s,
-        "events": len(lags),
-        "lag_p50_ms": lags[len(lags) // 2] / 1000,
-        "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,
-    }
+    return {"cpu_s": relay.cpu_s() - before_s, **lag_figures(lags)}
 
 
 async def idle(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:

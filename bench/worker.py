@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from bench.lags import lag_figures
 from bench.processes import allow_many_files, peak_kb
 
 Take = Callable[[str], object]
@@ -106,16 +107,13 @@ async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
     else:
         # It cannot keep up: streams end while others have hardly begun, so the phases cannot be separated.
         event_s, apart = (running.get("cpu_s", 0.0) + ending["cpu_s"]) / max(ran + rest, 1), {}
-    lags.sort()
     return {
         **apart,
-        "events": len(lags),
+        **lag_figures(lags),
         "event_cpu_s": event_s,
         "open_cpu_s": opening["cpu_s"],
         "open_wall_s": opening["wall_s"],
-        "lag_p50_ms": lags[len(lags) // 2] / 1000,
-        "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,
-        "lag_max_ms": lags[-1] / 1000,
+        "lag_max_ms": max(lags) / 1000,
     }
 
 

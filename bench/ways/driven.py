@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from bench.databases import database
 from bench.driving import AGENT
+from bench.lags import lag_figures
 from bench.processes import cpu_s
 from sidestream import Agent, open_store
 from sidestream.durable import Claim, Engine, Outcome, RunClient, open_engine
@@ -107,13 +108,7 @@ async def lag(url: str, task: dict[str, Any]) -> dict[str, Any]:
     before_s = cpu_s(worker.process.pid)
     await asyncio.gather(*(worker.client.start(talk, "Say it.") for talk in talks))
     await asyncio.gather(*map(follow, talks))
-    lags.sort()
-    return {
-        "cpu_s": cpu_s(worker.process.pid) - before_s,
-        "events": len(lags),
-        "lag_p50_ms": lags[len(lags) // 2] / 1000,
-        "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,
-    }
+    return {"cpu_s": cpu_s(worker.process.pid) - before_s, **lag_figures(lags)}
 
 
 async def _with_worker(task: dict[str, Any]) -> Warm:

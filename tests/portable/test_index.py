@@ -293,40 +293,6 @@ async def test_a_file_that_cannot_be_read_does_not_stop_the_others(index: Index,
 
 
 _CHILD = """
-import asyncio, sys
-from portable_index import bag_of_words
-from sidestream.portable.index import Index
-from sidestream.portable.index.sqlite import SqliteIndex
-
-async def main():
-    async with Index(SqliteIndex(sys.argv[1]), bag_of_words, "words") as index:
-        await index.add(sys.argv[2])
-        await index.complete()
-
-asyncio.run(main())
-"""
-
-
-@requirement("R126")
-async def test_two_processes_may_index_one_folder(tmp_path: Path):
-    docs, path = tmp_path / "docs", tmp_path / "index.db"
-    write_corpus(docs)
-    for number in range(40):
-        (docs / f"n{number}.txt").write_text(f"File number {number} about topic{number}.")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    children = [
-        await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, str(path), str(docs), env=environment)
-        for _ in range(3)
-    ]
-    assert [await child.wait() for child in children] == [0, 0, 0]
-    async with Index(SqliteIndex(path), bag_of_words, "words") as index:
-        counts = await index.counts()
-        assert (counts.files, counts.passages, counts.vectors) == (43, 43, 43)
-        assert await index.add(docs) == AddReport(unchanged=43)
-        assert names(await index.search("topic17", 1)) == ["n17.txt"]
-
-
-_KILLED = """
 import asyncio, os, signal, sys
 from portable_index import bag_of_words
 from sidestream.portable.index import Index, index as module
@@ -350,16 +316,36 @@ asyncio.run(main())
 """
 
 
+async def indexing(path: Path, docs: Path, dies_at: int = 0) -> asyncio.subprocess.Process:
+    """A process that indexes a folder, and is killed when it reports progress for that time."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    arguments = (str(path), str(docs), str(dies_at))
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, *arguments, env=environment)
+
+
+@requirement("R126")
+async def test_two_processes_may_index_one_folder(tmp_path: Path):
+    docs, path = tmp_path / "docs", tmp_path / "index.db"
+    write_corpus(docs)
+    for number in range(40):
+        (docs / f"n{number}.txt").write_text(f"File number {number} about topic{number}.")
+    children = [await indexing(path, docs) for _ in range(3)]
+    assert [await child.wait() for child in children] == [0, 0, 0]
+    async with Index(SqliteIndex(path), bag_of_words, "words") as index:
+        counts = await index.counts()
+        assert (counts.files, counts.passages, counts.vectors) == (43, 43, 43)
+        assert await index.add(docs) == AddReport(unchanged=43)
+        assert names(await index.search("topic17", 1)) == ["n17.txt"]
+
+
 @requirement("R126")
 async def test_an_index_whose_writer_is_killed_anywhere_is_completed_by_the_next_one(tmp_path: Path):
     docs, path = tmp_path / "docs", tmp_path / "index.db"
     write_corpus(docs)
     for number in range(9):
         (docs / f"n{number}.txt").write_text(f"File number {number} about topic{number}.")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     for moment in (5, 15):
-        arguments = (str(path), str(docs), str(moment))
-        child = await asyncio.create_subprocess_exec(sys.executable, "-c", _KILLED, *arguments, env=environment)
+        child = await indexing(path, docs, dies_at=moment)
         async with asyncio.timeout(60):
             assert await child.wait() == -signal.SIGKILL
         async with Index(SqliteIndex(path), None, "words") as index:

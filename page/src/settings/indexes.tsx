@@ -4,6 +4,7 @@ import { words as pageWords } from "../words";
 import { type IndexedFolder, indexes, type Passage } from "./calls";
 import { useLoaded } from "./loaded";
 import { Problem } from "./problem";
+import { ConfirmRemoval } from "./removal";
 import { settingsWords as words } from "./words";
 
 const LOOK_MS = 700;
@@ -65,19 +66,11 @@ function FolderRow({ folder, onChanged }: { folder: IndexedFolder; onChanged: ()
         {folder.editable && (
           <div className="st-actions">
             {isRemoving ? (
-              <>
-                <span>{words.indexRemoveAsk(folder.name)}</span>
-                <button type="button" className="button" onClick={() => askRemove(false)}>
-                  {words.keep}
-                </button>
-                <button
-                  type="button"
-                  className="button danger"
-                  onClick={() => attempt(indexes.remove(folder.path), words.indexRemoved(folder.name))}
-                >
-                  {words.remove}
-                </button>
-              </>
+              <ConfirmRemoval
+                question={words.indexRemoveAsk(folder.name)}
+                onKeep={() => askRemove(false)}
+                onRemove={() => attempt(indexes.remove(folder.path), words.indexRemoved(folder.name))}
+              />
             ) : (
               <>
                 <button

@@ -5,6 +5,7 @@ import { type McpServer, type McpServers, type McpTest, mcp } from "./calls";
 import { useLoaded } from "./loaded";
 import { McpForm } from "./mcp_form";
 import { Problem } from "./problem";
+import { ConfirmRemoval } from "./removal";
 import { settingsWords as words } from "./words";
 
 const LOOK_MS = 1000;
@@ -158,19 +159,11 @@ function ServerRow({ server, tested, isEditable, onTest, onEdit, onChanged, onRe
       {isEditable && (
         <div className="st-actions">
           {isRemoving ? (
-            <>
-              <span>{words.removeAsk(server.label)}</span>
-              <button type="button" className="button" onClick={() => askRemove(false)}>
-                {words.keep}
-              </button>
-              <button
-                type="button"
-                className="button danger"
-                onClick={() => attempt(mcp.remove(server.label).then(onReload))}
-              >
-                {words.remove}
-              </button>
-            </>
+            <ConfirmRemoval
+              question={words.removeAsk(server.label)}
+              onKeep={() => askRemove(false)}
+              onRemove={() => attempt(mcp.remove(server.label).then(onReload))}
+            />
           ) : (
             <>
               <button type="button" className="button quiet" onClick={() => askRemove(true)}>

@@ -2,10 +2,14 @@
 
 import difflib
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import click
 from msgspec import Struct
 
+from sidestream.cli.terminal import one_line, write
 from sidestream.errors import ConfigurationError
 from sidestream.folders import config_folder, write_private
 
@@ -67,3 +71,13 @@ class NamedFiles(Struct, frozen=True):
         """Removes a stored file. Raises ConfigurationError if there is none."""
         self.read(name)
         self.path_of(name).unlink()
+
+
+def list_names(stored: NamedFiles, text_of: Callable[[str], str], *, if_none: str) -> None:
+    """Prints the names, each with the beginning of a text; a hint if there are none."""
+    names = stored.names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        write(sys.stdout, f"{name:<{width}}  {one_line(text_of(name), 100)}\n")
+    if not names:
+        click.echo(if_none, err=True)

@@ -22,15 +22,11 @@ def schemas(ctx: click.Context) -> Any:
 @schemas.command("list")
 def list_schemas() -> int:
     """List the schemas with their fields."""
+    from sidestream.cli.named_files import list_names
     from sidestream.cli.schemas import STORED, short_form_of
-    from sidestream.cli.terminal import one_line, write
 
-    names = STORED.names()
-    width = max(map(len, names), default=0)
-    for name in names:
-        write(sys.stdout, f"{name:<{width}}  {one_line(short_form_of(name), 100)}\n")
-    if not names:
-        click.echo("no schemas yet: sidestream schemas save NAME 'name, age int' stores one", err=True)
+    hint = "no schemas yet: sidestream schemas save NAME 'name, age int' stores one"
+    list_names(STORED, short_form_of, if_none=hint)
     return exit_codes.OK
 
 

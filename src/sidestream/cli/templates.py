@@ -23,20 +23,17 @@ def templates(ctx: click.Context) -> Any:
 def list_templates() -> int:
     """List the templates with the beginning of their prompts."""
     from sidestream.cli import template_files
-    from sidestream.cli.terminal import one_line, write
+    from sidestream.cli.named_files import list_names
     from sidestream.errors import ConfigurationError
 
-    names = template_files.STORED.names()
-    width = max(map(len, names), default=0)
-    for name in names:
+    def text_of(name: str) -> str:
         try:
             template = template_files.load(name)
-            text = template.prompt or f"system: {template.system or ''}"
         except ConfigurationError as error:
-            text = f"unreadable: {error}"
-        write(sys.stdout, f"{name:<{width}}  {one_line(text, 100)}\n")
-    if not names:
-        click.echo('no templates yet: sidestream --save NAME "prompt" stores one', err=True)
+            return f"unreadable: {error}"
+        return template.prompt or f"system: {template.system or ''}"
+
+    list_names(template_files.STORED, text_of, if_none='no templates yet: sidestream --save NAME "prompt" stores one')
     return exit_codes.OK
 
 

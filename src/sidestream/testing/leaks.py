@@ -32,7 +32,7 @@ async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
     for turn in range(rounds):
         if not _alive_since(before):
             return
-        if turn == _POLLED_ROUNDS:
+        if turn >= _POLLED_ROUNDS and turn % _ROUNDS_PER_COLLECTION == 0:
             gc.collect()
         await asyncio.sleep(0 if turn < _POLLED_ROUNDS else _PAUSE_S)
     if left := _alive_since(before):

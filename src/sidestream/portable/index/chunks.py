@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream.portable.documents import Document
 from sidestream.portable.documents.kinds import CODE
-from sidestream.portable.index.definitions import definitions_in
+from sidestream.portable.index.definitions import LINE, definitions_in
 
 TARGET_CHARS = 1000
 """What a passage grows to: about the 256 tokens that the embedded model reads."""
@@ -19,7 +19,6 @@ MIN_CHARS = 250
 _MARKUP = frozenset({"text/html", "application/xhtml+xml", "text/markdown"})
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _SENTENCE = re.compile(r"[.!?…][\"')\]]*\s|[\u3002\uff01\uff1f]")
 
 
@@ -78,7 +77,7 @@ def _blocks(text: str, start: int, end: int, *, has_headings: bool) -> Iterator[
     """Headings, fenced code, and runs of lines between blank ones."""
     opened, last = -1, -1
     fence = ""
-    for found in _LINE.finditer(text, start, end):
+    for found in LINE.finditer(text, start, end):
         line = found[0].rstrip("\n")
         if fence:
             last = found.start() + len(line)

@@ -28,7 +28,7 @@ _SQL = re.compile(r"create\s+(?:or\s+replace\s+)?(?:table|view|function|procedur
 _NO_NAME = frozenset({"if", "for", "while", "switch", "catch", "else", "return", "do", "with"})
 _ABOVE = re.compile(r"@\w|#\[|//|/\*|\*|#(?!include|define|if|endif|else|pragma)|--(?!-)")
 _CLOSING = re.compile(r"[)\]}]|end\b|else\b|\{|\*/")
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 class Definition(Struct, frozen=True):
@@ -49,7 +49,7 @@ class _Line(Struct, frozen=True):
 
 def definitions_in(text: str, max_chars: int) -> Iterator[Definition]:
     """The code, span by span, without the blank lines between them. A span that is too long is cut at its members."""
-    lines = [_line(found.start(), found[0]) for found in _LINE.finditer(text)]
+    lines = [_line(found.start(), found[0]) for found in LINE.finditer(text)]
     at = 0
     while at < len(lines):
         if not lines[at].text:

@@ -1,0 +1,11 @@
+"""How late events were read, as figures."""
+
+
+def lag_figures(lags_us: list[int]) -> dict[str, float]:
+    """The number of events, and how late half and nearly all of them were at most. Sorts the list."""
+    lags_us.sort()
+    return {
+        "events": len(lags_us),
+        "lag_p50_ms": lags_us[len(lags_us) // 2] / 1000,
+        "lag_p99_ms": lags_us[len(lags_us) * 99 // 100] / 1000,
+    }
