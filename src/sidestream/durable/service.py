@@ -9,7 +9,7 @@ from sidestream.agent.agent import Agent
 from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.jobs import Job, worker_name
 from sidestream.durable.protocol import MODELS, Engine, EngineStats
-from sidestream.durable.queues import is_model_string
+from sidestream.durable.queues import queue_of
 from sidestream.durable.reconciler import Reconciler
 from sidestream.durable.reporting import STATS_S, report, stats_of
 from sidestream.durable.worker import INTERVAL_S, Worker
@@ -52,9 +52,8 @@ class Agents:
 
     def queue_of(self, job: Job) -> str | None:
         """The queue of a run; None if its agent is not known here."""
-        if job.agent in self._named:
-            return job.agent
-        return MODELS if self._allows_models and is_model_string(job.agent) else None
+        queue = queue_of(job.agent, self._named)
+        return queue if queue in self.queues else None
 
     async def aclose(self) -> None:
         """Closes the agents that were made here."""

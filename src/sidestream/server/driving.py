@@ -72,7 +72,9 @@ class Driving:
 
     def queue_of(self, job: Job) -> str:
         """The queue of a run."""
-        return queue_of(job, self._agents)
+        queue = queue_of(job.agent, self._agents)
+        # Without other workers, nobody would ever drive the runs of an agent that is gone: these end with an error.
+        return MODELS if self.is_here and queue not in self._queues else queue
 
     async def open(self) -> None:
         """Enqueues what other processes left, and begins to work."""
