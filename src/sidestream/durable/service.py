@@ -1,4 +1,4 @@
-"""A worker as a process runs it: claims, drains when it is asked to stop, and says how it does."""
+"""A worker as a process runs it: claims, drains when it is stopped, and reports its health."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -75,8 +75,8 @@ class WorkerService:
     are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log
     every `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for their approval (None: without
     end); `on_expiry` says what happens then. Runs of its agents that are in progress by their log, and of which the
-    engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the engine does, if the program
-    has configured it.
+    engine does not know, are enqueued periodically. Gauges of OpenTelemetry show the load of the engine, if the
+    program has configured it.
     """
 
     def __init__(

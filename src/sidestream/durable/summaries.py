@@ -102,9 +102,9 @@ async def begin_again(store: Store, run: RunSummary) -> int:
     if run.status == "complete":
         raise ConfigurationError("the run is complete: there is nothing to resume")
     if run.status == "waiting":
-        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` asks for it")
+        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` prompts for it")
     if run.job is None:
-        raise ConfigurationError("the log does not say how to continue it: `sidestream logs resume` asks for it")
+        raise ConfigurationError("the log does not say how to continue it: use `sidestream logs resume`")
     if run.status == "unfinished":
         return run.position
     rows = await store.read(run.conversation)

@@ -144,7 +144,7 @@ class Driving:
             self._store.wake(claim.task.conversation)
 
     def _is_skipped(self, conversation: str) -> bool:
-        # What is not stored is not resumed either: nobody can ask for it any more.
+        # What is not stored is not resumed either: no request can address it any more.
         return self.is_here and is_unstored(conversation)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
