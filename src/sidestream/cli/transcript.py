@@ -16,6 +16,7 @@ from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
     ApprovalRefused,
+    GrantsSet,
     MessageAdded,
     Record,
     Row,
@@ -117,11 +118,17 @@ class Transcript:
         decision: Decision = body.decision
         verdict = "answered" if decision.output is not None else "approved" if decision.is_approved else "denied"
         reason = f": {one_line(decision.reason)}" if decision.reason else ""
-        self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{reason}", "yellow")
+        scope = " in this conversation" if decision.grant is not None else ""
+        self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{scope}{reason}", "yellow")
 
     def approval_refused(self, body: ApprovalRefused, record: Record) -> None:
         """Renders a decision that was refused."""
         self._screen.line(f"a decision was refused: {one_line(body.reason)}", "yellow")
+
+    def grants_set(self, body: GrantsSet, record: Record) -> None:
+        """Renders which tools are allowed from now on."""
+        names = ", ".join(escape_unprintable(grant.tool) for grant in body.grants) or "none"
+        self._screen.line(f"allowed in this conversation: {names}", "yellow")
 
     def cancelled(self, body: RunCancelled, record: Record) -> None:
         """Renders a cancellation."""
@@ -148,6 +155,7 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     ApprovalAsked: Transcript.approval_requested,
     ApprovalDecided: Transcript.approval_decided,
     ApprovalRefused: Transcript.approval_refused,
+    GrantsSet: Transcript.grants_set,
     RunCancelled: Transcript.cancelled,
     TurnDiscarded: Transcript.discarded,
     TurnKept: Transcript.kept,
