@@ -61,13 +61,12 @@ def after_listing(grants: tuple[Grant, ...], listed: Mapping[str, Mapping[str, s
 
     One whose tool is gone or defined otherwise has ended, and so has one that was given for an unknown definition.
     """
-    return tuple(
-        grant
-        for grant in grants
-        if not grant.is_remote
-        or (tools := listed.get(grant.server_label or "")) is None
-        or tools.get(grant.tool) == grant.pin
-    )
+    return tuple(grant for grant in grants if _stands(grant, listed.get(grant.server_label or "")))
+
+
+def _stands(grant: Grant, tools: Mapping[str, str] | None) -> bool:
+    is_same = tools is not None and grant.pin is not None and tools.get(grant.tool) == grant.pin
+    return not grant.is_remote or tools is None or is_same
 
 
 def _key(call: _Call | Grant) -> tuple[str | None, str, bool]:
