@@ -18,7 +18,9 @@ from sidestream.store.records import (
     ApprovalRefused,
     GrantsSet,
     MessageAdded,
+    Noted,
     Record,
+    RequestPrepared,
     Row,
     RunCancelled,
     RunStarted,
@@ -145,6 +147,9 @@ class Transcript:
     def tool_suspended(self, body: ToolSuspended, record: Record) -> None:
         """Renders nothing: the pending approvals of the suspended sub-agent have records of their own."""
 
+    def unseen(self, body: RequestPrepared | Noted, record: Record) -> None:
+        """Renders nothing: it is for programs."""
+
 
 _RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     MessageAdded: Transcript.message,
@@ -159,6 +164,8 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     RunCancelled: Transcript.cancelled,
     TurnDiscarded: Transcript.discarded,
     TurnKept: Transcript.kept,
+    RequestPrepared: Transcript.unseen,
+    Noted: Transcript.unseen,
 }
 """Type of a record's body → the method that renders it."""
 
