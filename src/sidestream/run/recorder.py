@@ -50,8 +50,12 @@ class Recorder(Protocol):
         """A tool waits for a person, or for work that is done elsewhere."""
         ...
 
+    def left(self) -> None:
+        """The run is left where it is, for another process to continue; nothing is written after the next `commit`."""
+        ...
+
     def cancelled(self) -> None:
-        """The run is left before its end."""
+        """The run has been stopped before its end."""
         ...
 
     async def commit(self) -> StreamPart | None:

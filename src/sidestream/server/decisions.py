@@ -1,4 +1,4 @@
-"""Decisions on what waits: they fit what the server holds, in time, or are refused with status 403 and a record.
+"""Decisions on pending approvals: they fit what the server holds, in time, or are refused with status 403 and a record.
 
 Nothing that a client says of a call counts, besides the decision itself: the arguments are those in the log.
 """
@@ -48,7 +48,7 @@ class RefusedDecisionError(RequestError):
 def decisions_on(
     waiting: Iterable[PendingApproval], answers: Sequence[Answer], *, needs_digest: bool = True
 ) -> list[Decision]:
-    """The decisions that the answers make on what waits. Raises RequestError.
+    """The decisions that the answers make on pending approvals. Raises RequestError.
 
     Answers to calls that do not wait are ignored, as a client that sends its whole history has some. If none fits, they
     are refused.

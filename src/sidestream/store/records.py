@@ -218,7 +218,7 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
     try:
         tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs, key)
-    except RecursionError:  # A tool's result can nest as deep as it likes; then it stands in the record as it is.
+    except RecursionError:  # A tool's result can nest to any depth; then it stands in the record as it is.
         return jsontext.dumps(body), {}
     return jsontext.dumps(tree), blobs
 

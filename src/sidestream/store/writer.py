@@ -207,6 +207,11 @@ class Writer:
         """A tool waits for a person, or for work that is done elsewhere."""
         self.add(ToolSuspended(call_id, suspended))
 
+    def left(self) -> None:
+        """The run is left where it is: what has come of open blocks is written now, and nothing later."""
+        for segment in self._segments.end():
+            self.add(segment)
+
     def cancelled(self) -> None:
         """The run is left before its end."""
         for segment in self._segments.end():
