@@ -1,6 +1,7 @@
 """Anthropic's Messages API, for clients that speak it."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from functools import wraps
 
 from starlette.requests import Request
@@ -51,8 +52,9 @@ async def count_tokens(request: Request) -> Response:
 
 
 async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> AsyncGenerator[bytes]:
-    async for event in events_of(request, info, encoder):
-        yield frame(event, event["type"])
+    async with aclosing(events_of(request, info, encoder)) as batches:
+        async for events in batches:
+            yield b"".join(frame(event, event["type"]) for event in events)
 
 
 def _with_its_errors(endpoint: Endpoint) -> Endpoint:
