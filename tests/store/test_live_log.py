@@ -20,7 +20,6 @@ from sidestream import Agent, Chat, ImageGeneration
 from sidestream.store import LogDetail, Store
 from sidestream.store.conversation import Conversation
 from sidestream.store.log import stream_of
-from sidestream.store.moments import moments
 from sidestream.store.records import Record, Segment
 from sidestream.store.segments import SegmentFold
 from sidestream.store.writer import INCREMENT_BYTES, Writer
@@ -125,45 +124,6 @@ async def test_code_is_followed_while_it_is_written(store: Store, opens: Any) ->
     parts = stream_of(await Conversation(store, "talk").records())
     deltas = [part for part in parts if isinstance(part, ToolEvent) and part.event["type"].endswith("code.delta")]
     assert [part.event["delta"] for part in deltas] == ["print(1)\nprint(2)"]
-
-
-class Waiting:
-    """What waits for the next moment."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.called = asyncio.Event()
-        self._error = error
-
-    def write_due(self) -> None:
-        self.called.set()
-        if self._error is not None:
-            raise self._error
-
-
-async def test_the_writers_of_an_event_loop_write_at_the_same_moments():
-    """One that fails does not keep the others from it."""
-    errors: list[BaseException] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
-    failing, first, second, gone = Waiting(ValueError()), Waiting(), Waiting(), Waiting()
-    shared = moments(0.01)
-    assert moments(0.01) is shared
-    assert moments(0.02) is not shared
-    for each in (failing, first, gone, second):
-        shared.add(each)
-    shared.discard(gone)
-    began_s = loop.time()
-    async with asyncio.timeout(BOUND_S):
-        await first.called.wait()
-        await second.called.wait()
-        await failing.called.wait()
-    assert loop.time() // 0.01 > began_s // 0.01
-    assert not gone.called.is_set()
-    assert [type(error) for error in errors] == [ValueError]
-    first.called.clear()
-    shared.add(first)
-    async with asyncio.timeout(BOUND_S):
-        await first.called.wait()
 
 
 @requirement("R112")
