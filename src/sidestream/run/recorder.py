@@ -7,6 +7,7 @@ from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy
 
 
@@ -35,6 +36,10 @@ class Recorder(Protocol):
 
     def asked(self, approval: PendingApproval) -> None:
         """A call waits for a person."""
+        ...
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """These tools are allowed in the conversation from now on, and no others."""
         ...
 
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:

@@ -35,6 +35,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import (
+    ASKING,
     ApprovalError,
     Decision,
     Question,
@@ -100,6 +101,8 @@ class Turn:
         self._is_started = False
         self._warned: tuple[str, ...] = ()
         """What the stream has warned of."""
+        self._joined: tuple[int, Sequence[StreamPart]] = (0, ())
+        """The number of the last parts received, and these parts as the log has them."""
         self._logged: tuple[StepFinish, StepFinish] | None = None
         """The last `step-finish`, and the form of it that the log has."""
         self._completed: tuple[Completed, ...] = ()
@@ -137,7 +140,9 @@ class Turn:
         return messages
 
     def logged(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """These parts as the log has them: a `step-finish` with its outcome."""
+        """The parts that a method has just returned, as the log has them: with text joined, a step with its outcome."""
+        (count, joined), self._joined = self._joined, (0, ())
+        parts = [*joined, *parts[count:]] if joined else parts
         if self._logged is None:
             return parts
         (part, logged), self._logged = self._logged, None
@@ -224,6 +229,7 @@ class Turn:
         ):
             # Most of what arrives is this: it grows the message, and nothing else depends on it.
             self._ledger.fold.feed_all(parts)
+            self._joined = len(parts), self._ledger.fold.joined
             return parts
         out: list[StreamPart] = []
         for part in parts:
@@ -243,6 +249,7 @@ class Turn:
                 case _:
                     out.append(part)
         self._emit(out)
+        self._joined = len(out), self._ledger.fold.joined
         if state.ending is None:
             return out
         if downloads and state.ending.reason != "error":
@@ -278,11 +285,11 @@ class Turn:
         command = self.state.command
         assert isinstance(command, Judge)
         out: list[StreamPart] = []
-        asked = [question for question in command.questions if verdicts[question.call_id] == "ask"]
-        requests = iter(self._ask(asked, new_id))
+        asked = [question for question in command.questions if verdicts[question.call_id] in ASKING]
+        requests = iter(self._ask(asked, new_id, verdicts))
         for question in command.questions:
             verdict = verdicts[question.call_id]
-            if verdict == "ask":
+            if verdict in ASKING:
                 out += next(requests)
             elif question.is_remote:
                 out.append(rounds.decided(question.call_id, is_approved=verdict == "run"))
@@ -478,11 +485,14 @@ class Turn:
         state.command = Judge(asked)
         return refused
 
-    def _ask(self, questions: Sequence[Question], new_id: Callable[[], str]) -> list[list[StreamPart]]:
+    def _ask(
+        self, questions: Sequence[Question], new_id: Callable[[], str], verdicts: Mapping[str, Verdict] | None = None
+    ) -> list[list[StreamPart]]:
         """Lets calls wait for a person; returns what reports each. A provider's request was emitted when it arrived."""
+        said, run_id = verdicts or {}, self.state.run_id
         approvals = [
-            pending(question, self.state.run_id, question.call_id if question.is_remote else new_id())
-            for question in questions
+            pending(each, run_id, each.call_id if each.is_remote else new_id(), said.get(each.call_id, "ask-each"))
+            for each in questions
         ]
         if approvals:
             ledger.ask(self.state, *approvals)
