@@ -34,6 +34,16 @@ export const settingsWords = {
   // MCP
   mcpIntro: (file: string) => `Saved to ${file}. Changes apply to runs that start from now on.`,
   mcpNone: "No servers yet.",
+  changed: (tool: string) => `${tool} has changed since it was accepted.`,
+  changedWhat: "Models are not offered it until you accept the change.",
+  accept: "Accept change",
+  aspects: {
+    name: "Name",
+    description: "Description",
+    annotations: "What the server claims of it",
+    "input schema": "Arguments",
+    "output schema": "Results",
+  } as Record<string, string>,
   mcpOff: "This server was started without a file of MCP servers.",
   mcpReadOnly: "Several people have tokens for this server, so the file can only be changed on its machine.",
   add: "Add a server",
