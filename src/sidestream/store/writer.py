@@ -14,6 +14,7 @@ from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import blobs_of
+from sidestream.store.moments import Moments, moments
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
     STEP_FINISH,
@@ -136,12 +137,15 @@ class Writer:
         self._blobs: dict[str, bytes] = {}
         self._unsafe: dict[str, bytes] = {}
         """Blobs that are being written, or never will be."""
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        """The append that is under way: its task, or what whoever makes it sets at its end."""
+        self._is_uncertain = False
+        """True if an append that failed, or was cancelled, may have been stored."""
         self._gap_s = gap_s
         self._written_s = 0.0
         """When the last write began, by the clock of the loop."""
-        self._timer: asyncio.TimerHandle | None = None
-        """Set while there is something to write."""
+        self._moments: Moments | None = None
+        """Set while there is something to write at the next one."""
         self._is_due = False
         """True if more is to be written as soon as the store is free."""
         self._is_reported = False
@@ -182,10 +186,10 @@ class Writer:
             return
         is_large = fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s
         if is_large or is_urgent:
-            self._write_increment()
-        elif self._timer is None:
-            # At the same moments for all conversations, so that the store can write them together.
-            self._timer = loop.call_at(_next_moment(loop.time(), self._detail.interval_s), self._write_increment)
+            self.write_due()
+        elif self._moments is None:
+            self._moments = moments(self._detail.interval_s)
+            self._moments.add(self)
 
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
         """A client tool is about to run."""
@@ -225,16 +229,20 @@ class Writer:
 
     def add(self, body: Body, referred: Mapping[str, bytes] | None = None) -> None:
         """Adds a record, with blobs that it refers to without holding them; it is safe after the next `commit`."""
+        kind = kind_of(body)
         data, blobs = pack(body)
-        blobs |= referred or {}
+        if referred:
+            blobs |= referred
         if self._is_given_up:
-            self._unsafe |= blobs if kind_of(body) == STEP_FINISH else {}
+            self._unsafe |= blobs if kind == STEP_FINISH else {}
             return
         self._next += 1
-        row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind_of(body), body=data, blobs=tuple(blobs))
+        row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind, body=data, blobs=tuple(blobs))
         self._rows.append(row)
-        self._size += len(data) + sum(map(len, blobs.values()))
-        self._blobs |= blobs
+        self._size += len(data)
+        if blobs:
+            self._size += sum(map(len, blobs.values()))
+            self._blobs |= blobs
         if self._failure is not None and self._size > MAX_UNSTORED_BYTES:
             self._give_up(self._failure)
 
@@ -244,12 +252,13 @@ class Writer:
         Raises ConflictError if someone else has written, and ApprovalError if they have used the same decision.
         """
         while self.error is None and (self._rows or self._writing is not None):
-            # In a task, so that the tools of a round, which commit side by side, wait for one and the same append.
-            self._write()
-            if self._writing is not None:
+            # The tools of a round commit side by side: one of them appends for all.
+            if self._writing is None:
+                await self._append_here()
+            else:
                 await asyncio.shield(self._writing)
         if not self._segments.size:
-            self._stop_timer()
+            self._stop_waiting()
         if isinstance(self.error, ConflictError):
             await self._check_unused()
             raise self.error
@@ -275,9 +284,9 @@ class Writer:
                 if decision.key in used:
                     raise already_used(decision)
 
-    def _write_increment(self) -> None:
+    def write_due(self) -> None:
         """Writes all that has come, open blocks included, once the store is free."""
-        self._stop_timer()
+        self._stop_waiting()
         if self.error is not None:
             return
         self._is_due = self._writing is not None
@@ -300,7 +309,14 @@ class Writer:
         """Hands the rows to the store, unless it is still busy with earlier ones."""
         if self._writing is None and self._rows:
             self._writing = asyncio.create_task(self._append())
-            self._written_s = asyncio.get_running_loop().time()
+
+    async def _append_here(self) -> None:
+        """Appends without a task, whose beginning and end would each wait for their turn in the event loop."""
+        writing = self._writing = asyncio.get_running_loop().create_future()
+        try:
+            await self._append()
+        finally:
+            writing.set_result(None)
 
     def _retry(self) -> None:
         """Tries once more to write, if the last attempt failed."""
@@ -308,16 +324,18 @@ class Writer:
             self._write()
 
     async def _append(self) -> None:
-        loop = asyncio.get_running_loop()
-        deadline_s, wait_s = loop.time() + OUTAGE_S, 0.1
+        """Stores the rows. Cancelled, it leaves them for the next append."""
+        clock = asyncio.get_running_loop().time
+        self._written_s = clock()
+        deadline_s, wait_s = self._written_s + OUTAGE_S, 0.1
         try:
-            while not await self._attempt(may_pass=loop.time() + wait_s < deadline_s):
+            while not await self._attempt(may_pass=clock() + wait_s < deadline_s):
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, OUTAGE_WAIT_S)
         finally:
             self._writing = None
         if self._is_due:
-            self._write_increment()
+            self.write_due()
 
     async def _attempt(self, *, may_pass: bool) -> bool:
         """Writes all that there is; False if that is to be tried again soon, which `may_pass` allows."""
@@ -332,16 +350,19 @@ class Writer:
                 return False
             self._failed(error)
             return True
+        except BaseException:  # The store completes what it has begun, but nobody has heard of it.
+            self._put_back(rows, blobs)
+            raise
         if not self._is_given_up:
             self.error = self._failure = None
-            self._is_reported = False
+            self._is_reported = self._is_uncertain = False
             self._unsafe = {}
         return True
 
     async def _store_rows(self, rows: list[Row], blobs: Mapping[str, bytes]) -> None:
         stored: list[Row] = []
-        if self._failure is not None:
-            # The attempt that failed may have been committed before its response was lost.
+        if self._is_uncertain:
+            # The last attempt may have been committed before its response was lost.
             stored = await self._store.read(self.conversation, self.head)
             if stored != rows[: len(stored)]:
                 raise ConflictError(self.conversation)
@@ -363,18 +384,22 @@ class Writer:
             # As text: whoever keeps the record would keep the frames of the exception, and with them the store, open.
             _log.warning("conversation %s is not written: %s", self.conversation, str(error))
         self._failure = error
+        self._put_back(rows, blobs)
+        if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
+            self._give_up(error)
+
+    def _put_back(self, rows: list[Row], blobs: dict[str, bytes]) -> None:
+        self._is_uncertain = True
         self._rows = [row for row in rows if row.seq > self.head] + self._rows
         self._blobs = blobs | self._blobs
         self._size = sum(len(row.body) for row in self._rows) + sum(map(len, self._blobs.values()))
-        if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
-            self._give_up(error)
 
     def _failed(self, error: StoreError) -> None:
         """The conversation continues in memory."""
         if self.error is None:
             _log.error("conversation %s: %s", self.conversation, str(error))
         self.error = error
-        self._stop_timer()
+        self._stop_waiting()
 
     def _give_up(self, error: StoreError) -> None:
         """Keeps only what messages refer to: what follows would leave a gap."""
@@ -383,14 +408,10 @@ class Writer:
         self._unsafe |= self._blobs
         self._rows, self._blobs, self._size = [], {}, 0
 
-    def _stop_timer(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-
-
-def _next_moment(now_s: float, interval_s: float) -> float:
-    return (now_s // interval_s + 1) * interval_s if interval_s > 0 else now_s
+    def _stop_waiting(self) -> None:
+        awaited, self._moments = self._moments, None
+        if awaited is not None:
+            awaited.discard(self)
 
 
 def imported(messages: Iterable[ChatMessage]) -> list[MessageAdded]:
