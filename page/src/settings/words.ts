@@ -132,7 +132,7 @@ export const settingsWords = {
   indexPlace: (page: number | null, heading: string | null) =>
     [page ? `page ${count(page)}` : null, heading].filter(Boolean).join(" · "),
   // Keys
-  keysIntro: "Keys come from the environment or from `sidestream keys set`. This page never takes one.",
+  keysIntro: "Keys come from the environment or from the command “sidestream keys set”. This page never takes one.",
   found: (variable: string, ends: string | null) => (ends ? `${variable} found (ends ${ends})` : `${variable} found`),
   notSet: (variable: string) => `${variable} is not set`,
   keyWorks: (models: number, ms: number) => `Accepted · ${things(models, "model")} · ${duration(ms)}`,
