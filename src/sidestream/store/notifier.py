@@ -29,6 +29,8 @@ class Notifier:
 
     def notify(self, conversations: Iterable[str] | None = None) -> None:
         """Sets the events of these conversations, or of all."""
+        if not self._events:  # Mostly nobody waits.
+            return
         with self._lock:
             names = list(self._events) if conversations is None else conversations
             events = [item for name in names for item in self._events.get(name, {}).items()]
