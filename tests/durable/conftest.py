@@ -14,7 +14,7 @@ from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
 
-TEMPORAL_LEASES = 1 / 0.6
+TEMPORAL_LEASES = 2
 """How much longer leases are on Temporal for the same silence of a worker."""
 
 

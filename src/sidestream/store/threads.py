@@ -111,6 +111,10 @@ class JobThread(ABC, Generic[T]):
     def close(self) -> None:
         """Releases what the thread holds, at its end."""
 
+    def idle(self) -> float | None:
+        """Called whenever there is no job; returns for how many seconds at most, None: until there is one."""
+        return None
+
     async def do(self, work: T) -> Any:
         """Queues the work and waits for its result."""
         job = Job(work)
@@ -137,7 +141,7 @@ class JobThread(ABC, Generic[T]):
     def _run(self) -> None:
         is_stopping = False
         while not is_stopping:
-            batch = [self._queue.get()]
+            batch = [self._next()]
             with suppress(Empty):
                 while batch[-1] is not None and len(batch) < MAX_BATCH:
                     batch.append(self._queue.get_nowait())
@@ -146,3 +150,8 @@ class JobThread(ABC, Generic[T]):
                 self.serve(jobs)
             del batch, jobs  # An idle thread keeps no job alive.
         self.close()
+
+    def _next(self) -> Job[T] | None:
+        while True:
+            with suppress(Empty):
+                return self._queue.get(timeout=self.idle())

@@ -17,7 +17,7 @@ from sidestream.redaction import redact
 MIN_POLL_S = 2.2
 """The service refuses polls below 2 s, and answers a second before their time is over."""
 MAX_POLL_S = 60.0
-POLL_PER_LEASE = 0.4
+POLL_PER_LEASE = 0.35
 """A worker that hangs still has its polls at the service, which would give it tasks, and it before others. They end
 before its claims do."""
 PAUSE_S = 1.0

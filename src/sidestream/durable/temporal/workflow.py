@@ -19,8 +19,8 @@ ENQUEUE = "enqueue"
 WAKE = "wake"
 MAX_EVENTS = 400
 """After so many events a workflow continues as a new one: every decision replays the history."""
-SILENT_OF_LEASE = 0.6
-"""How much of a lease a worker may be silent. The service may give its task to another one that is gone, too, and finds
+SILENT_OF_LEASE = 0.5
+"""How much of a lease a worker may be silent. The service may give its task to others that are gone, too, and finds
 that out in the same way: even then the task must move within two leases."""
 RETRY_S = 0.1
 """How soon a task whose worker was silent goes to another, however often that has happened."""
