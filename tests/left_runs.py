@@ -84,6 +84,9 @@ class Log:
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
         self._add(ToolSuspended(call_id, suspended))
 
+    def left(self) -> None:
+        pass
+
     def cancelled(self) -> None:
         pass
 

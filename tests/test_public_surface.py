@@ -25,7 +25,7 @@ PUBLIC = {
         GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
         GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential
         GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking
-        GoogleVariableCredential GrammarError HttpTransport HybridSearch ImageContext ImageGeneration
+        GoogleVariableCredential GrammarError Grant HttpTransport HybridSearch ImageContext ImageGeneration
         InlineSkill InputUsage Limiter LimitError Limits Link LinkPart load_mcp_config LocalShell LocalSkill
         Location MCPApproval MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError ModelSettings Moderation Network NewerSchemaError

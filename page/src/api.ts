@@ -78,6 +78,14 @@ export interface Leaf {
   updated: number;
 }
 
+/** A tool that the person has allowed in a conversation. */
+export interface Grant {
+  id: string;
+  tool: string;
+  server: string | null;
+  remote: boolean;
+}
+
 export interface Snapshot {
   id: string;
   title: string | null;
@@ -88,6 +96,7 @@ export interface Snapshot {
   leaves: Leaf[];
   messages: PageMessage[];
   run: { id: string; status: RunStatus; seq: number } | null;
+  grants: Grant[];
 }
 
 export interface Model {
@@ -176,6 +185,8 @@ export const api = {
     call<{ stopped: boolean }>("POST", url(`/api/chat/${id(chat)}/stop`, { leaf }), {}),
   steer: (chat: string, text: string, leaf?: number | null) =>
     call<{ id: string }>("POST", url(`/api/chat/${id(chat)}/steer`, { leaf }), { text }),
+  grants: (chat: string, leaf?: number | null) => get<{ grants: Grant[] }>(`/api/chat/${id(chat)}/grants`, { leaf }),
+  withdraw: (chat: string, grant: string) => remove(`/api/chat/${id(chat)}/grants/${id(grant)}`),
   forget: (chat: string) => remove(`/api/chat/${id(chat)}`),
   /** The records after a number; with `wait`, once there are any, or after so many seconds. */
   records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>

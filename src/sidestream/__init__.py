@@ -218,6 +218,7 @@ if TYPE_CHECKING:
         Question as Question,
     )
     from sidestream.tools.external import ExternalTool as ExternalTool
+    from sidestream.tools.grants import Grant as Grant
     from sidestream.tools.server_side import (
         ApplyPatch as ApplyPatch,
         CodeInterpreter as CodeInterpreter,
@@ -327,6 +328,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "stream.previews": "Preview preview_of",
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.external": "ExternalTool",
+        "tools.grants": "Grant",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter Combination Comparison ComputerUse CustomTool DomainSecret FileSearch "
             "HybridSearch ImageGeneration InlineSkill LocalShell LocalSkill Location MCPApproval Memory Network "

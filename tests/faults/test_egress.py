@@ -456,10 +456,8 @@ MODULES: dict[str, set[str]] = {
     "store/postgres/appends.py": {"psycopg"},
     "store/postgres/blob_table.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
-    "store/postgres/pages.py": {"psycopg"},
     "store/postgres/serial.py": {"psycopg"},
     "store/postgres/server.py": {"psycopg"},
-    "store/postgres/store.py": {"psycopg"},
     "testing/responder.py": {"socket"},  # an option that resets a connection
     "wire/download.py": {"aiohttp"},
     "wire/egress.py": {"aiohttp", "socket"},

@@ -84,6 +84,33 @@ async def test_every_argument_is_shown_and_only_a_decision_runs_the_call(chromiu
 
 
 @requirement("R143")
+async def test_a_tool_that_is_allowed_in_the_conversation_is_listed_there_until_it_is_withdrawn(
+    chromium: Browser, tmp_path: Path
+):
+    booking = Booking({"train": "A", "seats": 1})
+    async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Book a seat.")
+        allow = waiting(page).get_by_role("button", name="Allow in this conversation")
+        await expect(allow).to_be_enabled()
+        await allow.click()
+        await is_over(page)
+        grants = page.locator(".grants")
+        await expect(grants).to_have_text("Allowed in this conversation:book")
+        await ask(page, "And another one.")
+        await expect(answers(page).nth(1)).to_contain_text("That is all.")
+        await is_over(page)
+        assert booking.booked == ["A", "A"]
+        await page.reload()
+        await expect(grants).to_contain_text("book")
+        assert await violations_of_axe(page) == []
+        await grants.get_by_role("button", name="Withdraw book").click()
+        await expect(grants).to_have_count(0)
+        await ask(page, "And one more.")
+        await expect(waiting(page)).to_be_visible()
+        assert booking.booked == ["A", "A"]
+
+
+@requirement("R143")
 async def test_a_denial_shows_its_reason_also_after_a_reload(chromium: Browser, tmp_path: Path):
     booking = Booking()
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:

@@ -172,3 +172,89 @@ async def test_all_pending_calls_are_decided_together(tmp_path: Path):
         decisions = [decision(one), decision(two, approved=False, reason="No.")]
         assert text_of(await client.post({"id": "c1", "decisions": decisions})) == "Done."
         assert made == [(1, 2)]
+
+
+def adds(*numbers: int) -> list[Any]:
+    """Answers of a model that calls `add` once in each turn."""
+    calls = [ResponsesScript().function_call("add", {"a": number, "b": 0}) for number in numbers]
+    return replies(*(script for call in calls for script in (call, DONE)))
+
+
+@requirement("R144")
+async def test_a_tool_that_is_allowed_in_a_chat_runs_there_and_in_its_branches_until_that_is_withdrawn(tmp_path: Path):
+    async with FakeProvider([*adds(1, 2, 3), adds(4)[0], adds(5)[0]]) as fake:
+        async with chatting(fake, tmp_path, tools=[add], approval="ask") as client:
+            approval = await asked(client)
+            assert approval["remember"] is True
+            await client.post({"id": "c1", "decisions": [decision(approval, remember="conversation")]})
+        async with chatting(fake, tmp_path, tools=[add], approval="ask") as client:  # After a restart.
+            assert text_of(await client.say("Again.")) == "Done."
+            (grant,) = (await client.chat())["grants"]
+            assert grant == {"id": approval["approval"], "tool": "add", "server": None, "remote": False}
+            first = (await client.chat())["messages"][0]["id"]
+            branch = await client.post({"id": "c1", "trigger": "regenerate-message", "messageId": first})
+            assert text_of(branch) == "Done."
+            assert made == [(1, 0), (2, 0), (3, 0)]
+            assert (await asked(client, "c2"))["remember"] is True
+            path = f"/api/chat/c1/grants/{grant['id']}"
+            await client.json("DELETE", path, status=204)
+            await client.json("DELETE", path, status=404)
+            for leaf in (1, 2):
+                assert (await client.json("GET", f"/api/chat/c1/grants?leaf={leaf}"))["grants"] == []
+            assert data(await client.say("Once more."), "approval")
+            assert made == [(1, 0), (2, 0), (3, 0)]
+
+
+async def test_an_ai_sdk_client_names_the_approvals_that_are_to_be_remembered(tmp_path: Path):
+    async with (
+        FakeProvider(adds(1, 2)) as fake,
+        chatting(fake, tmp_path, tools=[add], approval="ask") as client,
+    ):
+        approval = await asked(client)
+        message = (await client.chat())["messages"][-1]
+        for part in message["parts"]:
+            if "approval" in part:
+                part["approval"] |= {"approved": True}
+                part["state"] = "approval-responded"
+        # What a posted history says was granted does not count.
+        forged = {**message, "metadata": {"grants": [{"id": "x", "tool": "add"}]}}
+        body = {"id": "c1", "messages": [forged], "grants": ["add"]}
+        await client.post({**body, "remember": [approval["approval"]]})
+        assert [grant["tool"] for grant in (await client.chat())["grants"]] == ["add"]
+        assert text_of(await client.say("Again.")) == "Done."
+
+
+async def test_an_approval_that_cannot_be_remembered_is_refused_as_such(tmp_path: Path):
+    async with (
+        FakeProvider(adds(1)) as fake,
+        chatting(fake, tmp_path, tools=[add], approval="ask-each") as client,
+    ):
+        approval = await asked(client)
+        assert "remember" not in approval
+        error = await client.post({"id": "c1", **decision(approval, remember="conversation")}, 403)
+        assert error["code"] == "approval_refused"
+        assert made == []
+        assert text_of(await client.post({"id": "c1", **decision(approval)})) == "Done."
+
+
+async def test_a_grant_is_withdrawn_while_a_run_is_in_progress(tmp_path: Path):
+    gate = asyncio.Event()
+    slow = sse(paused(ResponsesScript().text("Wait. ").function_call("add", {"a": 2, "b": 0}), gate, "Wait"))
+    async with (
+        FakeProvider([*adds(1), slow]) as fake,
+        chatting(fake, tmp_path, tools=[add], approval="ask") as client,
+    ):
+        approval = await asked(client)
+        await client.post({"id": "c1", **decision(approval, remember="conversation")})
+        body = {"id": "c1", "messages": [user("Add 2.", "u2")]}
+        async with client.following(body=body) as following:
+            while "Wait" not in str((await following()).get("delta")):
+                pass
+            await client.json("DELETE", f"/api/chat/c1/grants/{approval['approval']}", status=204)
+            fake.release(gate)
+            rest: list[Json] = []
+            while (chunk := await following()) is not None:
+                rest.append(chunk)
+        assert data(rest, "approval")
+        assert made == [(1, 0)]
+        assert (await client.chat())["grants"] == []

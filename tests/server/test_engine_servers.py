@@ -123,6 +123,31 @@ async def test_an_approval_given_at_another_server_is_carried_out_by_the_worker(
 
 
 @requirement("R160", "R162")
+async def test_a_tool_allowed_at_one_server_runs_at_the_worker_until_another_one_withdraws_it(place: Place) -> None:
+    gate = asyncio.Event()
+    call = ResponsesScript().function_call("look", {})
+    slow = sse(paused(ResponsesScript().text("Wait. ").function_call("look", {}), gate, "Wait"))
+    done = ResponsesScript().text("Done.").reply()
+    async with (
+        FakeProvider([call.reply(), done, call.reply(), done, slow]) as fake,
+        servers(place, fake) as (first, second),
+    ):
+        (asked,) = data(await first.say("Look."), "approval")
+        answer = {"approvalId": asked["approval"], "approved": True, "digest": asked["digest"]}
+        await first.post({"id": "c1", **answer, "remember": "conversation"})
+        assert text_of(await second.say("Look again.")) == "Done."
+        async with first.following(body={"id": "c1", "messages": [user("And again.", "u3")]}) as following:
+            await read_until(following, "Wait")
+            await second.json("DELETE", f"/api/chat/c1/grants/{asked['approval']}", status=204)
+            fake.release(gate)
+            rest: list[Json] = []
+            while (chunk := await following()) is not None:
+                rest.append(chunk)
+        assert len(data(rest, "approval")) == 1
+        assert (await second.chat())["grants"] == []
+
+
+@requirement("R160", "R162")
 async def test_a_run_is_steered_and_stopped_through_another_server(place: Place) -> None:
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")

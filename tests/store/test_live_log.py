@@ -62,6 +62,22 @@ async def followed(store: Store, id: str, text: str) -> list[Record]:
     return found
 
 
+@requirement("R112", "R161")
+async def test_a_run_that_is_left_has_written_all_of_its_open_block(store: Store) -> None:
+    shown, _ = events_of(ResponsesScript(), ["Shown ", "before."])
+    detail = LogDetail(interval_s=3600.0)  # Only what is written at once comes in time.
+    async with FakeProvider([sse([*shown, asyncio.Event()])]) as fake:
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url), store=store, id="talk", log=detail)
+        await chat.load()
+        run = chat.stream("1")
+        async for part in run:
+            if isinstance(part, TextDelta) and part.delta == "before.":
+                break
+        await run.leave()
+        records = await Conversation(store, "talk").records()
+        assert "".join(map(text_in, records)) == "Shown before."
+
+
 @requirement("R112")
 async def test_a_follower_reads_an_open_block_as_deltas_and_everyone_else_whole_once_it_ends(
     store: Store, opens: Any

@@ -334,7 +334,7 @@ def test_an_unknown_policy_is_refused_where_it_is_set_and_the_error_lists_the_wo
         lambda: MCPServer("files", command="npx", approval=word),
         lambda: MCPServer("files", command="npx", approval={"read": word}),
     ):
-        with pytest.raises(ConfigurationError, match="'ask', 'run', 'deny' or a function"):
+        with pytest.raises(ConfigurationError, match="'ask', 'ask-each', 'run', 'deny' or a function"):
             make()
 
 

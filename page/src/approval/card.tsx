@@ -51,13 +51,20 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
   }, [id, digest]);
   const expires = date(data.expires);
   const isExpired = useIsPast(expires);
-  const decide = (approved: boolean) => {
+  const decide = (approved: boolean, remember?: "conversation") => {
     if (!session || !isArmed || isSent || (approved && (!isSeen || isExpired))) return;
     const answers = approved ? form?.read() : undefined;
     if (answers === null) return;
     setSent(true);
     void session
-      .decide({ approvalId: id, approved, digest, reason: approved ? undefined : reason || undefined, answers })
+      .decide({
+        approvalId: id,
+        approved,
+        digest,
+        reason: approved ? undefined : reason || undefined,
+        answers,
+        remember,
+      })
       .finally(() => setSent(false));
   };
   const onKey = (event: KeyboardEvent) => {
@@ -123,6 +130,17 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
           >
             {form ? say.send : data.form ? say.visited : say.allow}
           </button>
+          {data.remember && (
+            <button
+              type="button"
+              className="button quiet"
+              disabled={!isArmed || isSent || !isSeen || isExpired}
+              title={isSeen ? say.allowAllWhat(data.tool ?? name) : say.readAll}
+              onClick={() => decide(true, "conversation")}
+            >
+              {say.allowAll}
+            </button>
+          )}
         </div>
       )}
       <details className="meta">

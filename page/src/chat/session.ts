@@ -2,7 +2,7 @@
 // It survives that its page is left, so that coming back costs nothing.
 import { Chat } from "@ai-sdk/react";
 import { generateId, isToolUIPart } from "ai";
-import { ApiError, api, type Leaf } from "../api";
+import { ApiError, api, type Grant, type Leaf } from "../api";
 import { refreshConversations } from "../rail/conversations";
 import { words } from "../words";
 import { type Decision, PageTransport, pause, type Want } from "./transport";
@@ -33,6 +33,8 @@ export interface SessionState {
   queue: string | null;
   /** Decisions on calls, until all of the turn are made: the server takes them together. */
   decisions: Decision[];
+  /** Tools that may run without a question in this conversation. The server keeps them. */
+  grants: Grant[];
   /** True from the stop to the end of the stream. */
   isStopping: boolean;
 }
@@ -48,6 +50,7 @@ const START: SessionState = {
   steering: [],
   queue: null,
   decisions: [],
+  grants: [],
   isStopping: false,
 };
 
@@ -129,6 +132,7 @@ export class Session {
           leaf: found.leaf,
           leaves: found.leaves,
           isOffline: false,
+          grants: found.grants,
           decisions: [],
           steering: this.state.steering.filter((one) => one.state === "missed"),
         });
@@ -184,7 +188,27 @@ export class Session {
     const before = this.chat.messages;
     this.chat.messages = before.map((message) => withDecisions(message, made));
     const body: Want = { decisions: waiting.map((one) => made.get(one.approval)!), leaf: this.state.leaf };
-    return this.requested(() => this.chat.sendMessage(undefined, { body }), before);
+    const taken = this.requested(() => this.chat.sendMessage(undefined, { body }), before);
+    if (decisions.some((one) => one.remember)) void taken.then((isTaken) => (isTaken ? this.readGrants() : undefined));
+    return taken;
+  }
+
+  /** Withdraws what was allowed in this conversation: the next call of the tool waits for the person again. */
+  async withdraw(grant: string): Promise<void> {
+    try {
+      await api.withdraw(this.id, grant);
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 404)) this.set({ refusal: (error as Error).message });
+    }
+    await this.readGrants();
+  }
+
+  private async readGrants(): Promise<void> {
+    try {
+      this.set({ grants: (await api.grants(this.id, this.state.leaf)).grants });
+    } catch {
+      // They are read again with the end of the answer.
+    }
   }
 
   async stop(): Promise<void> {
@@ -245,7 +269,7 @@ export class Session {
   async refresh(): Promise<void> {
     try {
       const found = await api.chat(this.id, this.state.leaf);
-      this.set({ leaves: found.leaves, title: found.title ?? "" });
+      this.set({ leaves: found.leaves, title: found.title ?? "", grants: found.grants });
       const isSame = found.messages.length === this.chat.messages.length && found.run?.status !== "running";
       if (this.isRunning || (isSame && pendingApprovals(this.chat.messages).length === 0)) return;
     } catch {
@@ -347,8 +371,8 @@ export class Session {
 
   private async readBranches(): Promise<void> {
     try {
-      const { leaves, title, model } = await api.chat(this.id, this.state.leaf);
-      this.set({ leaves, title: title ?? "", model });
+      const { leaves, title, model, grants } = await api.chat(this.id, this.state.leaf);
+      this.set({ leaves, title: title ?? "", model, grants });
     } catch {
       // They are read again with the next answer.
     }

@@ -13,6 +13,8 @@ export interface Decision {
   reason?: string;
   /** What fills in the form of the approval. */
   answers?: Record<string, unknown>;
+  /** Allow further calls of the tool as well. */
+  remember?: "conversation";
 }
 
 /** What the page wants of one request, beside the message. */

@@ -83,6 +83,8 @@ export interface ApprovalData {
   expires?: number;
   /** What a server has the person fill in, or visit. */
   form?: { message?: string; schema?: unknown; url?: string };
+  /** True if the tool can be allowed for the rest of the conversation. */
+  remember?: boolean;
   /** What was decided; absent while it waits. */
   approved?: boolean;
 }

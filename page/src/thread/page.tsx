@@ -1,6 +1,7 @@
 import { useChat } from "@ai-sdk/react";
 import { generateId } from "ai";
 import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { Grants } from "../approval/grants";
 import { approvalWords } from "../approval/words";
 import { sessionOf } from "../chat/chats";
 import { type Draft, NEW } from "../chat/drafts";
@@ -261,6 +262,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                 )}
               </div>
             )}
+            <Grants grants={state.grants} onWithdraw={(grant) => void session.withdraw(grant)} />
             {state.refusal && state.phase !== "failed" && state.phase !== "missing" && (
               <p className="bar refusal" role="alert" dir="auto">
                 {state.refusal}

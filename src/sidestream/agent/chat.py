@@ -19,6 +19,7 @@ from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
 from sidestream.tools.approvals import Decision, PendingApproval, check_unspent, spend
+from sidestream.tools.grants import Grant, without_grant
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState
 from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
@@ -70,6 +71,7 @@ class Chat(Generic[T]):
         """True while the log may say more than is known here."""
         self._run_state: RunState | None = None
         self._writer: Writer | None = None
+        self._grants: tuple[Grant, ...] = ()
         self._decided: frozenset[tuple[str, str]] = frozenset()
         """Decisions that the log has."""
         self._log = log
@@ -102,6 +104,12 @@ class Chat(Generic[T]):
         """What waits for a person: `await chat.resume([approval.approve() for approval in chat.approvals])`."""
         state = self.run_state
         return state.approvals if state is not None else ()
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """Tools that a person has allowed in this conversation, with `approval.approve(remember="conversation")`."""
+        self._check_loaded()
+        return self._grants
 
     @property
     def head(self) -> int:
@@ -147,6 +155,7 @@ class Chat(Generic[T]):
         else:
             self._messages = list(state.messages)
         self._run_state, self.status, self._decided = state.run_state, state.status, state.decided
+        self._grants = state.grants
         self._writer, self._is_stale = writer, False
 
     @overload
@@ -323,6 +332,28 @@ class Chat(Generic[T]):
 
             await self._settle(self._writer, TurnKept())
 
+    async def withdraw(self, grant: str) -> None:
+        """Withdraws a grant, by its id: the next call of its tool needs an approval. During a run, `Run.withdraw` does.
+
+        Raises ConfigurationError for an unknown id.
+        """
+        await self._loaded()
+        left = without_grant(self._grants, grant)
+        if left == self._grants:
+            raise ConfigurationError(f"there is no grant {grant!r} in this conversation: see chat.grants")
+        await self.set_grants(left)
+
+    async def set_grants(self, grants: Iterable[Grant]) -> None:
+        """Allows these tools from now on, and no others: for a chat that continues another one, as a branch does."""
+        await self._loaded()
+        self._grants = tuple(grants)
+        if self._run_state is not None:
+            self._run_state.turn.grants = self._grants
+        if self._writer is not None:
+            self._writer.granted(self._grants)
+            if self.head:  # A new conversation is written with its first turn.
+                await self._writer.commit()
+
     async def log_refusal(self, approval_id: str, reason: str) -> None:
         """Records in the log, if there is one, that a decision was refused. Nothing else changes."""
         if self._writer is not None:
@@ -377,11 +408,12 @@ class Chat(Generic[T]):
     def _following(self, run: Run[OutT]) -> Run[OutT]:
         """The run, which was not refused: from now on the log may say more than is known here."""
         self._is_stale = self._writer is not None
+        run.turn.state.grants = self._grants
         return run
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False
-        self._messages = list(turn.state.messages)
+        self._messages, self._grants = list(turn.state.messages), turn.state.grants
         state = RunState(turn.state)
         self._run_state = state if state.approvals else None
         self.status = "waiting" if state.approvals else "complete"

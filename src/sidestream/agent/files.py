@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, overload
@@ -41,18 +42,19 @@ _HEAD_BYTES = 4096
 _GROWTH = 1.5
 
 
-class HandlesFiles:
+class HandlesFiles(ABC):
     """The part of an agent that handles files at its provider."""
 
     limits: Limits
 
     @property
+    @abstractmethod
     def model(self) -> ChatModel:
         """The model whose provider has the files."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _carrier(self) -> Transport:
-        raise NotImplementedError
+        """What sends the requests."""
 
     async def upload(
         self,

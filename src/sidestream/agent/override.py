@@ -3,6 +3,7 @@
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -22,8 +23,8 @@ class Override(Struct, frozen=True):
 
 
 _NONE = Override()
-_active: ContextVar[Mapping[int, Override]] = ContextVar("sidestream_overrides", default={})  # noqa: B039
-"""By the id of the agent, which the block that overrides it keeps alive. The mapping is never changed in place."""
+_active: ContextVar[Mapping[int, Override]] = ContextVar("sidestream_overrides", default=MappingProxyType({}))
+"""By the id of the agent, which the block that overrides it keeps alive."""
 
 
 def override_of(agent: object) -> Override:

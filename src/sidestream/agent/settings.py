@@ -214,7 +214,7 @@ def shows_settings(settings: type) -> Callable[[Function], Function]:
     """
 
     def with_signature(function: Function) -> Function:
-        setattr(function, "__signature__", _LazySignature(function, settings))  # noqa: B010
+        vars(function)["__signature__"] = _LazySignature(function, settings)
         return function
 
     return with_signature

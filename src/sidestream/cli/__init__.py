@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """Entry point of the console script."""
     try:
-        import click  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        from sidestream.cli.main import run
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
@@ -18,6 +18,4 @@ def main() -> None:
 
         print(f"error: {MissingExtraError('cli', 'The command line')}", file=sys.stderr)
         sys.exit(2)
-    from sidestream.cli.main import run
-
     sys.exit(run())

@@ -15,13 +15,15 @@ MAX_VALUE = 400
 """Characters of one argument that are shown by default."""
 MAX_ARGUMENTS = 20
 QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
+REMEMBER_QUESTION = "run it? [y]es, [a]lways in this conversation, [n]o (a reason may follow), [v]iew all: "
 ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
+REMEMBER_HELP = f"{ANSWER_HELP}; a also allows later calls of the tool in this conversation"
 EXTERNAL_QUESTION = "[n]o, refuse it (a reason may follow), [v]iew all, Enter to leave it waiting: "
 EXTERNAL_HELP = "its result comes from outside: it cannot be approved here; n refuses it, Enter leaves it waiting"
 DENIED = "denied by the option --approve deny"
 REQUESTED_BY_MODEL = "requested by the model"
 
-_ANSWER = re.compile(r"\s*(y|yes|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORECASE | re.DOTALL)
+_ANSWER = re.compile(r"\s*(y|yes|a|always|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORECASE | re.DOTALL)
 
 
 class PrintLine(Protocol):
@@ -89,6 +91,8 @@ class ApprovalPrompt:
             return None if self._read_answer is None else await fill_in(call, self._print, self._read_answer)
         self._show(call, MAX_VALUE)
         question, help_text = (EXTERNAL_QUESTION, EXTERNAL_HELP) if call.is_external else (QUESTION, ANSWER_HELP)
+        if call.can_remember:
+            question, help_text = REMEMBER_QUESTION, REMEMBER_HELP
         while self._read_answer is not None and (answer := await self._read_answer(question)) is not None:
             found = _ANSWER.fullmatch(answer)
             match found[1][0].lower() if found is not None else "":
@@ -96,6 +100,8 @@ class ApprovalPrompt:
                     return None
                 case "y" if found is not None and not found[2] and not call.is_external:
                     return call.approve()
+                case "a" if found is not None and not found[2] and call.can_remember:
+                    return call.approve(remember="conversation")
                 case "n" if found is not None:
                     return call.deny(found[2].strip() or None)
                 case "v":

@@ -296,7 +296,7 @@ class _Tail:
         self._reserved = reserved
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = max(console.size.height - self._reserved, 3)
-        for line in console.render_lines(self._content, options.update(height=None), pad=False)[-room:]:
+        height = max(console.size.height - self._reserved, 3)
+        for line in console.render_lines(self._content, options.update(height=None), pad=False)[-height:]:
             yield from line
             yield Segment.line()

@@ -21,7 +21,7 @@ class LogChoice(NamedTuple):
 
     is_logged: bool
     is_required: bool
-    """The user asked for it, so a store that fails fails the command."""
+    """The user requested it, so a store that fails fails the command."""
     is_latest: bool
     id: str | None
 

@@ -117,13 +117,13 @@ def resume(run: str, engine: str, store: str | None) -> int:
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
         from sidestream.durable.protocol import Task
-        from sidestream.durable.queues import queue_of_any
+        from sidestream.durable.queues import queue_of
         from sidestream.durable.summaries import begin_again
 
         found = await _find(opened, run)
         position = await begin_again(opened, found)
         assert found.job is not None
-        await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of_any(found.job)))
+        await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of(found.job.agent)))
         click.echo(f"{found.id} is queued for a worker that knows {found.job.agent}")
         return exit_codes.OK
 

@@ -16,8 +16,11 @@ from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
     ApprovalRefused,
+    GrantsSet,
     MessageAdded,
+    Noted,
     Record,
+    RequestPrepared,
     Row,
     RunCancelled,
     RunStarted,
@@ -117,11 +120,17 @@ class Transcript:
         decision: Decision = body.decision
         verdict = "answered" if decision.output is not None else "approved" if decision.is_approved else "denied"
         reason = f": {one_line(decision.reason)}" if decision.reason else ""
-        self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{reason}", "yellow")
+        scope = " in this conversation" if decision.grant is not None else ""
+        self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{scope}{reason}", "yellow")
 
     def approval_refused(self, body: ApprovalRefused, record: Record) -> None:
         """Renders a decision that was refused."""
         self._screen.line(f"a decision was refused: {one_line(body.reason)}", "yellow")
+
+    def grants_set(self, body: GrantsSet, record: Record) -> None:
+        """Renders which tools are allowed from now on."""
+        names = ", ".join(escape_unprintable(grant.tool) for grant in body.grants) or "none"
+        self._screen.line(f"allowed in this conversation: {names}", "yellow")
 
     def cancelled(self, body: RunCancelled, record: Record) -> None:
         """Renders a cancellation."""
@@ -138,6 +147,9 @@ class Transcript:
     def tool_suspended(self, body: ToolSuspended, record: Record) -> None:
         """Renders nothing: the pending approvals of the suspended sub-agent have records of their own."""
 
+    def unseen(self, body: RequestPrepared | Noted, record: Record) -> None:
+        """Renders nothing: it is for programs."""
+
 
 _RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     MessageAdded: Transcript.message,
@@ -148,9 +160,12 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     ApprovalAsked: Transcript.approval_requested,
     ApprovalDecided: Transcript.approval_decided,
     ApprovalRefused: Transcript.approval_refused,
+    GrantsSet: Transcript.grants_set,
     RunCancelled: Transcript.cancelled,
     TurnDiscarded: Transcript.discarded,
     TurnKept: Transcript.kept,
+    RequestPrepared: Transcript.unseen,
+    Noted: Transcript.unseen,
 }
 """Type of a record's body → the method that renders it."""
 

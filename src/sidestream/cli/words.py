@@ -125,7 +125,7 @@ def patching() -> str:
 
 
 def patched(files: int, plus: int, minus: int) -> str:
-    return f"Edited {things(files, 'file')}, +{plus} −{minus}"  # noqa: RUF001 - the page's minus sign
+    return f"Edited {things(files, 'file')}, +{plus} \N{MINUS SIGN}{minus}"
 
 
 def patch_failed(message: str) -> str:

@@ -63,7 +63,7 @@ class RunClient:
         return (await self._chat(conversation)).approvals
 
     async def decide(self, conversation: str, decisions: Iterable[Decision]) -> None:
-        """Records the decisions on what waits, and wakes the run. Raises ApprovalError."""
+        """Records decisions on pending approvals, and wakes the run. Raises ApprovalError."""
         chat = await self._chat(conversation)
         position = chat.head
         job = job_of(last_start(await self._store.read(conversation))) or Job(agent=self._name)

@@ -1,25 +1,28 @@
-"""Stops and steers runs that another process drives, and waits until their log says so."""
+"""Stops and steers runs that another process drives, withdraws grants, and waits until their log says so."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.following import follow_run
-from sidestream.durable.inbox import clear_posts, post_steer, post_stop, posts_for, remove_post
+from sidestream.durable.inbox import clear_posts, post_steer, post_stop, post_withdrawal, posts_for, remove_post
 from sidestream.durable.open_runs import cancel_run, job_of, open_run
 from sidestream.durable.protocol import Engine
 from sidestream.durable.tokens import token_after
-from sidestream.errors import SteerError
+from sidestream.errors import ConflictError, SteerError
 from sidestream.messages.message import ChatMessage
+from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import SharedStore
-from sidestream.store.records import Record, Segment
+from sidestream.store.records import GrantsSet, Record, Segment
 from sidestream.stream.parts import Steer
 
 STOP_WAIT_S = 5.0
 """How long the worker of a run has to stop it. After that it is ended without its worker."""
 STEER_WAIT_S = 10.0
+WITHDRAWALS = 3
+"""How often a grant is tried to be withdrawn: runs end and begin meanwhile."""
 
 Follow = Callable[[str, int], AsyncGenerator[Record]]
 
@@ -76,6 +79,30 @@ async def steer_elsewhere(store: SharedStore, follow: Follow, conversation: str,
         if post.message == message:
             await remove_post(store, post)
     raise SteerError("the run did not take the message in time: send it as the next one")
+
+
+async def withdraw_grant(store: SharedStore, follow: Follow, conversation: str, grant: str) -> bool:
+    """Withdraws a grant of a conversation, whoever drives its run, if anybody; False if there is none.
+
+    Raises ConflictError if the run's worker did not see it in time.
+    """
+    log = Conversation(store, conversation)
+    for _ in range(WITHDRAWALS):
+        rows = await store.read(conversation)
+        if all(grant != each.id for each in (await log.state(rows)).grants):
+            return False
+        if open_run(rows) is None:
+            # A run may begin just now: then its driver is the one to write it.
+            with suppress(ConflictError):
+                return await log.withdraw(grant)
+            continue
+        await post_withdrawal(store, conversation, grant)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STEER_WAIT_S), aclosing(follow(conversation, rows[-1].seq)) as records:
+                async for record in records:
+                    if isinstance(record.body, GrantsSet) and all(grant != each.id for each in record.body.grants):
+                        return True
+    raise ConflictError(conversation)
 
 
 def _accepted(record: Record, message: ChatMessage) -> str | None:

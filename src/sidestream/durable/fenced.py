@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sidestream.errors import ConflictError, FencedError, NewerSchemaError, StoreError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
-from sidestream.store.protocol import SharedStore
+from sidestream.store.protocol import Store
 from sidestream.store.records import Row
 from sidestream.store.wrapped import WrappedStore
 
@@ -20,15 +20,16 @@ _log = get_logger(__name__)
 class FencedStore(WrappedStore):
     """The store for one claim. A later claim, whose token is greater, ends its writing.
 
-    An append that fails is retried for `patience_s`. After that the claim counts as lost: a run that is not recorded
-    must not continue, since another worker would do the same again.
+    With `patience_s`, an append that fails is retried for so long. After that the claim counts as lost: a run that is
+    not recorded must not continue, since another worker would do the same again.
     """
 
-    def __init__(self, inner: SharedStore, token: str, *, patience_s: float = 0.0) -> None:
+    def __init__(self, inner: Store, token: str, *, patience_s: float | None = None) -> None:
         super().__init__(inner)
+        self.token = token
+        """Empty before there is a claim."""
         self.failure: StoreError | None = None
         """Why the store failed for longer than that."""
-        self._token = token
         self._patience_s = patience_s
 
     async def append(
@@ -43,18 +44,21 @@ class FencedStore(WrappedStore):
     ) -> None:
         """Appends rows. Raises FencedError once a later claim is known, or the store has failed for too long."""
         began_s, attempts = time.monotonic(), 0
+        token = token or self.token or None
         while True:
             try:
-                await self.shared.append(conversation, after, rows, blobs, flush=flush, token=token or self._token)
+                await super().append(conversation, after, rows, blobs, flush=flush, token=token)
                 return
             except NewerSchemaError:
                 raise
             except ConflictError:
                 # An attempt that failed may have been committed before its response was lost.
-                if attempts and await self.shared.read(conversation, after) == list(rows):
+                if attempts and await self.read(conversation, after) == list(rows):
                     return
                 raise
             except StoreError as error:
+                if self._patience_s is None:
+                    raise
                 if time.monotonic() - began_s >= self._patience_s:
                     self.failure = error
                     raise FencedError(conversation) from error

@@ -1,4 +1,4 @@
-"""Messages for the worker that drives a conversation, whichever it is: steer the run, or stop it."""
+"""Messages for the worker that drives a conversation, whichever it is: steer the run, stop it, or withdraw a grant."""
 
 from collections.abc import Collection
 from typing import Literal
@@ -17,9 +17,11 @@ class Post(Struct, frozen=True, kw_only=True):
 
     id: int
     conversation: str
-    kind: Literal["steer", "stop"]
+    kind: Literal["steer", "stop", "withdraw"]
     message: ChatMessage | None = None
     """What the run is steered with."""
+    grant: str = ""
+    """The id of the grant that is withdrawn."""
 
 
 async def post_steer(store: SharedStore, conversation: str, message: ChatMessage) -> None:
@@ -30,6 +32,11 @@ async def post_steer(store: SharedStore, conversation: str, message: ChatMessage
 async def post_stop(store: SharedStore, conversation: str) -> None:
     """The run of the conversation is stopped by its worker."""
     await _post(store, conversation, "stop", b"")
+
+
+async def post_withdrawal(store: SharedStore, conversation: str, grant: str) -> None:
+    """The run of the conversation loses this grant, once its worker has seen the post."""
+    await _post(store, conversation, "withdraw", grant.encode())
 
 
 async def posts_for(store: SharedStore, conversations: Collection[str]) -> list[Post]:
@@ -46,6 +53,7 @@ async def posts_for(store: SharedStore, conversations: Collection[str]) -> list[
             conversation=conversation,
             kind=kind,
             message=messages_from_json(body)[0] if kind == "steer" else None,
+            grant=bytes(body).decode() if kind == "withdraw" else "",
         )
         for id, conversation, kind, body in found
     ]

@@ -1,6 +1,6 @@
-"""Mends what was lost between the log and the engine: runs in progress of which the engine does not know.
+"""Repairs what was lost between the log and the engine: runs in progress of which the engine does not know.
 
-A process can die after it has written how a run begins, or a decision, and before the engine has heard of it. Enqueuing
+A process can die after it has written how a run begins, or a decision, and before the engine is notified. Enqueuing
 is idempotent, so every run that is in progress by its log can be enqueued again.
 """
 
@@ -37,7 +37,7 @@ _log = get_logger(__name__)
 
 
 class Reconciler:
-    """Enqueues runs that are in progress by their log, now and then.
+    """Enqueues runs that are in progress by their log, periodically.
 
     `queue_of` gives the queue of a job, which is one of `queues`, or None if this process does not know its agent;
     conversations that `is_driven` names are driven by this process.

@@ -1,4 +1,4 @@
-"""Reports to OpenTelemetry how the engine does, and this process, if the program has configured it."""
+"""Reports the load of the engine, and of this process, to OpenTelemetry, if the program has configured it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from sidestream.telemetry.settings import Telemetry
 INTERVAL_S = 15.0
 """Exporters read more seldom, by default once a minute."""
 STATS_S = 5.0
-"""How long the engine has to say how it does."""
+"""How long the engine has to report its figures."""
 
 
 async def stats_of(engine: Engine) -> EngineStats:

@@ -1,4 +1,4 @@
-"""A worker as a process runs it: claims, drains when it is asked to stop, and says how it does."""
+"""A worker as a process runs it: claims, drains when it is stopped, and reports its health."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -9,7 +9,7 @@ from sidestream.agent.agent import Agent
 from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.jobs import Job, worker_name
 from sidestream.durable.protocol import MODELS, Engine, EngineStats
-from sidestream.durable.queues import is_model_string
+from sidestream.durable.queues import queue_of
 from sidestream.durable.reconciler import Reconciler
 from sidestream.durable.reporting import STATS_S, report, stats_of
 from sidestream.durable.worker import INTERVAL_S, Worker
@@ -52,9 +52,8 @@ class Agents:
 
     def queue_of(self, job: Job) -> str | None:
         """The queue of a run; None if its agent is not known here."""
-        if job.agent in self._named:
-            return job.agent
-        return MODELS if self._allows_models and is_model_string(job.agent) else None
+        queue = queue_of(job.agent, self._named)
+        return queue if queue in self.queues else None
 
     async def aclose(self) -> None:
         """Closes the agents that were made here."""
@@ -76,8 +75,8 @@ class WorkerService:
     are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log
     every `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for their approval (None: without
     end); `on_expiry` says what happens then. Runs of its agents that are in progress by their log, and of which the
-    engine does not know, are enqueued now and then. Gauges of OpenTelemetry show how the engine does, if the program
-    has configured it.
+    engine does not know, are enqueued periodically. Gauges of OpenTelemetry show the load of the engine, if the
+    program has configured it.
     """
 
     def __init__(

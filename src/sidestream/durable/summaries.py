@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import job_of, last_start, steps_of
@@ -17,14 +17,11 @@ from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.status import TurnStatus
 
 
-class RunSummary(Struct, frozen=True, kw_only=True):
-    """The last run of a conversation."""
+class LoggedRun(Struct, frozen=True, kw_only=True):
+    """The last run of a conversation, as its records have it."""
 
     id: str
     conversation: str
-    status: TurnStatus
-    model: str
-    title: str
     began: float
     """When it was begun first, in seconds since 1970."""
     updated: float
@@ -39,6 +36,14 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """How it finished."""
     job: Job | None = None
+
+
+class RunSummary(LoggedRun, frozen=True, kw_only=True):
+    """The last run of a conversation, and where it stands."""
+
+    status: TurnStatus
+    model: str
+    title: str
     waiting: tuple[PendingApproval, ...] = ()
 
     @property
@@ -50,22 +55,33 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
     """The last run of a conversation; None if it has had none. Raises StoreError."""
     rows = await store.read(info.id)
+    logged = logged_run(info.id, rows)
+    if logged is None:
+        return None
+    state = await Conversation(store, info.id).state(rows)
+    return RunSummary(
+        **asdict(logged),
+        status=state.status,
+        model=info.model,
+        title=info.title,
+        waiting=state.run_state.approvals if state.run_state is not None else (),
+    )
+
+
+def logged_run(conversation: str, rows: Sequence[Row]) -> LoggedRun | None:
+    """The last run of a conversation that has these records; None if it has had none."""
     start = last_start(rows)
     if start is None:
         return None
     own = [row for row in rows if row.run == start.run]
     starts = [row for row in own if row.kind == start.kind]
-    state = await Conversation(store, info.id).state(rows)
     steps = steps_of(rows, start.run)
     usage = Usage()
     for step in steps:
         usage = usage + step.usage
-    return RunSummary(
+    return LoggedRun(
         id=start.run,
-        conversation=info.id,
-        status=state.status,
-        model=info.model,
-        title=info.title,
+        conversation=conversation,
         began=starts[0].time,
         updated=rows[-1].time,
         position=rows[-1].seq,
@@ -75,7 +91,6 @@ async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
         usage=usage,
         reason=_reason(own),
         job=job_of(start),
-        waiting=state.run_state.approvals if state.run_state is not None else (),
     )
 
 
@@ -87,9 +102,9 @@ async def begin_again(store: Store, run: RunSummary) -> int:
     if run.status == "complete":
         raise ConfigurationError("the run is complete: there is nothing to resume")
     if run.status == "waiting":
-        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` asks for it")
+        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` prompts for it")
     if run.job is None:
-        raise ConfigurationError("the log does not say how to continue it: `sidestream logs resume` asks for it")
+        raise ConfigurationError("the log does not say how to continue it: use `sidestream logs resume`")
     if run.status == "unfinished":
         return run.position
     rows = await store.read(run.conversation)

@@ -254,6 +254,8 @@ class Worker:
                 await run.cancel()
             elif post.message is not None:
                 await run.steer(post.message)
+            elif post.kind == "withdraw":
+                await run.withdraw(post.grant)
         except (SteerError, SidestreamError) as error:
             _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
         await remove_post(self._store, post)

@@ -33,7 +33,7 @@ async def call_tool(
 ) -> object:
     """Returns the result for the model. A call is sent at most once; if the server stops, it is not retried.
 
-    A server may ask for more input, and then gets the call again, with the answers. If a person must give them, the
+    A server may request more input, and then gets the call again, with the answers. If a person must give them, the
     outcome is suspended.
     """
     try:

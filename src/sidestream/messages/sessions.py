@@ -97,7 +97,7 @@ class _Chain(Struct, frozen=True):
 _chains: dict[int, _Chain] = {}
 _MAX_CHAINS = 256
 _LOOK_BACK = 8
-"""How many messages a turn may add before a digest begins anew."""
+"""How many messages a turn may add before its digest is computed from scratch."""
 
 
 def history_digest(messages: Sequence[ChatMessage]) -> str:

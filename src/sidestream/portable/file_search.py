@@ -105,7 +105,7 @@ class _FileSearch:
             return _Store(index)
         index = self._index(None)
         await index.add(store)
-        return _Store(index, os.path.abspath(os.path.expanduser(store)))  # noqa: ASYNC240
+        return _Store(index, _absolute(store))
 
     def _index(self, where: str | None) -> Index:
         return Index(database_at(where), self._embed(), self._config.embeddings or DEFAULT_MODEL)
@@ -135,3 +135,7 @@ def _result(passage: Passage) -> dict[str, Any]:
     }
     more = {"page": passage.page, "title": passage.title, "heading": passage.heading or None}
     return found | {name: value for name, value in more.items() if value is not None}
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

@@ -30,7 +30,7 @@ def _problem_of(url: str) -> str | None:
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname
-        parts.port  # noqa: B018 - raises if it is not a number
+        _ = parts.port  # Raises if it is not a number.
     except ValueError as error:
         return f"the base URL {shown} is invalid: {redact(str(error))}"
     if parts.scheme not in ("http", "https") or not host:

@@ -1,5 +1,6 @@
 """What decoders share: the frame around one response, rows of their tables, readers of fields and inputs. Pure."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
@@ -148,7 +149,7 @@ def by_tables(growing: Any, data: bytes) -> list[StreamPart] | None:
     return None
 
 
-class ResponseDecoder(Generic[StateT]):
+class ResponseDecoder(ABC, Generic[StateT]):
     """Decodes one response, streamed or whole. A provider implements `_read_event`, `_read_whole` and `_end`."""
 
     def __init__(self, state: StateT, read_delta: Callable[[Any, bytes], list[StreamPart] | None] = by_tables) -> None:
@@ -232,17 +233,17 @@ class ResponseDecoder(Generic[StateT]):
         out, s.out = s.out, []
         return out
 
+    @abstractmethod
     def _read_event(self, s: StateT, event: Any) -> Any:
         """Reads one event by the tables. Returns what the fast path may add to, if it may be tried next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read_whole(self, s: StateT, answer: Any) -> Error | None:
         """Reads a whole response to its end. Returns an error to close with if it is not a response."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self, s: StateT, error: Error | None) -> None:
         """The stream is over: ends what is open, then the error, or `finish` if the response was complete."""
-        raise NotImplementedError
 
 
 def truncated() -> Error:

@@ -18,7 +18,7 @@ Strategy = Literal["auto", "provider", "summary", "cut"]
 _ALWAYS_FITS = 3000
 """Tokens that fit into every window, so that a short conversation never needs to know how large it is."""
 _TARGET = 0.6
-"""The share of the window that a shortened history may take: what follows has room for a while."""
+"""The share of the window that a shortened history may take: the next messages fit without shortening it again."""
 _UNKNOWN_WINDOW = (
     "the model's context window is unknown, so the conversation is shortened only after a refusal: set "
     "Context(max_tokens=…)"

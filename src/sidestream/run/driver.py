@@ -139,8 +139,7 @@ class Driver:
                 await recorder.commit()
             return
         self._is_ended = True
-        if is_cancelled:
-            recorder.cancelled()
+        recorder.cancelled() if is_cancelled else recorder.left()
         await recorder.commit()
 
     async def cancel(self) -> None:

@@ -4,10 +4,12 @@ import os
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Json, StreamPart, ToolCall
-from sidestream.tools.approvals import Question, Suspended, pending
+from sidestream.tools.approvals import ASKING, Question, Suspended, pending
+from sidestream.tools.grants import is_covered
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
 from sidestream.turn.rounds import denial, tool_result, unknown_tool
@@ -63,7 +65,7 @@ class NestedCalls:
         if is_approved is None:
             question = self._question(call_id, name, arguments, tool)
             verdict = await self._settings.verdict_on(question)
-            if verdict == "ask":
+            if verdict in ASKING:
                 approval = pending(question, self._turn.state.run_id, f"approval_{os.urandom(16).hex()}")
                 return ToolOutcome(None, suspended=Suspended("", (approval,)))
             is_approved = verdict == "run"
@@ -88,7 +90,7 @@ class NestedCalls:
         return name != self._call.name and not tool.is_external
 
     def _question(self, call_id: str, name: str, arguments: Json, tool: Tool) -> Question:
-        return Question(
+        question = Question(
             call_id=call_id,
             tool=name,
             input=arguments,
@@ -96,6 +98,7 @@ class NestedCalls:
             sources=(*self._turn.state.sources, *self._nested.sources),
             pin=tool.pin,
         )
+        return replace(question, is_granted=is_covered(question, self._turn.state.grants))
 
     def _context(self, call_id: str, name: str) -> ToolContext:
         settings = self._settings

@@ -7,6 +7,7 @@ from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy
 
 
@@ -37,6 +38,10 @@ class Recorder(Protocol):
         """A call waits for a person."""
         ...
 
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """These tools are allowed in the conversation from now on, and no others."""
+        ...
+
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
         """A client tool is about to run, with this idempotency key; it does once this is safe."""
         ...
@@ -45,8 +50,12 @@ class Recorder(Protocol):
         """A tool waits for a person, or for work that is done elsewhere."""
         ...
 
+    def left(self) -> None:
+        """The run is left where it is, for another process to continue; nothing is written after the next `commit`."""
+        ...
+
     def cancelled(self) -> None:
-        """The run is left before its end."""
+        """The run has been stopped before its end."""
         ...
 
     async def commit(self) -> StreamPart | None:

@@ -17,6 +17,7 @@ from sidestream.run.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, Re
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
 from sidestream.tools.approvals import Decision
+from sidestream.tools.grants import without_grant
 from sidestream.turn.state import Over, RunState, Wait, copied
 
 if TYPE_CHECKING:
@@ -215,6 +216,21 @@ class Run(Generic[T]):
         message. Raises SteerError once the run is over or waits for an approval.
         """
         return await self._driver.steer(user_message(message))
+
+    async def withdraw(self, grant: str) -> bool:
+        """Withdraws a grant, by its id, while the run is in progress: the next call of its tool needs an approval.
+
+        False if the run is over or waits: then `Chat.withdraw` does it.
+        """
+        state, recorder = self.turn.state, self._settings.recorder
+        if self.turn.is_over:
+            return False
+        state.grants = without_grant(state.grants, grant)
+        if recorder is not None:
+            recorder.granted(state.grants)
+            notice = await recorder.commit()
+            self._ready.extend([] if notice is None else [notice])
+        return True
 
     async def cancel(self) -> None:
         """Stops the run, also at a provider that would continue it in the background. Who iterates sees its end."""

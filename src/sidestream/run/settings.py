@@ -162,7 +162,7 @@ class RunSettings(ModelSetup, kw_only=True):
     async def verdict_on(self, question: Question) -> Verdict:
         """Whether a call may run: by the policy of its tool, its remote server or the run. By default functions do."""
         if question.is_external:
-            return "ask"
+            return "ask-each"
         tool = None if question.is_remote else self.toolbox.tools.get(question.tool)
         policy = tool.approval if tool is not None else None
         if policy is None and question.server_label is not None:

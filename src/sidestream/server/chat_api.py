@@ -11,7 +11,7 @@ from sidestream.server.answers import event_stream
 from sidestream.server.chat_input import ChatBody
 from sidestream.server.chat_stream import sse_frames
 from sidestream.server.chat_turns import Turn, begin_turn, open_turn
-from sidestream.server.chats import Leaf, Snapshot, read_chat, snapshot_of
+from sidestream.server.chats import Chat, Leaf, Snapshot, read_chat, snapshot_of
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.requests import checked, json_response, owner_of, read_json, sent_at, server_of
@@ -30,6 +30,8 @@ def routes(server: Server) -> list[BaseRoute]:
         Route("/api/chat/{id}/stream", get_stream, methods=["GET"]),
         Route("/api/chat/{id}/stop", stop, methods=["POST"]),
         Route("/api/chat/{id}/steer", steer, methods=["POST"]),
+        Route("/api/chat/{id}/grants", get_grants, methods=["GET"]),
+        Route("/api/chat/{id}/grants/{grant}", withdraw_grant, methods=["DELETE"]),
     ]
 
 
@@ -77,6 +79,7 @@ async def get_chat(request: Request) -> Response:
             "leaves": [_leaf_json(leaf) for leaf in chat.leaves.values()],
             "messages": snapshot.messages,
             "run": snapshot.run,
+            "grants": await _grants_json(chat, leaf),
         }
     )
 
@@ -105,6 +108,29 @@ async def steer(request: Request) -> Response:
     if not isinstance(text, str) or not text.strip():
         raise RequestError(400, "send the text of the message", param="text")
     return json_response({"id": await server_of(request).runs.steer(leaf.id, text)})
+
+
+async def get_grants(request: Request) -> Response:
+    """The tools that a person has allowed in a chat."""
+    chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
+    return json_response({"grants": await _grants_json(chat, chat.leaf(_number(request, "leaf")))})
+
+
+async def withdraw_grant(request: Request) -> Response:
+    """Withdraws a grant in all branches of a chat: the next call of its tool needs an approval."""
+    server = server_of(request)
+    chat = await read_chat(server, owner_of(request), request.path_params["id"])
+    grant = request.path_params["grant"]
+    if not any([await server.runs.withdraw(leaf.id, grant) for leaf in chat.leaves.values()]):
+        raise not_found("grant", grant)
+    return Response(status_code=204)
+
+
+async def _grants_json(chat: Chat, leaf: Leaf) -> list[JsonObject]:
+    return [
+        {"id": grant.id, "tool": grant.tool, "server": grant.server_label, "remote": grant.is_remote}
+        for grant in (await chat.state(leaf)).grants
+    ]
 
 
 async def _leaf(request: Request) -> Leaf:

@@ -38,6 +38,8 @@ class PostedAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str | None = None
     answers: JsonObject | None = None
     """What fills in the form of the approval."""
+    remember: Literal["conversation"] | None = None
+    """Whether the approval covers further calls of the tool in the conversation."""
 
 
 class PostedFunction(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +73,8 @@ class ChatBody(Struct, frozen=True, kw_only=True, rename="camel"):
     approved: bool | None = None
     digest: str | None = None
     reason: str | None = None
+    remember: Literal["conversation"] | list[str] | None = None
+    """Whether the approval covers further calls of its tool; of several in a message, the ids of those that do."""
     decisions: list[PostedAnswer] = []
 
     api: ClassVar[str] = "chat"
@@ -99,6 +103,7 @@ def answers_in(body: ChatBody) -> list[Answer]:
                 digest=one.digest,
                 reason=one.reason,
                 values=one.answers,
+                remember=one.remember,
             )
             for one in body.decisions
         ]
@@ -107,7 +112,15 @@ def answers_in(body: ChatBody) -> list[Answer]:
             raise RequestError(400, "say whether the call is approved", param="approved")
         if body.digest is None:
             raise RequestError(400, "name the digest of the arguments that were shown", param="digest")
-        return [Answer(approval_id=body.approval_id, approved=body.approved, digest=body.digest, reason=body.reason)]
+        return [
+            Answer(
+                approval_id=body.approval_id,
+                approved=body.approved,
+                digest=body.digest,
+                reason=body.reason,
+                remember=_remembered(body, body.approval_id),
+            )
+        ]
     if body.last.get("role") != "assistant":
         return []
     found: list[Answer] = []
@@ -124,9 +137,15 @@ def answers_in(body: ChatBody) -> list[Answer]:
                     approved=approved,
                     digest=signature if isinstance(signature, str) else None,
                     reason=reason if isinstance(reason, str) else None,
+                    remember=_remembered(body, id) if isinstance(body.remember, list) else None,
                 )
             )
     return found
+
+
+def _remembered(body: ChatBody, approval_id: str) -> Literal["conversation"] | None:
+    is_named = isinstance(body.remember, list) and approval_id in body.remember
+    return "conversation" if body.remember == "conversation" or is_named else None
 
 
 def _output_in(part: JsonObject) -> Answer | None:

@@ -20,6 +20,7 @@ from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.store.log import LogState
 from sidestream.store.records import MessageAdded, unpack
 from sidestream.tools.approvals import PendingApproval
+from sidestream.tools.grants import Grant
 from sidestream.tools.server_side import FileSearch
 from sidestream.ui.ui_content import UrlOf
 from sidestream.ui.ui_message import Chunk, UIMessageEncoder
@@ -106,10 +107,13 @@ async def _start(
     server = chat.server
     job = _job(chat, body, leaf, fork)
     beginning: tuple[ChatMessage, ...] = ()
+    grants: tuple[Grant, ...] = ()
     if fork is not None:
-        beginning = (await chat.state(chat.leaves[fork.leaf], fork.before)).messages
+        parent = chat.leaves[fork.leaf]
+        beginning = (await chat.state(parent, fork.before)).messages
+        grants = (await chat.state(parent)).grants  # They hold for the conversation, whichever branch it takes.
     agent, id = server.agent(job.agent), chat.stored_id(leaf)
-    info = await server.runs.start(agent, id, message, job, beginning=beginning, at=at)
+    info = await server.runs.start(agent, id, message, job, beginning=beginning, grants=grants, at=at)
     return Turn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.embedded.claims import EmbeddedClaim
+from sidestream.durable.fenced import FencedStore
 from sidestream.durable.protocol import Outcome, Task, TaskHeldError
 from sidestream.errors import ConflictError
 from sidestream.store.protocol import Store
 from sidestream.store.records import Row
-from sidestream.store.wrapped import WrappedStore
 
 RELEASE_POLL_S = 0.02
 """How often a conversation is tried whose run has ended, and whose claim has yet to be released."""
@@ -72,12 +72,12 @@ class RunClaim:
             await self._engine.release(granted, outcome)
 
 
-class ClaimedStore(WrappedStore):
-    """The store of one run: its appends carry the token of the claim."""
+class ClaimedStore(FencedStore):
+    """The store of one run, whose conversation is claimed before its first append, or with it if it is new."""
 
     def __init__(self, inner: Store, claim: RunClaim) -> None:
-        super().__init__(inner)
-        self.claim = claim
+        super().__init__(inner, claim.token)
+        self._claim = claim
 
     async def append(
         self,
@@ -90,6 +90,7 @@ class ClaimedStore(WrappedStore):
         token: str | None = None,
     ) -> None:
         """Appends rows. The first ones of a conversation are followed by its claim."""
-        await super().append(conversation, after, rows, blobs, flush=flush, token=token or self.claim.token or None)
-        if not after and rows and not self.claim.token:
-            await self.claim.take(rows[-1].seq)
+        self.token = self._claim.token
+        await super().append(conversation, after, rows, blobs, flush=flush, token=token)
+        if not after and rows and not self._claim.token:
+            await self._claim.take(rows[-1].seq)

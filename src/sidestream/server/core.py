@@ -101,7 +101,7 @@ class Server:
             self._sweeping = asyncio.create_task(Retention(self.store, self.runs, self.settings.retention_s).run())
 
     async def load_servers(self) -> None:
-        """Reads the MCP servers of the file anew: for runs that start from now on."""
+        """Reloads the MCP servers of the file, for runs that start from now on."""
         if self.settings.mcp_file is None:
             return
         from sidestream.mcp import use_sign_ins

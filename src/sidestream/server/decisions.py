@@ -1,11 +1,11 @@
-"""Decisions on what waits: they fit what the server holds, in time, or are refused with status 403 and a record.
+"""Decisions on pending approvals: they fit what the server holds, in time, or are refused with status 403 and a record.
 
 Nothing that a client says of a call counts, besides the decision itself: the arguments are those in the log.
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -29,6 +29,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     values: JsonObject | None = None
     """What fills in the form of the approval."""
+    remember: Literal["conversation"] | None = None
+    """How far an approval goes beyond this call."""
     call_id: str | None = None
     """The call that the client has executed, in place of the approval's id."""
     output: Any = None
@@ -46,7 +48,7 @@ class RefusedDecisionError(RequestError):
 def decisions_on(
     waiting: Iterable[PendingApproval], answers: Sequence[Answer], *, needs_digest: bool = True
 ) -> list[Decision]:
-    """The decisions that the answers make on what waits. Raises RequestError.
+    """The decisions that the answers make on pending approvals. Raises RequestError.
 
     Answers to calls that do not wait are ignored, as a client that sends its whole history has some. If none fits, they
     are refused.
@@ -81,7 +83,9 @@ def _decision(entry: PendingApproval, answer: Answer, needs_digest: bool) -> Dec
         if (answer.digest is None and needs_digest) or answer.digest not in (None, entry.digest):
             message = "the arguments are not those that were shown"
             raise RefusedDecisionError(entry.approval_id, message, param="digest", code="approval_refused")
-        return entry.approve(answer.values) if answer.approved else entry.deny(answer.reason)
+        if not answer.approved:
+            return entry.deny(answer.reason)
+        return entry.approve(answer.values, remember=answer.remember)
     except ApprovalError as error:
         raise RefusedDecisionError(entry.approval_id, str(error), code="approval_refused") from None
 

@@ -72,7 +72,9 @@ class Driving:
 
     def queue_of(self, job: Job) -> str:
         """The queue of a run."""
-        return queue_of(job, self._agents)
+        queue = queue_of(job.agent, self._agents)
+        # Without other workers, nobody would ever drive the runs of an agent that is gone: these end with an error.
+        return MODELS if self.is_here and queue not in self._queues else queue
 
     async def open(self) -> None:
         """Enqueues what other processes left, and begins to work."""
@@ -142,7 +144,7 @@ class Driving:
             self._store.wake(claim.task.conversation)
 
     def _is_skipped(self, conversation: str) -> bool:
-        # What is not stored is not resumed either: nobody can ask for it any more.
+        # What is not stored is not resumed either: no request can address it any more.
         return self.is_here and is_unstored(conversation)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

@@ -1,30 +1,28 @@
 """Anthropic's Messages API, for clients that speak it."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from functools import wraps
+from collections.abc import AsyncGenerator
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream.errors import SidestreamError
+from sidestream.jsontext import JsonObject
 from sidestream.messages.tokens import message_tokens
 from sidestream.server.answers import event_stream, frame
 from sidestream.server.compatible import all_events, events_of, run_error, started
-from sidestream.server.errors import RequestError, as_request_error
+from sidestream.server.errors import RequestError
 from sidestream.server.live import RunInfo
 from sidestream.server.messages_input import MessagesRequest, TokensRequest
-from sidestream.server.requests import checked, json_response, read_json, server_of
+from sidestream.server.requests import checked, json_response, read_json, server_of, with_errors
 from sidestream.ui.anthropic_messages import MessagesEncoder, error_type, message_of
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def routes() -> list[BaseRoute]:
     """What this API answers to."""
+    answering = with_errors(_error)
     return [
-        Route("/v1/messages", _with_its_errors(create), methods=["POST"]),
-        Route("/v1/messages/count_tokens", _with_its_errors(count_tokens), methods=["POST"]),
+        Route("/v1/messages", answering(create), methods=["POST"]),
+        Route("/v1/messages/count_tokens", answering(count_tokens), methods=["POST"]),
     ]
 
 
@@ -55,18 +53,6 @@ async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> 
         yield frame(event, event["type"])
 
 
-def _with_its_errors(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, with errors as this API writes them."""
-
-    @wraps(endpoint)
-    async def answered(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except RequestError as error:
-            refused = error
-        except SidestreamError as error:
-            refused = as_request_error(error)
-        body = {"type": "error", "error": {"type": error_type(refused.status), "message": refused.message}}
-        return json_response(body, refused.status, refused.headers)
-
-    return answered
+def _error(_: Request, refused: RequestError) -> JsonObject:
+    """An error as this API writes it."""
+    return {"type": "error", "error": {"type": error_type(refused.status), "message": refused.message}}

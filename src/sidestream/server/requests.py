@@ -3,7 +3,9 @@
 import asyncio
 import re
 import time
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import wraps
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,10 +13,13 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
 from sidestream import jsontext
+from sidestream.errors import SidestreamError
+from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
-from sidestream.server.errors import RequestError
+from sidestream.server.errors import RequestError, as_request_error
 
 T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 AT_HEADER = "X-Sidestream-At"
 """The header of a request whose message is to be sent later."""
@@ -24,6 +29,25 @@ BODY_TIMEOUT_S = 30.0
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
+
+
+def with_errors(body: Callable[[Request, RequestError], JsonObject]) -> Callable[[Endpoint], Endpoint]:
+    """Decorates endpoints of an API that has its own form of errors, which `body` makes."""
+
+    def decorate(endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        async def answered(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except RequestError as error:
+                refused = error
+            except SidestreamError as error:
+                refused = as_request_error(error)
+            return json_response(body(request, refused), refused.status, refused.headers)
+
+        return answered
+
+    return decorate
 
 
 def server_of(connection: HTTPConnection) -> Server:

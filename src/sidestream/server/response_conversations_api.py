@@ -70,7 +70,7 @@ async def retrieve(request: Request) -> Response:
 
 
 async def update(request: Request) -> Response:
-    """Its metadata, anew."""
+    """Replaces its metadata."""
     server, stored = server_of(request), await _stored(request)
     body = checked(await read_json(request), _Update)
     await _append(server, stored, [Noted({METADATA: body.metadata})])

@@ -1,20 +1,27 @@
 """OpenAI's Responses API, and the Open Responses specification, over every provider."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import wraps
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.server.answers import event_stream, frame
 from sidestream.server.core import Server
-from sidestream.server.errors import RequestError, as_request_error
-from sidestream.server.requests import AT_HEADER, checked, json_response, owner_of, read_json, sent_at, server_of
+from sidestream.server.errors import RequestError
+from sidestream.server.requests import (
+    AT_HEADER,
+    checked,
+    json_response,
+    owner_of,
+    read_json,
+    sent_at,
+    server_of,
+    with_errors,
+)
 from sidestream.server.response_items import read_input
 from sidestream.server.response_log import DELETED, ResponseFold, ResponseInfo, responses_in
 from sidestream.server.response_view import conversation_items, listed, numbered
@@ -35,8 +42,6 @@ DONE = b"data: [DONE]\n\n"
 VERSION_HEADER = "OpenResponses-Version"
 """A request that has it wants the dialect of the specification."""
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 _SPECIFIED = frozenset({"server_error", "invalid_request_error", "not_found", "model_error", "too_many_requests"})
 """The types of errors that the specification has."""
 _TYPES = {429: "too_many_requests", 502: "model_error", 504: "model_error"}
@@ -48,15 +53,16 @@ def routes() -> list[BaseRoute]:
     from sidestream.server.compact_api import compact, count_tokens
     from sidestream.server.responses_socket import responses_socket
 
+    answering = with_errors(_error)
     return [
-        Route("/v1/responses", _with_its_errors(create), methods=["POST"]),
+        Route("/v1/responses", answering(create), methods=["POST"]),
         WebSocketRoute("/v1/responses", responses_socket),
-        Route("/v1/responses/compact", _with_its_errors(compact), methods=["POST"]),
-        Route("/v1/responses/input_tokens", _with_its_errors(count_tokens), methods=["POST"]),
-        Route("/v1/responses/{id}", _with_its_errors(retrieve), methods=["GET"]),
-        Route("/v1/responses/{id}", _with_its_errors(delete), methods=["DELETE"]),
-        Route("/v1/responses/{id}/cancel", _with_its_errors(cancel), methods=["POST"]),
-        Route("/v1/responses/{id}/input_items", _with_its_errors(input_items), methods=["GET"]),
+        Route("/v1/responses/compact", answering(compact), methods=["POST"]),
+        Route("/v1/responses/input_tokens", answering(count_tokens), methods=["POST"]),
+        Route("/v1/responses/{id}", answering(retrieve), methods=["GET"]),
+        Route("/v1/responses/{id}", answering(delete), methods=["DELETE"]),
+        Route("/v1/responses/{id}/cancel", answering(cancel), methods=["POST"]),
+        Route("/v1/responses/{id}/input_items", answering(input_items), methods=["GET"]),
     ]
 
 
@@ -75,23 +81,12 @@ def dialect_of(connection: HTTPConnection) -> Dialect:
             raise RequestError(400, f"no dialect {other!r:.60}: use openai or open-responses", param="dialect")
 
 
-def _with_its_errors(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, with types of errors that the dialect has."""
-
-    @wraps(endpoint)
-    async def answered(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except RequestError as error:
-            refused = error
-        except SidestreamError as error:
-            refused = as_request_error(error)
-        body = refused.body()
-        if refused.param != "dialect" and dialect_of(request) != "openai" and refused.type not in _SPECIFIED:
-            body["error"]["type"] = _TYPES.get(refused.status, "invalid_request_error")
-        return json_response(body, refused.status, refused.headers)
-
-    return answered
+def _error(request: Request, refused: RequestError) -> JsonObject:
+    """An error, with a type that the dialect has."""
+    body = refused.body()
+    if refused.param != "dialect" and dialect_of(request) != "openai" and refused.type not in _SPECIFIED:
+        body["error"]["type"] = _TYPES.get(refused.status, "invalid_request_error")
+    return body
 
 
 async def create(request: Request) -> Response:

@@ -18,7 +18,7 @@ _log = get_logger(__name__)
 
 
 class Retention:
-    """Deletes expired chats, now and then."""
+    """Deletes expired chats periodically."""
 
     def __init__(
         self, store: PublishedStore, runs: Runs, retention_s: float, now: Callable[[], float] = time.time

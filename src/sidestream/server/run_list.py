@@ -1,6 +1,7 @@
 """The runs of an owner that are in progress, whichever process drives them."""
 
-from sidestream.durable.open_runs import job_of, open_run, steps_of
+from sidestream.durable.open_runs import open_run
+from sidestream.durable.summaries import logged_run
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
 
@@ -23,18 +24,17 @@ async def runs_in_progress(server: Server, owner: str) -> list[JsonObject]:
 
 async def _described(server: Server, conversation: str) -> JsonObject | None:
     rows = await server.store.read(conversation)
-    started = open_run(rows)
-    job = job_of(started)
-    if started is None or job is None:
+    run = logged_run(conversation, rows) if open_run(rows) is not None else None
+    job = run.job if run is not None else None
+    if run is None or job is None:
         return None
-    first = next(row for row in rows if row.run == started.run and row.kind == started.kind)
     return {
-        "id": started.run,
+        "id": run.id,
         "chat": conversation,
         "api": job.api,
         "model": job.agent,
-        "cost": sum(step.usage.cost or 0.0 for step in steps_of(rows, started.run)),
+        "cost": run.usage.cost or 0.0,
         "readers": server.runs.readers.count(conversation),
-        "since": first.time,
+        "since": run.began,
         "at": job.at if job.attempt == 0 else None,
     }

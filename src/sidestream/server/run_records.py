@@ -69,7 +69,8 @@ def _markdown(records: Sequence[Record]) -> Iterator[str]:
             case ApprovalAsked(approval=approval):
                 yield f"**Waits for a decision**: {approval.tool}{_fenced(approval.input)}"
             case ApprovalDecided(decision=decision):
-                word = "Allowed" if decision.is_approved else f"Denied: {decision.reason or 'no reason given'}"
+                scope = " in this conversation" if decision.grant is not None else ""
+                word = f"Allowed{scope}" if decision.is_approved else f"Denied: {decision.reason or 'no reason given'}"
                 yield f"**{word}** ({decision.tool})"
             case ApprovalRefused(reason=reason):
                 yield f"**Decision refused**: {reason}"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
-from sidestream.durable.elsewhere import steer_elsewhere, stop_run
+from sidestream.durable.elsewhere import steer_elsewhere, stop_run, withdraw_grant
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.inbox import clear_posts, posts_for
 from sidestream.durable.jobs import Job
@@ -44,6 +44,7 @@ from sidestream.store.records import Body, Record, RunStarted
 from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.stream.parts import Error
 from sidestream.tools.approvals import ApprovalError, Decision
+from sidestream.tools.grants import Grant
 from sidestream.turn.state import Wait
 
 CLOSING_S = 5.0
@@ -96,11 +97,14 @@ class Runs:
         job: Job,
         *,
         beginning: Iterable[ChatMessage] = (),
+        grants: Iterable[Grant] = (),
         between: Iterable[ChatMessage] = (),
         at: float | None = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
-        """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
+        """Starts a turn; a new conversation has `beginning` as its history, and these `grants`.
+
+        `call` is what is not stored with the job.
 
         `between` are messages after the last turn and before the prompt. With `at`, in seconds since 1970, the message
         is recorded now and the model called then.
@@ -116,6 +120,8 @@ class Runs:
             live.after = chat.head
             await self._check_free(chat, job)
             await _claimed(live, chat)
+            if grants and not chat.head:
+                await chat.set_grants(grants)
             if chat.status in ("cancelled", "failed"):
                 await chat.keep()  # The person has seen it, so the model knows it too.
             if added := imported(between):
@@ -248,6 +254,16 @@ class Runs:
         if live is not None:
             raise SteerError("no run is in progress in this conversation")
         return await steer_elsewhere(self._store, self.follow, conversation, user_message(message))
+
+    async def withdraw(self, conversation: str, grant: str) -> bool:
+        """Withdraws a grant, also from the run in progress, wherever it is driven; False if there is none."""
+        live = await self._begun(conversation)
+        run = live.run if live is not None else self.driving.worker.run_in(conversation)
+        if run is not None and any(each.id == grant for each in run.turn.state.grants) and await run.withdraw(grant):
+            return True
+        if live is not None and live.task is not None:  # It is over, and releases the conversation.
+            await asyncio.wait([live.task])
+        return await withdraw_grant(self._store, self.follow, conversation, grant)
 
     async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
         """What `follow` yields, for a client: its stream counts, and the last client that leaves may end the run."""

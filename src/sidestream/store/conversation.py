@@ -9,8 +9,9 @@ from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log import LogState, UnresolvedCall, fold, joined
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import STEP_FINISH, ApprovalRefused, Body, Record, Row, TurnDiscarded, unpack
+from sidestream.store.records import STEP_FINISH, ApprovalRefused, Body, GrantsSet, Record, Row, TurnDiscarded, unpack
 from sidestream.store.writer import Writer
+from sidestream.tools.grants import without_grant
 from sidestream.turn.status import TurnStatus, status_after
 
 
@@ -85,6 +86,16 @@ class Conversation:
         """Records that a decision was refused. Raises ConflictError if a run writes at the same time."""
         if rows := await self.store.read(self.id):
             await self._append(rows[-1].seq, ApprovalRefused(approval_id, reason), run=rows[-1].run)
+
+    async def withdraw(self, grant: str) -> bool:
+        """Withdraws a grant, by its id; False if there is none. Raises ConflictError if a run writes meanwhile."""
+        rows = await self.store.read(self.id)
+        state = await self.state(rows)
+        left = without_grant(state.grants, grant)
+        if left == state.grants:
+            return False
+        await self._append(state.head, GrantsSet(left), run=rows[-1].run)
+        return True
 
     async def _append(self, head: int, body: Body, run: str = "") -> None:
         writer = Writer(self.store, self.id, head, run=run)

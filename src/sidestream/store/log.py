@@ -12,6 +12,7 @@ from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
     ApprovalRefused,
+    GrantsSet,
     MessageAdded,
     Noted,
     Record,
@@ -26,6 +27,7 @@ from sidestream.store.records import (
 )
 from sidestream.store.segments import INCREMENTS, INPUT, event_with, joined_deltas
 from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent
+from sidestream.tools.grants import Grant
 from sidestream.turn.state import RunState
 from sidestream.turn.status import TurnStatus
 
@@ -52,6 +54,8 @@ class LogState(Struct, frozen=True, kw_only=True):
     unresolved: tuple[UnresolvedCall, ...] = ()
     decided: frozenset[tuple[str, str]] = frozenset()
     """The keys of all decisions that were used in the conversation."""
+    grants: tuple[Grant, ...] = ()
+    """Tools that a person has allowed in the conversation."""
 
 
 def fold(records: Iterable[Record]) -> LogState:
@@ -63,7 +67,8 @@ def fold(records: Iterable[Record]) -> LogState:
     turn = log.turn
     if turn is None or turn.status == "complete":
         log.settle()
-        return LogState(head=log.head, messages=tuple(log.messages), decided=frozenset(log.decided))
+        decided = frozenset(log.decided)
+        return LogState(head=log.head, messages=tuple(log.messages), decided=decided, grants=log.grants)
     started, said = turn.state.started, tuple(turn.state.messages)
     state = turn.resumable()
     return LogState(
@@ -73,6 +78,7 @@ def fold(records: Iterable[Record]) -> LogState:
         run_state=RunState(state),
         unresolved=tuple(UnresolvedCall(call, call.id in started) for call in state.calls),
         decided=frozenset(log.decided),
+        grants=state.grants,
     )
 
 
@@ -150,18 +156,26 @@ class _Log:
         self.messages: list[ChatMessage] = []
         self.turn: OpenTurn | None = None
         self.decided: set[tuple[str, str]] = set()
+        self.grants: tuple[Grant, ...] = ()
+        """Those before the last turn; they outlast a turn that is dropped."""
 
     def settle(self) -> None:
         """Takes the last turn into the history, if it came to its end."""
-        turn, self.turn = self.turn, None
+        turn = self.close()
         if turn is not None and turn.status == "complete":
             self.messages = turn.state.messages
+
+    def close(self) -> OpenTurn | None:
+        """The last turn, which is open no more."""
+        turn, self.turn = self.turn, None
+        self.grants = self.grants if turn is None else turn.state.grants
+        return turn
 
 
 def _message(log: _Log, body: MessageAdded, record: Record) -> None:
     log.settle()
     if body.opens_turn:
-        log.turn = OpenTurn(log.messages, body.message)
+        log.turn = OpenTurn(log.messages, body.message, log.grants)
     else:
         log.messages.append(body.message)
 
@@ -189,13 +203,19 @@ def _refused(log: _Log, body: ApprovalRefused, record: Record) -> None:
     """It is kept for whoever reads the log."""
 
 
+def _grants_set(log: _Log, body: GrantsSet, record: Record) -> None:
+    log.grants = body.grants
+    if log.turn is not None:
+        log.turn.grants_set(body)
+
+
 def _discarded(log: _Log, body: TurnDiscarded, record: Record) -> None:
-    log.turn = None
+    log.close()
 
 
 def _kept(log: _Log, body: TurnKept, record: Record) -> None:
-    if log.turn is not None:
-        log.messages, log.turn = log.turn.said(), None
+    if (turn := log.close()) is not None:
+        log.messages = turn.said()
 
 
 def _noted(log: _Log, body: Noted, record: Record) -> None:
@@ -212,6 +232,7 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     ApprovalAsked: _of_turn(OpenTurn.asked),
     ApprovalDecided: _decided,
     ApprovalRefused: _refused,
+    GrantsSet: _grants_set,
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
     TurnKept: _kept,

@@ -9,6 +9,7 @@ from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
+    GrantsSet,
     RequestPrepared,
     RunCancelled,
     Segment,
@@ -17,6 +18,7 @@ from sidestream.store.records import (
 )
 from sidestream.stream.parts import Custom, Finish, Steer, StepFinish, StepStart, StreamPart, TextDelta, TextEnd
 from sidestream.tools.approvals import Decision, PendingApproval
+from sidestream.tools.grants import Grant
 from sidestream.turn import ledger
 from sidestream.turn.ledger import Ledger
 from sidestream.turn.state import TurnState
@@ -26,9 +28,9 @@ from sidestream.turn.status import TurnStatus, status_after
 class OpenTurn:
     """Follows the records of one turn."""
 
-    def __init__(self, history: Iterable[ChatMessage], message: ChatMessage) -> None:
+    def __init__(self, history: Iterable[ChatMessage], message: ChatMessage, grants: tuple[Grant, ...] = ()) -> None:
         self.status: TurnStatus = "unfinished"
-        self._settled = Ledger(TurnState(messages=[*history, message]), is_logged=True)
+        self._settled = Ledger(TurnState(messages=[*history, message], grants=grants), is_logged=True)
         self._approvals: list[PendingApproval | Decision | Custom] = []
         """What was asked and decided last, in order. The ledger gets neighbours together: there may be thousands."""
         self._step: list[Segment] | None = None
@@ -92,6 +94,10 @@ class OpenTurn:
     def decided(self, body: ApprovalDecided) -> None:
         """A person has decided."""
         self._approvals.append(body.decision)
+
+    def grants_set(self, body: GrantsSet) -> None:
+        """A grant was withdrawn."""
+        self.state.grants = body.grants
 
     def tool_started(self, body: ToolStarted) -> None:
         """A client tool begins to run; a suspended agent continues."""

@@ -22,6 +22,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import for_log
 from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy
 
 LONG_TEXT = 16 * 1024
@@ -109,6 +110,12 @@ class ApprovalRefused(_Body, frozen=True, tag="approval-refused"):
     reason: str
 
 
+class GrantsSet(_Body, frozen=True, tag="grants"):
+    """These tools are allowed in the conversation from now on, and no others: a grant was withdrawn or carried over."""
+
+    grants: tuple[Grant, ...] = ()
+
+
 class RunCancelled(_Body, frozen=True, tag="cancelled"):
     """The run was left before its end."""
 
@@ -137,6 +144,7 @@ Body = (
     | ApprovalAsked
     | ApprovalDecided
     | ApprovalRefused
+    | GrantsSet
     | RunCancelled
     | TurnDiscarded
     | TurnKept
@@ -210,7 +218,7 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
     try:
         tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs, key)
-    except RecursionError:  # A tool's result can nest as deep as it likes; then it stands in the record as it is.
+    except RecursionError:  # A tool's result can nest to any depth; then it stands in the record as it is.
         return jsontext.dumps(body), {}
     return jsontext.dumps(tree), blobs
 

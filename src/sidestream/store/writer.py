@@ -20,6 +20,7 @@ from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
     Body,
+    GrantsSet,
     MessageAdded,
     RequestPrepared,
     Row,
@@ -34,6 +35,7 @@ from sidestream.store.records import (
 from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import Custom, StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended, already_used
+from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy
 
 NOT_STORED = "sidestream.not-stored"
@@ -197,9 +199,18 @@ class Writer:
         """A call waits for a person."""
         self.add(ApprovalAsked(approval))
 
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """These tools are allowed in the conversation from now on."""
+        self.add(GrantsSet(tuple(grants)))
+
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
         """A tool waits for a person, or for work that is done elsewhere."""
         self.add(ToolSuspended(call_id, suspended))
+
+    def left(self) -> None:
+        """The run is left where it is: what has come of open blocks is written now, and nothing later."""
+        for segment in self._segments.end():
+            self.add(segment)
 
     def cancelled(self) -> None:
         """The run is left before its end."""

@@ -95,7 +95,7 @@ class Checker:
         if following is None:
             raise GrammarError(f"{name} must not come in state {self._state}: {part!r}")
         if name in BLOCKS:
-            self._block(name, str(getattr(part, "id")))  # noqa: B009
+            self._block(name, str(getattr(part, "id", "")))
         else:
             self._rules(part)
         self._state = following

@@ -347,6 +347,8 @@ class StepOutcome(ShortRepr, Struct, frozen=True, omit_defaults=True, gc=False):
     """The provider's own word for the finish reason."""
     metadata: dict[str, Json] = {}
     """What the run's `finish` says of this response if it is the last one."""
+    listed: dict[str, dict[str, str]] = {}
+    """Label of a remote MCP server whose tools the provider has listed → tool → digest of its definition."""
 
 
 class StepStart(_Part, frozen=True, tag="step-start"):

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sidestream.errors import MissingExtraError
@@ -68,7 +69,7 @@ def _active(telemetry: Telemetry | bool) -> Telemetry | None:
     if telemetry is False or not (is_given or is_configured()):
         return None
     try:
-        import opentelemetry.trace  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        import_module("opentelemetry.trace")
     except ModuleNotFoundError as error:
         raise MissingExtraError("otel", "Telemetry") from error
     return settings

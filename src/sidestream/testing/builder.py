@@ -46,14 +46,14 @@ class ScriptBuilder(ABC):
         """The events of the same response."""
 
     def reply(self, **fields: Any) -> Reply:
-        """The reply in the form that the request asks for: the stream, or the whole response.
+        """The reply in the form that the request wants: the stream, or the whole response.
 
         `fields` are those of `Reply`.
         """
         return sse([*self._stream(), *self._sentinel], whole=self.response(), **fields)
 
     def whole_reply(self, **fields: Any) -> Reply:
-        """The whole response, even if the request asks for a stream; `fields` are those of `Reply`."""
+        """The whole response, even if the request wants a stream; `fields` are those of `Reply`."""
         return json_reply(self.response(), **fields)
 
     def _identity(self, prefix: str, length: int, *content: Json) -> str:

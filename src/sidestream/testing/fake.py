@@ -51,7 +51,7 @@ class Received(Struct, frozen=True):
 
     @property
     def asks_for_stream(self) -> bool:
-        """True if the client asks for server-sent events, in any of the ways that the APIs have for it."""
+        """True if the client requests server-sent events, in any of the ways that the APIs have for it."""
         wants = (as_object(self.json).get("stream"), self.query.get("stream") == "true", self.query.get("alt") == "sse")
         return True in wants or self.path.endswith(":streamGenerateContent")
 

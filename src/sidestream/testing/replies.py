@@ -75,7 +75,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     cut_upload_after_bytes: int | None = None
     """Resets the connection once this much of the request's body has arrived. No response is sent."""
     whole: Any = None
-    """The JSON body, as an object, for a request that does not ask for a stream. None: `body` for every request."""
+    """The JSON body, as an object, for a request that wants no stream. None: `body` for every request."""
 
 
 def encode_event(event: Event | str | bytes) -> bytes:

@@ -1,7 +1,8 @@
-"""Approvals: who may run which call, what waits for a person, and decisions that fit exactly one call.
+"""Approvals: who may run which call, which calls are pending, and decisions that fit exactly one call.
 
-A policy is a verdict (`ask`, `run` or `deny`), or a function that sees the call and where it comes from. A decision is
-bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once.
+A policy is a verdict (`ask`, `ask-each`, `run` or `deny`), or a function that sees the call and where it comes from. A
+decision is bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once. An
+approval may also be remembered: then it grants further calls of the tool in the conversation (`tools/grants.py`).
 """
 
 import os
@@ -16,8 +17,12 @@ from sidestream import jsontext
 from sidestream.actions.safety import SafetyCheck
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject
+from sidestream.tools.grants import Grant, grant_of
 
-Verdict = Literal["ask", "run", "deny"]
+Verdict = Literal["ask", "ask-each", "run", "deny"]
+"""`ask-each` differs from `ask` in that no approval of an earlier call is remembered."""
+ASKING: frozenset[Verdict] = frozenset({"ask", "ask-each"})
+"""Verdicts that let a call wait for a person."""
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,6 +45,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the provider wants a person to look first. Whatever the policy, such a call is not run unasked."""
     is_external: bool = False
     """True where somebody else executes it: it waits for its result, and no policy is asked."""
+    is_granted: bool = False
+    """True if a person has allowed the tool in this conversation: the call runs where the policy says `ask`."""
 
     @property
     def provenance(self) -> str:
@@ -100,15 +107,27 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     """True for a call of an `ExternalTool`: `answer` gives its result."""
     form: JsonObject | None = None
     """What the tool's server wants to know: `{"message", "schema"}`, or `{"message", "url"}` of a page to visit."""
+    can_remember: bool = False
+    """True if `approve(remember="conversation")` may cover further calls of the tool."""
 
-    def approve(self, answers: JsonObject | None = None) -> "Decision":
+    def approve(
+        self, answers: JsonObject | None = None, *, remember: Literal["conversation"] | None = None
+    ) -> "Decision":
         """Lets the call run, with exactly these arguments. `answers` fill in its form; defaults need none.
 
-        Raises ApprovalError for a call that runs elsewhere.
+        With `remember="conversation"`, later calls of the same tool in the conversation run where the policy says
+        `ask`. Raises ApprovalError for a call that runs elsewhere, and for one that cannot be remembered.
         """
         if self.is_external:
             raise ApprovalError(f"the call of {self.tool} waits for its result: use answer(output) or deny()")
-        return self._decision(is_approved=True, answers=answers)
+        if remember not in (None, "conversation"):
+            raise ApprovalError(f"remember must be 'conversation' or None, not {remember!r}")
+        if remember is not None and not self.can_remember:
+            raise ApprovalError(f"the approval of {self.tool} cannot be remembered: each call needs a decision")
+        decision = self._decision(is_approved=True, answers=answers)
+        return (
+            decision if remember is None else msgspec.structs.replace(decision, grant=grant_of(self.approval_id, self))
+        )
 
     def deny(self, reason: str | None = None) -> "Decision":
         """Does not let it run; the model gets the reason. A form is declined, and its server decides what follows."""
@@ -152,6 +171,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """The result of a call that was executed elsewhere."""
     answers: JsonObject | None = None
     """The values of the approval's form."""
+    grant: Grant | None = None
+    """What an approval that is remembered allows from now on."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -181,8 +202,8 @@ def new_approval_id() -> str:
     return f"approval_{os.urandom(16).hex()}"
 
 
-def pending(question: Question, run_id: str, approval_id: str) -> PendingApproval:
-    """The question as something that waits."""
+def pending(question: Question, run_id: str, approval_id: str, verdict: Verdict = "ask-each") -> PendingApproval:
+    """The question as something that waits. Only an approval that the verdict `ask` requires can be remembered."""
     return PendingApproval(
         approval_id=approval_id,
         run_id=run_id,
@@ -196,12 +217,21 @@ def pending(question: Question, run_id: str, approval_id: str) -> PendingApprova
         pin=question.pin,
         safety_checks=question.safety_checks,
         is_external=question.is_external,
+        can_remember=verdict == "ask",
     )
 
 
 def has_kind_of(decision: Decision, entry: PendingApproval) -> bool:
     """True if an approval brings a result exactly where the call is executed elsewhere."""
     return (decision.output is not None) == (entry.is_external and decision.is_approved)
+
+
+def has_own_grant(decision: Decision, entry: PendingApproval) -> bool:
+    """True if the decision grants nothing, or exactly the tool of a call whose approval can be remembered."""
+    if decision.grant is None:
+        return True
+    may_grant = entry.can_remember and decision.is_approved
+    return may_grant and decision.grant == grant_of(entry.approval_id, entry)
 
 
 def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Decision]) -> dict[str, Decision]:
@@ -218,6 +248,8 @@ def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Deci
         if not has_kind_of(decision, entry):
             needed = "its result: use answer(output)" if entry.is_external else "an approval: use approve()"
             raise ApprovalError(f"the call of {entry.tool} waits for {needed} or deny()")
+        if not has_own_grant(decision, entry):
+            raise ApprovalError(f"the decision {decision.approval_id} cannot be remembered for {entry.tool}")
         if digest_of(entry.tool, entry.input, entry.form) != entry.digest:
             raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
         if entry.form is not None or decision.answers is not None:
@@ -240,11 +272,14 @@ def _check_answers(entry: PendingApproval, decision: Decision) -> None:
 def check_policy(policy: object) -> None:
     """Raises ConfigurationError for what is no policy; None means that there is none."""
     if policy is not None and policy not in get_args(Verdict) and not callable(policy):
-        raise ConfigurationError(f"approval must be 'ask', 'run', 'deny' or a function, not {policy!r}")
+        raise ConfigurationError(f"approval must be 'ask', 'ask-each', 'run', 'deny' or a function, not {policy!r}")
 
 
 async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Verdict:
-    """What the policy says. A sensitive tool is never run unasked once the run has read from the open web."""
+    """What the policy says; `ask` means `run` for a tool that a person has allowed in the conversation.
+
+    A sensitive tool is never run unasked once the run has read from the open web.
+    """
     verdict: bool | Verdict
     if callable(policy):
         answer = policy(question)
@@ -256,12 +291,14 @@ async def judge(question: Question, policy: Policy, *, is_sensitive: bool = Fals
     if verdict not in get_args(Verdict):
         # What a policy says unclearly never runs unasked.
         verdict = "ask"
-    return "ask" if verdict == "run" and is_sensitive and question.sources else verdict
+    if verdict == "ask" and question.is_granted:
+        verdict = "run"
+    return "ask-each" if verdict != "deny" and is_sensitive and question.sources else verdict
 
 
 def unless_checked(verdict: Verdict, question: Question) -> Verdict:
     """The verdict of a policy; a call with pending safety checks waits for a person, since no policy is one."""
-    return "ask" if verdict == "run" and question.safety_checks else verdict
+    return "ask-each" if verdict != "deny" and question.safety_checks else verdict
 
 
 def _words(check: SafetyCheck) -> str:

@@ -39,7 +39,16 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
-from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, has_kind_of, pending
+from sidestream.tools.approvals import (
+    Decision,
+    PendingApproval,
+    Question,
+    Suspended,
+    has_kind_of,
+    has_own_grant,
+    pending,
+)
+from sidestream.tools.grants import after_listing, with_grant
 from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
@@ -126,6 +135,9 @@ class Ledger:
             return EndedStep(messages, is_repeated=False)
         state.messages += messages
         state.is_paused = outcome.is_paused
+        if outcome.listed:
+            state.listed = {**state.listed, **outcome.listed}
+            state.grants = after_listing(state.grants, outcome.listed)
         if part.reason in ("tool-calls", "approval"):
             state.tool_calls_made += len(state.calls)
         is_empty = part.reason == "stop" and not messages and follows_tools
@@ -193,6 +205,8 @@ def _decide_nested(state: TurnState, call_id: str, decision: Decision) -> None:
 
 
 def _decide_own(state: TurnState, entry: PendingApproval, decision: Decision) -> None:
+    if decision.grant is not None and has_own_grant(decision, entry):
+        state.grants = with_grant(state.grants, decision.grant)
     if not decision.is_approved or entry.is_remote:
         return
     # A log may have been altered since: a call that is not the one that was approved is judged again.

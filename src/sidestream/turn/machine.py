@@ -35,6 +35,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import (
+    ASKING,
     ApprovalError,
     Decision,
     Question,
@@ -278,11 +279,11 @@ class Turn:
         command = self.state.command
         assert isinstance(command, Judge)
         out: list[StreamPart] = []
-        asked = [question for question in command.questions if verdicts[question.call_id] == "ask"]
-        requests = iter(self._ask(asked, new_id))
+        asked = [question for question in command.questions if verdicts[question.call_id] in ASKING]
+        requests = iter(self._ask(asked, new_id, verdicts))
         for question in command.questions:
             verdict = verdicts[question.call_id]
-            if verdict == "ask":
+            if verdict in ASKING:
                 out += next(requests)
             elif question.is_remote:
                 out.append(rounds.decided(question.call_id, is_approved=verdict == "run"))
@@ -478,11 +479,14 @@ class Turn:
         state.command = Judge(asked)
         return refused
 
-    def _ask(self, questions: Sequence[Question], new_id: Callable[[], str]) -> list[list[StreamPart]]:
+    def _ask(
+        self, questions: Sequence[Question], new_id: Callable[[], str], verdicts: Mapping[str, Verdict] | None = None
+    ) -> list[list[StreamPart]]:
         """Lets calls wait for a person; returns what reports each. A provider's request was emitted when it arrived."""
+        said, run_id = verdicts or {}, self.state.run_id
         approvals = [
-            pending(question, self.state.run_id, question.call_id if question.is_remote else new_id())
-            for question in questions
+            pending(each, run_id, each.call_id if each.is_remote else new_id(), said.get(each.call_id, "ask-each"))
+            for each in questions
         ]
         if approvals:
             ledger.ask(self.state, *approvals)

@@ -13,6 +13,7 @@ from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
+from sidestream.tools.grants import is_covered
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.state import TurnState
 
@@ -68,7 +69,7 @@ def safety_checks(call: ToolCall) -> tuple[SafetyCheck, ...]:
 
 def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, ToolFacts]) -> tuple[Question, ...]:
     """Client calls, as questions for the policy."""
-    return tuple(
+    asked = (
         Question(
             call_id=call.id,
             tool=name,
@@ -81,11 +82,12 @@ def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, T
         )
         for call, name in ((call, function_of(call)) for call in calls)
     )
+    return _with_grants(state, asked)
 
 
 def requests(state: TurnState) -> tuple[Question, ...]:
     """Calls that the provider wants to make itself, for the policy."""
-    return tuple(
+    asked = (
         Question(
             call_id=request.approval_id,
             tool=request.name,
@@ -93,9 +95,18 @@ def requests(state: TurnState) -> tuple[Question, ...]:
             server_label=request.server_label,
             sources=state.sources,
             is_remote=True,
+            pin=state.listed.get(request.server_label or "", {}).get(request.name),
         )
         for request in state.requests
     )
+    return _with_grants(state, asked)
+
+
+def _with_grants(state: TurnState, asked: Iterable[Question]) -> tuple[Question, ...]:
+    grants = state.grants
+    if not grants:
+        return tuple(asked)
+    return tuple(replace(question, is_granted=is_covered(question, grants)) for question in asked)
 
 
 def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] | None:

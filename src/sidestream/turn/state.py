@@ -11,6 +11,7 @@ from sidestream.providers.protocol import FileRef
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Error, Finish, Steer, ToolApprovalRequest, ToolCall, Usage
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended
+from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import Attempt
 from sidestream.turn.background import Background
 
@@ -109,6 +110,10 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     is_paused: bool = False
     """True if the provider paused: its last message must be continued before anything is said to it."""
     rejected_outputs: int = 0
+    grants: tuple[Grant, ...] = ()
+    """Tools that a person has allowed in this conversation."""
+    listed: dict[str, dict[str, str]] = {}
+    """Tools that the provider has listed in this turn: label of the remote server → tool → digest of its definition."""
 
 
 def copied(state: TurnState) -> TurnState:

@@ -36,8 +36,8 @@ Event = JsonObject
 class AGUIEncoder:
     """Makes events of the parts of one turn, and of the few facts that no part reports.
 
-    A run that waits for approvals ends with an interrupt for each; the run that resumes the turn begins anew, with the
-    same encoder. `url_of` gives the URLs of blobs. Approvals expire `approval_s` seconds after they were requested.
+    A run that waits for approvals ends with an interrupt for each; the run that resumes the turn starts a new stream,
+    with the same encoder. `url_of` gives the URLs of blobs. Approvals expire `approval_s` seconds after their request.
     """
 
     def __init__(

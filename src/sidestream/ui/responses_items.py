@@ -50,7 +50,7 @@ def made_id(type: str, *names: object) -> str:
 
 
 def approval_item_id(approval_id: str) -> str:
-    """The id of the item that asks for a decision; an answer names it."""
+    """The id of the item that requests a decision; an answer names it."""
     return made_id("mcp_approval_request", approval_id)
 
 

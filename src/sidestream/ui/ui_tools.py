@@ -238,6 +238,7 @@ class ToolChunks:
             origin=self._origin(part),
             checks=_marks(part).get("safety_checks"),
             remote=(pending is not None and pending.is_remote) or None,
+            remember=(pending is not None and pending.can_remember) or None,
             read=read[:MAX_READ] or None,
         )
         self._described[part.approval_id] = chunk

@@ -66,7 +66,7 @@ class LaneSteers:
         self._held.clear()
 
     def drop(self, code: str, message: str) -> None:
-        """Nothing more will be heard of the messages."""
+        """The server will report nothing more about the messages."""
         for steer in (*self._unanswered, *self._held.values()):
             steer.fail(code, message)
         self._unanswered.clear()

@@ -3,11 +3,13 @@
 Imports `durable`'s port and the connections of the store in PostgreSQL.
 """
 
+from importlib import import_module
+
 from sidestream.errors import MissingExtraError
 
 try:
-    import absurd_sdk  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    import psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import_module("absurd_sdk")
+    import_module("psycopg")
 except ImportError as error:
     raise MissingExtraError("absurd", "the engine Absurd") from error
 

@@ -50,5 +50,5 @@ class LeaseWatch:
         return found
 
     def reset(self) -> None:
-        """The database did not answer: every lease begins anew."""
+        """The database did not answer: every lease starts over."""
         self._seen.clear()

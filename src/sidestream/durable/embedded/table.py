@@ -30,7 +30,7 @@ _ENQUEUE = (
     "later = CASE task.state WHEN 'running' THEN excluded.position ELSE 0 END, "
     "position = CASE task.state WHEN 'running' THEN task.position ELSE excluded.position END, "
     "since = CASE task.state WHEN 'running' THEN task.since ELSE excluded.since END, "
-    # One more attempt for what had failed at this position; a new position begins anew.
+    # One more attempt for what had failed at this position; a new position resets the count.
     "failures = CASE WHEN excluded.position > task.position THEN 0 ELSE task.failures END, "
     "state = CASE task.state WHEN 'running' THEN task.state ELSE 'queued' END "
     "WHERE (excluded.position > task.position AND excluded.position > task.later) "

@@ -25,7 +25,7 @@ _INFO_BYTES = 4096
 
 @cache
 def kernel_files() -> dict[str, bytes]:
-    """The files that the kernel consists of, by name; compiled, since each container would do it anew."""
+    """The files that the kernel consists of, by name; compiled, since otherwise each container would do it."""
     code = compile((INSIDE / "kernel.py").read_text("utf-8"), f"{KERNEL}/kernel.py", "exec", dont_inherit=True)
     return {
         "kernel.pyc": MAGIC_NUMBER + bytes(12) + marshal.dumps(code),

@@ -41,7 +41,7 @@ class Browser(ServerSideTool, frozen=True, kw_only=True):
 
 
 class Advisor(ServerSideTool, frozen=True, kw_only=True):
-    """A stronger model that the model may ask for advice."""
+    """A stronger model that the model may consult."""
 
     key = "advisor"
     needs = 'a model, e.g. Advisor(model="claude-opus-5-5")'

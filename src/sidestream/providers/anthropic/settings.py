@@ -76,7 +76,7 @@ def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
     fields: dict[str, Any] = {"thinking": AnthropicThinking(type="adaptive", display="summarized")}
     fields |= {} if level == "on" else {"effort": level}
     has_limit = target.settings.max_tokens is not None or target.options.max_tokens is not None
-    # Thinking counts as output: without more room it could leave none for the answer.
+    # Thinking counts as output: with the same limit it could leave nothing for the answer.
     return fields if has_limit else fields | {"max_tokens": DEFAULT_MAX_TOKENS + tokens}
 
 

@@ -21,7 +21,7 @@ class Characters(NamedTuple):
 
 
 class GrowingText:
-    """A text in pieces. However many offsets of it are asked for, each piece is joined and encoded once."""
+    """A text in pieces. However many offsets of it are requested, each piece is joined and encoded once."""
 
     __slots__ = ("_data", "_encoded", "_marks", "pieces")
 

@@ -229,13 +229,13 @@ class MiniLM:
 def _packs(lengths: Sequence[int]) -> list[list[int]]:
     """The numbers of the texts that are computed together."""
     packs: list[list[int]] = []
-    room = 0
+    free = 0
     for index, length in enumerate(lengths):
-        if not packs or length > room:
+        if not packs or length > free:
             packs.append([])
-            room = PACK_TOKENS
+            free = PACK_TOKENS
         packs[-1].append(index)
-        room -= length
+        free -= length
     return packs
 
 

@@ -77,17 +77,42 @@ _AUTO = {"chat": "openrouter/auto"}
 _LOADED = {"chat": "default"}  # it answers with the model that it was started with, whatever the name
 _TOGETHER_KEYS = "https://api.together.ai/settings/api-keys"
 
-# fmt: off
-OPENROUTER = _row("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "https://openrouter.ai/keys", default_models=_AUTO, dialect=replace(_COMPATIBLE, thinking="reasoning"))  # noqa: E501
-MISTRAL = _row("mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "https://console.mistral.ai/api-keys", dialect=_MISTRAL, telemetry_name="mistral_ai")  # noqa: E501
+OPENROUTER = _row(
+    "openrouter",
+    "OpenRouter",
+    "https://openrouter.ai/api/v1",
+    "OPENROUTER_API_KEY",
+    "https://openrouter.ai/keys",
+    default_models=_AUTO,
+    dialect=replace(_COMPATIBLE, thinking="reasoning"),
+)
+MISTRAL = _row(
+    "mistral",
+    "Mistral",
+    "https://api.mistral.ai/v1",
+    "MISTRAL_API_KEY",
+    "https://console.mistral.ai/api-keys",
+    dialect=_MISTRAL,
+    telemetry_name="mistral_ai",
+)
 GROQ = _row("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "https://console.groq.com/keys")
-XAI = _row("xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "https://console.x.ai", aliases=("grok",), telemetry_name="x_ai")  # noqa: E501
-TOGETHER = _row("together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT)  # noqa: E501
+XAI = _row(
+    "xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "https://console.x.ai", aliases=("grok",), telemetry_name="x_ai"
+)
+TOGETHER = _row(
+    "together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT
+)
 OLLAMA = _row("ollama", "Ollama", "http://localhost:11434/v1", dialect=_OLD_LIMIT)
-LLAMACPP = _row("llamacpp", "llama.cpp", "http://localhost:8080/v1", aliases=("llama.cpp",), default_models=_LOADED, dialect=replace(_TEMPLATES, cache="cache_prompt"))  # noqa: E501
+LLAMACPP = _row(
+    "llamacpp",
+    "llama.cpp",
+    "http://localhost:8080/v1",
+    aliases=("llama.cpp",),
+    default_models=_LOADED,
+    dialect=replace(_TEMPLATES, cache="cache_prompt"),
+)
 VLLM = _row("vllm", "vLLM", "http://localhost:8000/v1", dialect=_TEMPLATES)
 LMSTUDIO = _row("lmstudio", "LM Studio", "http://localhost:1234/v1", aliases=("lm-studio",), dialect=_OLD_LIMIT)
-# fmt: on
 
 PRESETS: tuple[CompletionsProvider, ...] = (
     OPENROUTER,

@@ -176,6 +176,7 @@ def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
             summaries=outcome.summaries(s),
             # Work that left no part must be kept for its session.
             is_kept=any(item.kind not in ("message", "reasoning") for item in s.finished),
+            listed=s.listed,
         )
     s.is_over = True
     s.out.append(

@@ -49,8 +49,14 @@ def _input_added(s: ResponsesState, item: ItemState, value: shapes.Item) -> None
     s.open_input(item)
 
 
-def _nothing(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
+def _listed(s: ResponsesState, item: ItemState, value: shapes.McpListToolsItem) -> None:
     """Nothing more than the tool event."""
+    if value.server_label is not None and value.error is None:
+        # Grants hold for tools as they were defined.
+        s.listed[value.server_label] = {
+            str(tool.get("name")): deliverables.digest(jsontext.canonical(tool))
+            for tool in jsontext.objects(value.tools)
+        }
 
 
 def _function_added(s: ResponsesState, item: ItemState, value: shapes.FunctionItem) -> None:
@@ -282,7 +288,7 @@ ITEMS: dict[str, ItemRow] = {
         shape=shapes.ImageItem, tool="image_generation", added=_image_added, done=_image_done
     ),
     "mcp_call": ItemRow(shape=shapes.McpCallItem, tool="mcp", added=_input_added, done=_mcp_done),
-    "mcp_list_tools": ItemRow(shape=shapes.McpListToolsItem, tool="mcp", done=_nothing),
+    "mcp_list_tools": ItemRow(shape=shapes.McpListToolsItem, tool="mcp", done=_listed),
     "mcp_approval_request": ItemRow(shape=shapes.McpApprovalItem, tool="mcp", done=_approval_done),
     "shell_call": ItemRow(
         shape=shapes.ShellItem,

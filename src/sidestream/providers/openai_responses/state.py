@@ -144,6 +144,8 @@ class ResponsesState(DecoderState):
         self.response_id: str | None = None
         self.has_refusal = False
         self.has_approval = False
+        self.listed: dict[str, dict[str, str]] = {}
+        """Tools of remote servers, as digests of their definitions."""
 
     def is_late(self, number: int | None) -> bool:
         """True for an event that came before. The order of servers whose numbers do not increase is trusted."""

@@ -1,8 +1,10 @@
 """The event log in PostgreSQL, with the extra `postgres`."""
 
+from importlib import import_module
+
 from sidestream.errors import MissingExtraError
 
 try:
-    import psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import_module("psycopg")
 except ImportError as error:
     raise MissingExtraError("postgres", "a store in PostgreSQL") from error

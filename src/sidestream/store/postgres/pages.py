@@ -5,8 +5,6 @@ from copy import copy
 from functools import partial
 from typing import NamedTuple
 
-from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
-
 from sidestream.errors import StoreError
 from sidestream.store.database import PAGE, rows_of
 from sidestream.store.postgres.serial import SerialConnection
@@ -69,12 +67,6 @@ class PageQueue:
     async def _select(self, batch: list[_Request], connection: Connection, _: bool) -> list[list[Row]]:
         pages: list[list[Row]] = [[] for _ in batch]
         asked = [request.conversation for request in batch], [request.after for request in batch]
-        try:
-            found = await connection.execute(self._server.sql(_SELECT_PAGES), asked)
-        except (UndefinedTable, UndefinedColumn, InvalidSchemaName):
-            # A store that holds nothing yet has no tables.
-            await self._server.refuse_newer(connection)
-            return pages
-        for number, *columns in await found.fetchall():
+        for number, *columns in await self._server.select(connection, _SELECT_PAGES, asked):
             pages[number - 1] += rows_of([tuple(columns)])
         return pages

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, LiteralString, cast
@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.redaction import Secret, redact, register_secret
@@ -176,6 +177,19 @@ class PostgresServer:
     async def refuse_newer(self, connection: Connection) -> int:
         """The version of the schema. Raises NewerSchemaError above ours."""
         return refuse_newer(await self.version_of(connection), self.version, self.name, alternative="database")
+
+    async def select(
+        self, connection: Connection, query: str, values: Sequence[object] | Mapping[str, object]
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a query; none if the schema does not exist. Raises StoreError if it is not of our version."""
+        statement = self.sql(query)
+        try:
+            return await (await connection.execute(statement, values)).fetchall()
+        except (UndefinedTable, UndefinedColumn, InvalidSchemaName):
+            if not await self.refuse_other(connection):
+                return []
+        # Another process has created the schema just now.
+        return await (await connection.execute(statement, values)).fetchall()
 
     async def create(self, connection: Connection) -> None:
         """Creates the schema, in one transaction, if it does not exist. Raises StoreError if it is older than ours."""

@@ -9,8 +9,6 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, ClassVar, LiteralString
 
-from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
-
 from sidestream.errors import StoreError
 from sidestream.folders import data_folder
 from sidestream.redaction import Secret
@@ -222,16 +220,9 @@ class PostgresStore(DatabaseStore):
 
     async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
         self._check_open()
-        statement = self._server.sql(sql)
 
         async def work(connection: Connection, _: bool) -> list[tuple[Any, ...]]:
-            try:
-                return await (await connection.execute(statement, values)).fetchall()
-            except (UndefinedTable, UndefinedColumn, InvalidSchemaName):
-                if not await self._server.refuse_other(connection):
-                    return []
-            # Another process has created the schema just now.
-            return await (await connection.execute(statement, values)).fetchall()
+            return await self._server.select(connection, sql, values)
 
         return await self._connections.reading.do(work)
 
