@@ -14,7 +14,7 @@ from server.chat_client import paused, user
 from serving import served
 from sidestream import Agent
 from sidestream.server import create_app
-from sidestream.server.answers import with_heartbeats
+from sidestream.server.answers import EventStream
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from sidestream.ui.sse import HEARTBEAT
 
@@ -93,9 +93,50 @@ async def test_a_silent_stream_sends_padded_comments(tmp_path: Path):
         yield b"two"
 
     found: list[bytes] = []
-    async for item in with_heartbeats(silent(), 0.001):
-        found.append(item)
-        if len(found) == 4:
+
+    async def stay() -> Any:
+        await asyncio.Event().wait()
+
+    async def take(message: Any) -> None:
+        found.append(message.get("body"))
+        if len(found) == 5:
             gate.set()
-    assert found[:4] == [b"one", HEARTBEAT, HEARTBEAT, HEARTBEAT]
-    assert found[-1] == b"two"
+
+    await EventStream(silent(), {}, 0.001)({"type": "http"}, stay, take)
+    assert found[:5] == [None, b"one", HEARTBEAT, HEARTBEAT, HEARTBEAT]
+    assert found[-2:] == [b"two", b""]
+
+
+async def test_a_client_that_leaves_or_a_stream_that_fails_closes_the_frames() -> None:
+    ended: list[str] = []
+
+    async def endless(failure: Exception | None = None) -> AsyncGenerator[bytes]:
+        try:
+            yield b"one"
+            if failure is not None:
+                raise failure
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # What is cleaned up may wait for something.
+            ended.append("closed")
+
+    sent, is_sent = [], asyncio.Event()
+
+    async def take(message: Any) -> None:
+        sent.append(message.get("body"))
+        if message.get("body") == b"one":
+            is_sent.set()
+
+    async def leave() -> Any:
+        await is_sent.wait()
+        return {"type": "http.disconnect"}
+
+    await EventStream(endless(), {})({"type": "http"}, leave, take)
+    assert (sent, ended) == ([None, b"one"], ["closed"])
+
+    async def stay() -> Any:
+        await asyncio.Event().wait()
+
+    with pytest.raises(ValueError, match="broken"):
+        await EventStream(endless(ValueError("broken")), {})({"type": "http"}, stay, take)
+    assert ended == ["closed", "closed"]

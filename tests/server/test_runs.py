@@ -96,6 +96,40 @@ async def test_a_reader_that_does_not_read_is_bounded_and_misses_nothing(tmp_pat
 
 
 @requirement("R142")
+async def test_many_runs_are_read_at_the_moments_of_the_log_and_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    gate, names = asyncio.Event(), [f"/talk{number}" for number in range(4)]
+    monkeypatch.setattr("sidestream.durable.worker.PACED_RUNS", len(names))
+    events = paused(ResponsesScript().text(["One, ", *(f"{number}, " for number in range(200)), "end."]), gate, "One")
+    async with FakeProvider([sse(events)] * len(names)) as fake, server_at(fake, tmp_path) as server:
+        for name in names:
+            await server.runs.start(server.agent("main"), name, "Count.", JOB)
+        reading = [asyncio.create_task(read(server, name)) for name in names]
+        fake.release(gate)
+        for records in await asyncio.gather(*reading):
+            assert [record.seq for record in records] == list(range(1, len(records) + 1))
+            assert text_in(records) == "".join(["One, ", *(f"{number}, " for number in range(200)), "end."])
+
+
+@requirement("R142")
+async def test_a_run_among_many_can_be_stopped_while_its_stream_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sidestream.durable.worker.PACED_RUNS", 1)
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
+        await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        async with aclosing(server.runs.follow("/talk")) as records:
+            async for record in records:
+                if "One" in text_in([record]):
+                    break
+        assert await server.runs.stop("/talk")
+        assert (await read(server, "/talk"))[-1].kind == "cancelled"
+
+
+@requirement("R142")
 async def test_the_log_of_a_server_has_how_inputs_are_written_and_rebuilds_without_them(tmp_path: Path):
     script = ResponsesScript().function_call("add", '{"a": 1, "b": 2}', call_id="call_1")
 

@@ -37,12 +37,18 @@ from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.run.run import Run
 from sidestream.store.conversation import Conversation
+from sidestream.store.moments import moments
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row
 from sidestream.store.writer import LogDetail
 
 INTERVAL_S = 0.05
 """How long what a run says waits to be written to the log: followers see it then."""
+PACED_RUNS = 40
+"""From so many runs on, a stream is read when the log is written, not whenever a packet arrives: followers see what the
+log has, so they see it no later, and to be woken for each event costs more than the event."""
+FAST_PARTS = 64
+"""Unless so many parts have come at once: a stream that is that fast is not slowed down."""
 HEARTBEATS_PER_LEASE = 3
 """One that is lost, or comes late, does not cost the claim."""
 _log = get_logger(__name__)
@@ -123,10 +129,12 @@ class Worker:
             if self._is_draining:
                 return  # It was claimed just before.
             async with self._kept(claim, run):
-                while await run.batch():
+                while parts := await run.batch():
                     if not driven.is_begun:
                         driven.is_begun = True
                         await self._deliver([conversation])
+                    if len(self._driven) >= PACED_RUNS and len(parts) < FAST_PARTS and run.is_streaming:
+                        await moments(self._detail.interval_s).wait()
         finally:
             if self._driven.get(conversation) is driven:
                 del self._driven[conversation]

@@ -107,6 +107,11 @@ class Run(Generic[T]):
         return self._settings.output is not None
 
     @property
+    def is_streaming(self) -> bool:
+        """True while an answer is read whose next events have yet to arrive."""
+        return self._driver.is_streaming and not self._ready
+
+    @property
     def state(self) -> RunState:
         """Where the run stands, as data from which it can be resumed. Read it between two parts."""
         from sidestream.turn.ledger import resumable

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from sidestream import jsontext
 from sidestream.errors import StoreError
@@ -13,44 +14,47 @@ from sidestream.redaction import redact
 from sidestream.server.live import RunInfo
 from sidestream.server.runs import Runs
 from sidestream.store.records import RunStarted, Segment
-from sidestream.stream.parts import Error, Finish, StreamPart
+from sidestream.stream.parts import Error, StreamPart
 from sidestream.ui.sse import HEARTBEAT, SSE_HEADERS
 
 HEARTBEAT_S = 15.0
 """While nothing happens, a comment is sent this often: proxies close connections that are silent."""
-MAX_PENDING_FRAMES = 256
-"""Frames that wait for one client. One that reads slowly holds back only its own stream."""
 
 
-async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGenerator[StreamPart]:
-    """The parts of a run from its beginning, as the log gets them, to its end.
+async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGenerator[list[StreamPart]]:
+    """The parts of a run from its beginning, as the log gets them, to its end: those together that come together.
 
     A step of which something was yielded, and which another process has to make again, ends it with an error.
     """
     is_in_step = False
     try:
-        async with aclosing(runs.read(info.conversation, info.start, load=load)) as records:
-            async for record in records:
-                if isinstance(record.body, RunStarted) and is_in_step:
-                    message = "the run was interrupted, and its last step is made again: send the request again"
-                    yield Error("provider", message, code="interrupted", retryable=True)
-                    return
-                if isinstance(record.body, Segment):
-                    is_in_step = record.kind != "step-finish" and (is_in_step or record.kind == "step-start")
-                    for part in record.body.parts:
-                        yield part
-                        if isinstance(part, Finish):
+        async with aclosing(runs.read(info.conversation, info.start, load=load)) as batches:
+            async for batch in batches:
+                parts: list[StreamPart] = []
+                for record in batch:
+                    if isinstance(record.body, RunStarted) and is_in_step:
+                        message = "the run was interrupted, and its last step is made again: send the request again"
+                        yield [*parts, Error("provider", message, code="interrupted", retryable=True)]
+                        return
+                    if isinstance(record.body, Segment):
+                        is_in_step = record.kind != "step-finish" and (is_in_step or record.kind == "step-start")
+                        parts += record.body.parts
+                        if record.kind == "finish":
+                            yield parts
                             return
+                if parts:
+                    yield parts
     except StoreError as error:
-        yield Error("provider", f"the run could not be recorded: {redact(str(error))}", code="not_stored")
+        yield [Error("provider", f"the run could not be recorded: {redact(str(error))}", code="not_stored")]
 
 
-def event_stream(frames: AsyncGenerator[bytes], headers: dict[str, str] | None = None) -> StreamingResponse:
+def event_stream(frames: AsyncGenerator[bytes], headers: dict[str, str] | None = None) -> Response:
     """A response with server-sent events, and with comments while nothing happens.
 
-    A client that leaves closes the generator; the run that it follows continues.
+    A client that leaves closes the generator; the run that it follows continues. One that reads slowly holds back only
+    its own stream.
     """
-    return StreamingResponse(with_heartbeats(frames), headers={**SSE_HEADERS, **(headers or {})})
+    return EventStream(frames, {**SSE_HEADERS, **(headers or {})})
 
 
 def frame(data: JsonObject, event: str | None = None) -> bytes:
@@ -59,70 +63,51 @@ def frame(data: JsonObject, event: str | None = None) -> bytes:
     return b"%bdata: %b\n\n" % (name, jsontext.dumps(data))
 
 
-async def with_heartbeats(frames: AsyncGenerator[bytes], pause_s: float = HEARTBEAT_S) -> AsyncGenerator[bytes]:
-    """The frames, those that come together as one; a comment whenever none has come for so long."""
-    pending = _Pending(pause_s)
-    pumping = asyncio.create_task(pending.fill(frames))
-    try:
-        while data := await pending.take():
-            yield data
-        await pumping  # It raises what the frames have raised.
-    finally:
-        pending.close()
-        pumping.cancel()
-        await asyncio.wait([pumping])
-        await frames.aclose()
+class EventStream(Response):
+    """Sends frames as they come. Starlette's own response would cancel the clean-up of a stream over and over."""
 
-
-class _Pending:
-    """Frames that wait to be sent. What has come together is sent together."""
-
-    def __init__(self, pause_s: float) -> None:
-        self._frames: list[bytes] = []
-        self._is_over = False
-        self._has_news = asyncio.Event()
-        self._has_room = asyncio.Event()
+    def __init__(self, frames: AsyncGenerator[bytes], headers: dict[str, str], pause_s: float = HEARTBEAT_S) -> None:
+        super().__init__(None, headers=headers)
+        del self.headers["content-length"]
+        self._frames = frames
         self._pause_s = pause_s
-        self._loop = asyncio.get_running_loop()
-        self._taken_s = self._loop.time()
-        self._is_silent = False
-        # One timer that looks at the clock: a timeout around each wait would cost as much as the wait.
-        self._timer = self._loop.call_later(pause_s, self._watch)
+        self._sending = asyncio.Lock()
+        self._clock = asyncio.get_running_loop().time
+        self._sent_s = self._clock()
 
-    async def fill(self, frames: AsyncGenerator[bytes]) -> None:
-        """Takes the frames as they come, as long as the client keeps up."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tasks = streaming, leaving = (asyncio.create_task(self._stream(send)), asyncio.create_task(_left(receive)))
         try:
-            async for data in frames:
-                self._frames.append(data)
-                self._has_news.set()
-                if len(self._frames) >= MAX_PENDING_FRAMES:
-                    self._has_room.clear()
-                    await self._has_room.wait()
+            while not (await asyncio.wait(tasks, timeout=self._pause_left_s, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if self._clock() >= self._sent_s + self._pause_s and not self._sending.locked():
+                    await self._send(send, HEARTBEAT)
         finally:
-            self._is_over = True
-            self._has_news.set()
+            streaming.cancel()
+            leaving.cancel()
+            await asyncio.wait(tasks)
+        if not streaming.cancelled():
+            streaming.result()
 
-    async def take(self) -> bytes:
-        """All frames that have come, at least one; a comment if nothing happens, nothing at the end."""
-        while not self._frames and not self._is_over:
-            if self._is_silent:
-                self._is_silent = False
-                return HEARTBEAT
-            self._has_news.clear()
-            await self._has_news.wait()
-        data, self._frames = b"".join(self._frames), []
-        self._taken_s, self._is_silent = self._loop.time(), False
-        self._has_room.set()
-        return data
+    @property
+    def _pause_left_s(self) -> float:
+        left_s = self._sent_s + self._pause_s - self._clock()
+        return left_s if left_s > 0 else self._pause_s
 
-    def close(self) -> None:
-        """Nothing is taken any more."""
-        self._timer.cancel()
+    async def _stream(self, send: Send) -> None:
+        async with aclosing(self._frames) as frames:
+            async with self._sending:
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async for data in frames:
+                await self._send(send, data)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _watch(self) -> None:
-        left_s = self._taken_s + self._pause_s - self._loop.time()
-        if left_s <= 0:
-            self._taken_s, left_s = self._loop.time(), self._pause_s
-            self._is_silent = True
-            self._has_news.set()
-        self._timer = self._loop.call_later(left_s, self._watch)
+    async def _send(self, send: Send, data: bytes) -> None:
+        async with self._sending:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._sent_s = self._clock()
+
+
+async def _left(receive: Receive) -> None:
+    """Until the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

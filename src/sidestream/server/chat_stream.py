@@ -15,21 +15,27 @@ from sidestream.ui.ui_content import UrlOf
 from sidestream.ui.ui_message import DONE, Chunk
 
 
-async def turn_records(server: Server, conversation: str, turn_start: int, run_start: int) -> AsyncGenerator[Record]:
+async def turn_records(
+    server: Server, conversation: str, turn_start: int, run_start: int
+) -> AsyncGenerator[list[Record]]:
     """The records of a turn up to the end of the run that began, or resumed it, with the record `run_start`.
 
-    It ends when the conversation is free for the next run.
+    Those come together that have come together. It ends when the conversation is free for the next run.
     """
     job: Job | None = None
-    async with aclosing(server.runs.read(conversation, turn_start - 1)) as records:
-        async for record in records:
-            if record.seq > run_start and isinstance(record.body, MessageAdded):
-                return
-            if isinstance(record.body, RunStarted):
-                last, job = job, job_in(record.body.details)
-                if record.seq > run_start and (last is None or not last.is_continued_by(job)):
+    async with aclosing(server.runs.read(conversation, turn_start - 1)) as batches:
+        async for batch in batches:
+            records: list[Record] = []
+            for record in batch:
+                is_next = record.seq > run_start and isinstance(record.body, MessageAdded)
+                if isinstance(record.body, RunStarted):
+                    last, job = job, job_in(record.body.details)
+                    is_next = record.seq > run_start and (last is None or not last.is_continued_by(job))
+                if is_next:
+                    yield records
                     return
-            yield await loaded(server, conversation, record)
+                records.append(await loaded(server, conversation, record))
+            yield records
 
 
 EncoderOf = Callable[[str, str, UrlOf], TurnEncoder]
@@ -44,18 +50,22 @@ async def turn_chunks(
     encoder: TurnEncoder | None = None
     is_joined = after < turn_start
     try:
-        async with aclosing(turn_records(server, conversation, turn_start, run_start)) as records:
-            async for record in records:
-                blobs.add(record.blobs)
-                if encoder is None:
-                    if not isinstance(record.body, RunStarted):
-                        continue
-                    encoder = encoder_of(message_id_of(record.run), record.run, blobs.url_of)
-                if record.seq > after and not is_joined:
-                    is_joined = True
-                    yield encoder.rejoined()
-                chunks = chunks_of(record, encoder)
-                if chunks and record.seq > after:
+        async with aclosing(turn_records(server, conversation, turn_start, run_start)) as batches:
+            async for records in batches:
+                chunks: list[Chunk] = []
+                for record in records:
+                    blobs.add(record.blobs)
+                    if encoder is None:
+                        if not isinstance(record.body, RunStarted):
+                            continue
+                        encoder = encoder_of(message_id_of(record.run), record.run, blobs.url_of)
+                    if record.seq > after and not is_joined:
+                        is_joined = True
+                        chunks += encoder.rejoined()
+                    new = chunks_of(record, encoder)
+                    if record.seq > after:
+                        chunks += new
+                if chunks:
                     yield chunks
     except StoreError as error:
         encoder = encoder or encoder_of("", "", blobs.url_of)

@@ -79,7 +79,7 @@ async def _summary(
     texts: list[str] = []
     usage, error = Usage(), None
     try:
-        async for part in parts_of(server.runs, info):
+        for part in [part async for parts in parts_of(server.runs, info) for part in parts]:
             match part:
                 case TextDelta(delta=text):
                     texts.append(text)

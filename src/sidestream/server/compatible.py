@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -36,18 +37,19 @@ async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMe
     return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
 
 
-async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncGenerator[JsonObject]:
-    """The events of a run, as they come."""
-    async for part in parts_of(server_of(request).runs, info):
-        for event in encoder.feed(part):
-            yield event
+async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncGenerator[list[JsonObject]]:
+    """The events of a run, as they come: those together that come together."""
+    async with aclosing(parts_of(server_of(request).runs, info)) as batches:
+        async for parts in batches:
+            if events := [event for part in parts for event in encoder.feed(part)]:
+                yield events
 
 
 async def all_events(
     request: Request, info: RunInfo, encoder: Encoder, failed: Callable[[Error], RequestError]
 ) -> list[JsonObject]:
     """The events of a whole run. Raises an error if the run failed."""
-    events = [event async for event in events_of(request, info, encoder)]
+    events = [event async for batch in events_of(request, info, encoder) for event in batch]
     if encoder.error is not None:
         raise failed(encoder.error)
     return events

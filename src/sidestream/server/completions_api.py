@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -41,8 +42,9 @@ async def create(request: Request) -> Response:
 
 
 async def _frames(request: Request, info: RunInfo, encoder: ChatCompletionsEncoder) -> AsyncGenerator[bytes]:
-    async for chunk in events_of(request, info, encoder):
-        yield frame(chunk)
+    async with aclosing(events_of(request, info, encoder)) as batches:
+        async for chunks in batches:
+            yield b"".join(map(frame, chunks))
     if encoder.error is not None:
         yield frame(run_error(encoder.error).body())
     yield DONE

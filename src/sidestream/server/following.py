@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import Protocol
 
 from sidestream.durable.open_runs import ENDINGS, STARTED, open_run
@@ -10,6 +10,8 @@ from sidestream.errors import StoreError
 from sidestream.server.log import Feed, PublishedStore
 from sidestream.store.records import Record, Row
 
+MAX_BATCH = 256
+"""Records that are passed on at once: a slow reader of a long log holds no more of it."""
 RECHECK_S = 5.0
 """How often the reader of a run that another process drives checks that its conversation still exists."""
 
@@ -44,12 +46,19 @@ class Following:
 
     async def records(self, *, load: bool) -> AsyncGenerator[Record]:
         """The records after the number, until no run is in progress. Raises StoreError if the log cannot be written."""
+        async with aclosing(self.batches(load=load)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    yield record
+
+    async def batches(self, *, load: bool) -> AsyncGenerator[list[Record]]:
+        """The same, with the records together that have come together."""
         with self._store.subscribed(self._conversation) as feed:
             while True:
                 driver = self._driver_of(self._conversation)
                 # What is appended here from now on is in the feed.
-                for row in await self._unread():
-                    yield await self._store.record(row, load=load)
+                for rows in _batches(await self._unread(), load=load):
+                    yield [await self._store.record(row, load=load) for row in rows]
                 if driver is None and (not self._is_open or self._is_closing()):
                     return
                 async with AsyncExitStack() as stack:
@@ -57,16 +66,13 @@ class Following:
                         await stack.enter_async_context(self._store.relayed(self._conversation, self._after))
                     has_gap = False
                     while not has_gap and self._continues(driver):
-                        rows = await self._news(feed, is_local=driver is not None)
-                        if rows is None:
+                        news = await self._news(feed, is_local=driver is not None)
+                        if news is None:
                             return
-                        for row in rows:
-                            has_gap = row.seq > self._after + 1
-                            if has_gap:
-                                break
-                            if row.seq > self._after:
-                                self._note([row])
-                                yield await self._store.record(row, load=load)
+                        next_ones = self._next_ones(news)
+                        has_gap = self._after < max((row.seq for row in news), default=0)
+                        for rows in _batches(next_ones, load=load):
+                            yield [await self._store.record(row, load=load) for row in rows]
                         if driver is not None and driver.store_error is not None:
                             raise driver.store_error
 
@@ -74,6 +80,17 @@ class Following:
         if driver is not None:
             return self._driver_of(self._conversation) is driver
         return bool(self._is_open) and not self._is_closing()
+
+    def _next_ones(self, news: list[Row]) -> list[Row]:
+        """Those of the rows that follow the last one without a gap."""
+        rows: list[Row] = []
+        for row in news:
+            if row.seq == self._after + 1:
+                self._note([row])
+                rows.append(row)
+            elif row.seq > self._after:
+                break
+        return rows
 
     async def _unread(self) -> list[Row]:
         rows = await self._store.read(self._conversation, self._after)
@@ -99,3 +116,15 @@ class Following:
         except TimeoutError:
             exists = await self._store.read(self._conversation, max(self._after - 1, 0))
             return [] if exists or not self._after else None
+
+
+def _batches(rows: list[Row], *, load: bool) -> list[list[Row]]:
+    """The rows in batches of at most `MAX_BATCH`. One whose blobs are loaded may be large, and ends its batch."""
+    if len(rows) <= MAX_BATCH and not (load and any(row.blobs for row in rows)):
+        return [rows] if rows else []
+    batches: list[list[Row]] = [[]]
+    for row in rows:
+        batches[-1].append(row)
+        if len(batches[-1]) == MAX_BATCH or (load and row.blobs):
+            batches.append([])
+    return [batch for batch in batches if batch]

@@ -1,6 +1,7 @@
 """Anthropic's Messages API, for clients that speak it."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -49,8 +50,9 @@ async def count_tokens(request: Request) -> Response:
 
 
 async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> AsyncGenerator[bytes]:
-    async for event in events_of(request, info, encoder):
-        yield frame(event, event["type"])
+    async with aclosing(events_of(request, info, encoder)) as batches:
+        async for events in batches:
+            yield b"".join(frame(event, event["type"]) for event in events)
 
 
 def _error(_: Request, refused: RequestError) -> JsonObject:

@@ -244,14 +244,30 @@ def _results(pending: Sequence[PendingApproval], decisions: Sequence[Decision]) 
 async def followed(
     server: Server, info: ResponseInfo, dialect: Dialect, fold: ResponseFold | None = None
 ) -> AsyncGenerator[list[JsonObject]]:
-    """The events of a response, as the log gets them, to its end; none where only a message of the user came."""
+    """The events of a response, as the log gets them, to its end: those together that come together.
+
+    A message of the user stands alone, and may have no events.
+    """
     fold = fold or ResponseFold(info, dialect)
     # A run that does not end with this response, or needs no reader, does not end with its readers either.
-    read = server.runs.follow if info.outlives_readers else server.runs.read
+    runs, after = server.runs, info.first - 1
+    following = runs.following(info.conversation, after)
+    read = following.batches(load=True) if info.outlives_readers else runs.read(info.conversation, after, load=True)
     try:
-        async with aclosing(read(info.conversation, info.first - 1, load=True)) as records:
-            async for record in records:
-                if (events := fold.feed(record)) or record.kind == "steer":
+        async with aclosing(read) as batches:
+            async for batch in batches:
+                events: list[JsonObject] = []
+                for record in batch:
+                    if record.kind == "steer" and events:
+                        yield events
+                        events = []
+                    events += fold.feed(record)
+                    if record.kind == "steer":
+                        yield events
+                        events = []
+                    if fold.is_over:
+                        break
+                if events:
                     yield events
                 if fold.is_over:
                     return

@@ -265,14 +265,14 @@ class Runs:
             await asyncio.wait([live.task])
         return await withdraw_grant(self._store, self.follow, conversation, grant)
 
-    async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """What `follow` yields, for a client: its stream counts, and the last client that leaves may end the run."""
+    async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[list[Record]]:
+        """What `follow` yields, in batches, for a client: its stream counts, and the last client may end the run."""
         is_over = False
         try:
             with self.readers.counted(owner_in(conversation), conversation):
-                async with aclosing(self.follow(conversation, after, load=load)) as records:
-                    async for record in records:
-                        yield record
+                async with aclosing(self.following(conversation, after).batches(load=load)) as batches:
+                    async for batch in batches:
+                        yield batch
             is_over = True
         finally:
             if self._on_disconnect == "cancel" and not is_over and not self.readers.count(conversation):
@@ -290,7 +290,11 @@ class Runs:
         A record comes once it is safe in the log, whichever process has written it. With `load`, it has the content of
         its blobs instead of their addresses. Raises StoreError if the log cannot be written.
         """
-        return Following(self._store, conversation, after, self._live.get, lambda: self._is_closing).records(load=load)
+        return self.following(conversation, after).records(load=load)
+
+    def following(self, conversation: str, after: int = 0) -> Following:
+        """A reader of a conversation, for `follow`, or for its batches."""
+        return Following(self._store, conversation, after, self._live.get, lambda: self._is_closing)
 
     async def aclose(self) -> None:
         """Leaves all runs; another server on the same store, or this one after a restart, resumes them."""

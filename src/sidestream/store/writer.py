@@ -14,6 +14,7 @@ from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import blobs_of
+from sidestream.store.moments import Moments, moments
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
     STEP_FINISH,
@@ -140,8 +141,8 @@ class Writer:
         self._gap_s = gap_s
         self._written_s = 0.0
         """When the last write began, by the clock of the loop."""
-        self._timer: asyncio.TimerHandle | None = None
-        """Set while there is something to write."""
+        self._moments: Moments | None = None
+        """Set while there is something to write at the next one."""
         self._is_due = False
         """True if more is to be written as soon as the store is free."""
         self._is_reported = False
@@ -182,10 +183,10 @@ class Writer:
             return
         is_large = fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s
         if is_large or is_urgent:
-            self._write_increment()
-        elif self._timer is None:
-            # At the same moments for all conversations, so that the store can write them together.
-            self._timer = loop.call_at(_next_moment(loop.time(), self._detail.interval_s), self._write_increment)
+            self.write_due()
+        elif self._moments is None:
+            self._moments = moments(self._detail.interval_s)
+            self._moments.add(self)
 
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
         """A client tool is about to run."""
@@ -249,7 +250,7 @@ class Writer:
             if self._writing is not None:
                 await asyncio.shield(self._writing)
         if not self._segments.size:
-            self._stop_timer()
+            self._stop_waiting()
         if isinstance(self.error, ConflictError):
             await self._check_unused()
             raise self.error
@@ -275,9 +276,9 @@ class Writer:
                 if decision.key in used:
                     raise already_used(decision)
 
-    def _write_increment(self) -> None:
+    def write_due(self) -> None:
         """Writes all that has come, open blocks included, once the store is free."""
-        self._stop_timer()
+        self._stop_waiting()
         if self.error is not None:
             return
         self._is_due = self._writing is not None
@@ -317,7 +318,7 @@ class Writer:
         finally:
             self._writing = None
         if self._is_due:
-            self._write_increment()
+            self.write_due()
 
     async def _attempt(self, *, may_pass: bool) -> bool:
         """Writes all that there is; False if that is to be tried again soon, which `may_pass` allows."""
@@ -374,7 +375,7 @@ class Writer:
         if self.error is None:
             _log.error("conversation %s: %s", self.conversation, str(error))
         self.error = error
-        self._stop_timer()
+        self._stop_waiting()
 
     def _give_up(self, error: StoreError) -> None:
         """Keeps only what messages refer to: what follows would leave a gap."""
@@ -383,14 +384,10 @@ class Writer:
         self._unsafe |= self._blobs
         self._rows, self._blobs, self._size = [], {}, 0
 
-    def _stop_timer(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-
-
-def _next_moment(now_s: float, interval_s: float) -> float:
-    return (now_s // interval_s + 1) * interval_s if interval_s > 0 else now_s
+    def _stop_waiting(self) -> None:
+        awaited, self._moments = self._moments, None
+        if awaited is not None:
+            awaited.discard(self)
 
 
 def imported(messages: Iterable[ChatMessage]) -> list[MessageAdded]:

@@ -12,10 +12,10 @@ _END = b"\r\n\r\n"
 
 
 class _HeadFirst(ResponseHandler):
-    """Parses the head of a response apart from its body.
+    """Parses the head of a response apart from its body, and resumes only what was paused.
 
     aiohttp parses each packet whole: if the framing breaks in the packet that holds the head, the response and its
-    events would be lost.
+    events would be lost. And it resumes its parser after each piece that is read, which costs as much as parsing one.
     """
 
     _awaits_head = True
@@ -33,6 +33,10 @@ class _HeadFirst(ResponseHandler):
             if not data:
                 return
         super().data_received(data)
+
+    def resume_reading(self, *args: Any, **options: Any) -> None:
+        if self._reading_paused:
+            super().resume_reading(*args, **options)
 
 
 def head_first(connector: aiohttp.TCPConnector) -> aiohttp.TCPConnector:
