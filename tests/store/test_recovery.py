@@ -20,6 +20,7 @@ from sidestream.store import LogDetail, open_store
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
+from sidestream.store.wrapped import WrappedStore
 from sidestream.store.writer import Writer
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Finish, StreamStart, TextDelta
@@ -173,6 +174,47 @@ async def store(tmp_path: Path) -> AsyncGenerator[BrokenStore]:
     store = BrokenStore(tmp_path / "talks.db")
     yield store
     await store.aclose()
+
+
+class SlowStore(WrappedStore):
+    """A store whose first append waits, before or after it is made."""
+
+    def __init__(self, inner: SqliteStore, *, writes_first: bool) -> None:
+        super().__init__(inner)
+        self.waits = asyncio.Event()
+        self._writes_first = writes_first
+
+    async def append(self, conversation: str, after: int, rows, blobs=None, *, flush=True, token=None) -> None:
+        is_first = not self.waits.is_set()
+        if self._writes_first or not is_first:
+            await super().append(conversation, after, rows, blobs, flush=flush, token=token)
+        if is_first:
+            self.waits.set()
+            await asyncio.Event().wait()
+
+
+@requirement("F33")
+@pytest.mark.parametrize("writes_first", [False, True])
+async def test_a_commit_that_is_cancelled_leaves_neither_a_gap_nor_a_record_twice(store, writes_first: bool):
+    """Whether it was stored is unknown then: the next commit, here that of somebody else who waits, finds out."""
+    slow = SlowStore(store, writes_first=writes_first)
+    writer = Writer(slow, "talk", 0)
+    writer.begin("run", model="m", opening=[ChatMessage.user("go")], message_metadata="session", decisions=[])
+    first, second = asyncio.create_task(writer.commit()), asyncio.create_task(writer.commit())
+    await slow.waits.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    async with asyncio.timeout(BOUND_S):
+        assert await second is None
+    writer.cancelled()
+    assert await writer.commit() is None
+    assert [(row.seq, row.kind) for row in await store.read("talk")] == [
+        (1, "message"),
+        (2, "run-started"),
+        (3, "cancelled"),
+    ]
+    assert writer.head == 3
 
 
 @requirement("F33")

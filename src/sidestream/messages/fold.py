@@ -1,6 +1,6 @@
 """Messages as a fold of the part stream."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -86,6 +86,8 @@ class MessageFold:
         self.policy = policy
         self.is_logged = is_logged
         """True if a log records the run, and holds what only a replay needs."""
+        self.joined: Sequence[StreamPart] = ()
+        """For a log, the parts of the last `feed_all` with a row of text deltas as one."""
         self.state = state or FoldState()
 
     def end_round(self) -> list[ChatMessage]:
@@ -101,16 +103,36 @@ class MessageFold:
     def feed_all(self, parts: Iterable[StreamPart]) -> list[Completed]:
         """The messages that these parts complete, each with the part that did."""
         completed: list[Completed] = []
+        joined: list[StreamPart] = []
+        block: str | None = None
+        texts: list[str] = []
         for part in parts:
-            if type(part) is TextDelta:
-                # Nearly every part of a stream is one.
-                pieces = self.state.growing[part.id]
-                pieces.append(part.delta)
-                if len(pieces) > _MAX_PIECES:
-                    _compact(pieces)
-            elif (handler := _FOLD.get(type(part))) is not None and (messages := handler(self, part)):
+            # Nearly every part of a stream is one.
+            if type(part) is TextDelta and part.id is block and part.provider_metadata is None:
+                texts.append(part.delta)
+                continue
+            if block is not None:
+                self._grow(block, texts, joined)
+                block = None
+            if type(part) is TextDelta and part.provider_metadata is None:
+                block, texts = part.id, [part.delta]
+                continue
+            joined.append(part)
+            if (handler := _FOLD.get(type(part))) is not None and (messages := handler(self, part)):
                 completed.append((part, messages))
+        if block is not None:
+            self._grow(block, texts, joined)
+        if self.is_logged:
+            self.joined = joined
         return completed
+
+    def _grow(self, block: str, texts: list[str], joined: list[StreamPart]) -> None:
+        pieces = self.state.growing[block]
+        pieces += texts
+        if len(pieces) > _MAX_PIECES:
+            _compact(pieces)
+        if self.is_logged:
+            joined.append(TextDelta(block, "".join(texts)))
 
     def feed(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes."""

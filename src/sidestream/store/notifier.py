@@ -49,6 +49,8 @@ class Notifier:
         return self._set(heads, lambda name, follower: follower.after < heads[name])
 
     def _set(self, names: Iterable[str] | None, is_meant: Callable[[str, Follower], bool]) -> bool:
+        if not self._followers:  # Mostly nobody waits.
+            return False
         by_loop: dict[asyncio.AbstractEventLoop, list[Follower]] = {}
         with self._lock:
             for name in list(self._followers) if names is None else names:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.messages.fold import MessageMetadata
-from sidestream.messages.message import ChatMessage
+from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.messages.replays import for_log
 from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
@@ -190,6 +190,7 @@ _PLAIN = frozenset(
         "reasoning",
         "reasoning-delta",
         "tool-input",
+        "stream-start",
         "step-start",
         "response-metadata",
         "source",
@@ -213,6 +214,8 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
         return jsontext.dumps(body), {}
     if isinstance(body, Segment) and body.kind == STEP_FINISH:
         return _pack_step(body)
+    if _has_only_text(body) and len(data := jsontext.dumps(body)) <= LONG_TEXT:
+        return data, {}
     blobs: dict[str, bytes] = {}
     # Events are JSON: bytes in them stand for their base64.
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
@@ -221,6 +224,17 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     except RecursionError:  # A tool's result can nest to any depth; then it stands in the record as it is.
         return jsontext.dumps(body), {}
     return jsontext.dumps(tree), blobs
+
+
+def _has_only_text(body: Body) -> bool:
+    """True for the usual beginning of a turn: no bytes can be in it."""
+    match body:
+        case MessageAdded(message):
+            return not message.metadata and all(type(part) is TextPart for part in message.parts)
+        case RunStarted():
+            return not body.details
+        case _:
+            return False
 
 
 def _pack_step(body: Segment) -> tuple[bytes, dict[str, bytes]]:

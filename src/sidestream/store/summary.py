@@ -24,16 +24,14 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 def summarize(rows: Sequence[Row], blobs: Mapping[str, bytes]) -> Summary:
     """The summary of one or more rows."""
-    titles = (_title(row, blobs) for row in rows if row.kind == "message")
-    models = (_model(row) for row in reversed(rows) if row.kind == "run-started")
-    return Summary(
-        head=rows[-1].seq,
-        created=rows[0].time,
-        updated=rows[-1].time,
-        title=next(filter(None, titles), ""),
-        model=next(filter(None, models), ""),
-        last=rows[-1].kind,
-    )
+    title = model = ""
+    for row in rows:
+        if row.kind == "message":
+            title = title or _title(row, blobs)
+        elif row.kind == "run-started":
+            model = _model(row) or model
+    last = rows[-1]
+    return Summary(head=last.seq, created=rows[0].time, updated=last.time, title=title, model=model, last=last.kind)
 
 
 def _title(row: Row, blobs: Mapping[str, bytes]) -> str:

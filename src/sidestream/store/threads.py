@@ -72,7 +72,10 @@ class Job(Generic[T]):
 
     @staticmethod
     def set_all(outcomes: "Iterable[tuple[Job[Any], object]]") -> None:
-        """Sets the outcomes of jobs, from the thread: results, or errors. Each event loop is woken once for all."""
+        """Sets the outcomes of jobs, from the thread: results, or errors. Each event loop is woken once for all.
+
+        Let it be the last that is done for a job: the loop then need not wait for this thread to release the GIL.
+        """
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
         for job, outcome in outcomes:
             by_loop.setdefault(job._loop, []).append((job._future, outcome))
@@ -142,9 +145,9 @@ class JobThread(ABC, Generic[T]):
         is_stopping = False
         while not is_stopping:
             batch = [self._next()]
-            with suppress(Empty):
-                while batch[-1] is not None and len(batch) < MAX_BATCH:
-                    batch.append(self._queue.get_nowait())
+            # Nobody else takes jobs from the queue.
+            while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
+                batch.append(self._queue.get())
             is_stopping = batch[-1] is None
             if jobs := [job for job in batch if job is not None]:
                 self.serve(jobs)

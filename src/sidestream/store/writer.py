@@ -137,7 +137,10 @@ class Writer:
         self._blobs: dict[str, bytes] = {}
         self._unsafe: dict[str, bytes] = {}
         """Blobs that are being written, or never will be."""
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        """The append that is under way: its task, or what whoever makes it sets at its end."""
+        self._is_uncertain = False
+        """True if an append that failed, or was cancelled, may have been stored."""
         self._gap_s = gap_s
         self._written_s = 0.0
         """When the last write began, by the clock of the loop."""
@@ -226,16 +229,20 @@ class Writer:
 
     def add(self, body: Body, referred: Mapping[str, bytes] | None = None) -> None:
         """Adds a record, with blobs that it refers to without holding them; it is safe after the next `commit`."""
+        kind = kind_of(body)
         data, blobs = pack(body)
-        blobs |= referred or {}
+        if referred:
+            blobs |= referred
         if self._is_given_up:
-            self._unsafe |= blobs if kind_of(body) == STEP_FINISH else {}
+            self._unsafe |= blobs if kind == STEP_FINISH else {}
             return
         self._next += 1
-        row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind_of(body), body=data, blobs=tuple(blobs))
+        row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind, body=data, blobs=tuple(blobs))
         self._rows.append(row)
-        self._size += len(data) + sum(map(len, blobs.values()))
-        self._blobs |= blobs
+        self._size += len(data)
+        if blobs:
+            self._size += sum(map(len, blobs.values()))
+            self._blobs |= blobs
         if self._failure is not None and self._size > MAX_UNSTORED_BYTES:
             self._give_up(self._failure)
 
@@ -245,9 +252,10 @@ class Writer:
         Raises ConflictError if someone else has written, and ApprovalError if they have used the same decision.
         """
         while self.error is None and (self._rows or self._writing is not None):
-            # In a task, so that the tools of a round, which commit side by side, wait for one and the same append.
-            self._write()
-            if self._writing is not None:
+            # The tools of a round commit side by side: one of them appends for all.
+            if self._writing is None:
+                await self._append_here()
+            else:
                 await asyncio.shield(self._writing)
         if not self._segments.size:
             self._stop_waiting()
@@ -301,7 +309,14 @@ class Writer:
         """Hands the rows to the store, unless it is still busy with earlier ones."""
         if self._writing is None and self._rows:
             self._writing = asyncio.create_task(self._append())
-            self._written_s = asyncio.get_running_loop().time()
+
+    async def _append_here(self) -> None:
+        """Appends without a task, whose beginning and end would each wait for their turn in the event loop."""
+        writing = self._writing = asyncio.get_running_loop().create_future()
+        try:
+            await self._append()
+        finally:
+            writing.set_result(None)
 
     def _retry(self) -> None:
         """Tries once more to write, if the last attempt failed."""
@@ -309,10 +324,12 @@ class Writer:
             self._write()
 
     async def _append(self) -> None:
-        loop = asyncio.get_running_loop()
-        deadline_s, wait_s = loop.time() + OUTAGE_S, 0.1
+        """Stores the rows. Cancelled, it leaves them for the next append."""
+        clock = asyncio.get_running_loop().time
+        self._written_s = clock()
+        deadline_s, wait_s = self._written_s + OUTAGE_S, 0.1
         try:
-            while not await self._attempt(may_pass=loop.time() + wait_s < deadline_s):
+            while not await self._attempt(may_pass=clock() + wait_s < deadline_s):
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, OUTAGE_WAIT_S)
         finally:
@@ -333,16 +350,19 @@ class Writer:
                 return False
             self._failed(error)
             return True
+        except BaseException:  # The store completes what it has begun, but nobody has heard of it.
+            self._put_back(rows, blobs)
+            raise
         if not self._is_given_up:
             self.error = self._failure = None
-            self._is_reported = False
+            self._is_reported = self._is_uncertain = False
             self._unsafe = {}
         return True
 
     async def _store_rows(self, rows: list[Row], blobs: Mapping[str, bytes]) -> None:
         stored: list[Row] = []
-        if self._failure is not None:
-            # The attempt that failed may have been committed before its response was lost.
+        if self._is_uncertain:
+            # The last attempt may have been committed before its response was lost.
             stored = await self._store.read(self.conversation, self.head)
             if stored != rows[: len(stored)]:
                 raise ConflictError(self.conversation)
@@ -364,11 +384,15 @@ class Writer:
             # As text: whoever keeps the record would keep the frames of the exception, and with them the store, open.
             _log.warning("conversation %s is not written: %s", self.conversation, str(error))
         self._failure = error
+        self._put_back(rows, blobs)
+        if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
+            self._give_up(error)
+
+    def _put_back(self, rows: list[Row], blobs: dict[str, bytes]) -> None:
+        self._is_uncertain = True
         self._rows = [row for row in rows if row.seq > self.head] + self._rows
         self._blobs = blobs | self._blobs
         self._size = sum(len(row.body) for row in self._rows) + sum(map(len, self._blobs.values()))
-        if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
-            self._give_up(error)
 
     def _failed(self, error: StoreError) -> None:
         """The conversation continues in memory."""

@@ -101,6 +101,8 @@ class Turn:
         self._is_started = False
         self._warned: tuple[str, ...] = ()
         """What the stream has warned of."""
+        self._joined: tuple[int, Sequence[StreamPart]] = (0, ())
+        """The number of the last parts received, and these parts as the log has them."""
         self._logged: tuple[StepFinish, StepFinish] | None = None
         """The last `step-finish`, and the form of it that the log has."""
         self._completed: tuple[Completed, ...] = ()
@@ -138,7 +140,9 @@ class Turn:
         return messages
 
     def logged(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """These parts as the log has them: a `step-finish` with its outcome."""
+        """The parts that a method has just returned, as the log has them: with text joined, a step with its outcome."""
+        (count, joined), self._joined = self._joined, (0, ())
+        parts = [*joined, *parts[count:]] if joined else parts
         if self._logged is None:
             return parts
         (part, logged), self._logged = self._logged, None
@@ -225,6 +229,7 @@ class Turn:
         ):
             # Most of what arrives is this: it grows the message, and nothing else depends on it.
             self._ledger.fold.feed_all(parts)
+            self._joined = len(parts), self._ledger.fold.joined
             return parts
         out: list[StreamPart] = []
         for part in parts:
@@ -244,6 +249,7 @@ class Turn:
                 case _:
                     out.append(part)
         self._emit(out)
+        self._joined = len(out), self._ledger.fold.joined
         if state.ending is None:
             return out
         if downloads and state.ending.reason != "error":

@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs import BlobStore, is_digest
 from sidestream.store.protocol import StoreProblem
-from sidestream.store.sqlite.file import SqliteFile, transaction
+from sidestream.store.sqlite.file import SqliteFile, Transaction
 from sidestream.store.sqlite.rows import INSERT_REFERENCE, fetch, select_rows
 from sidestream.store.sqlite.salvage import DAMAGE, list_again, salvage, unsound_rows
 
@@ -64,7 +64,7 @@ def _check_content(file: SqliteFile, blobs: BlobStore, *, repair: bool) -> list[
     connection = file.open_to_write() if repair else file.open_to_read()
     if connection is None:
         return []
-    with closing(connection), transaction(connection, "BEGIN IMMEDIATE" if repair else "BEGIN"):
+    with closing(connection), Transaction(connection, "BEGIN IMMEDIATE" if repair else "BEGIN"):
         if repair:
             found = _repair_records(file, connection)
         else:

@@ -9,6 +9,8 @@ from sidestream.store.sqlite.file import SqliteFile
 
 CHECKPOINT_BYTES = 16 << 20
 """The size of the write-ahead log at which a checkpoint begins."""
+CHECKED_AFTER = 8
+"""Commits after which the size is looked at."""
 
 
 class Checkpoints:
@@ -20,9 +22,13 @@ class Checkpoints:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self._thread: threading.Thread | None = None
+        self._commits = 0
 
     def begin_if_due(self) -> None:
-        """Begins one if the log is large and none is being made. Call it from one thread only."""
+        """Begins one if the log is large and none is being made. Call it after each commit, from one thread only."""
+        self._commits += 1
+        if self._commits % CHECKED_AFTER:
+            return
         is_running = self._thread is not None and self._thread.is_alive()
         if not is_running and self._file.wal_bytes() >= CHECKPOINT_BYTES:
             self._thread = threading.Thread(target=self._make, name="sidestream-checkpoint", daemon=True)

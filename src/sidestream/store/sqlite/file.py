@@ -4,9 +4,10 @@ import itertools
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
+from types import TracebackType
 from urllib.parse import quote
 
 from sidestream.errors import NewerSchemaError, StoreError
@@ -80,10 +81,10 @@ class DamagedFileError(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     """The bytes of a file; 0 if there is none."""
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size
     except FileNotFoundError:
         return 0
 
@@ -94,20 +95,26 @@ class SqliteFile:
     def __init__(self, path: Path, migrations: Sequence[Migration], busy_timeout_s: float) -> None:
         self.path = path
         self.version = len(migrations)
+        # As texts: each write asks the system about both.
+        self._path, self._wal = os.fspath(path), f"{path}-wal"
         self._migrations = migrations
         self._busy_timeout_s = busy_timeout_s
 
-    @contextmanager
-    def errors(self) -> Generator[None]:
+    def errors(self) -> "_StoreErrors":
         """Raises StoreError for the errors of SQLite and of the disk in the block."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._store_error(error) from error
-        except UnicodeDecodeError as error:  # SQLite's own message quotes bytes of a damaged file.
-            raise StoreError(f"{self.path}: {_DAMAGED}") from error
-        except OSError as error:
-            raise disk_error(error, self.path) from error
+        return _StoreErrors(self)
+
+    def store_error(self, error: BaseException) -> StoreError | None:
+        """What an error of SQLite or of the disk means for the store; None for any other error."""
+        match error:
+            case sqlite3.Error():
+                return self._store_error(error)
+            case UnicodeDecodeError():  # SQLite's own message quotes bytes of a damaged file.
+                return StoreError(f"{self.path}: {_DAMAGED}")
+            case OSError():
+                return disk_error(error, self.path)
+            case _:
+                return None
 
     def open_to_write(self) -> sqlite3.Connection:
         """A connection for writing; creates or migrates the file if necessary."""
@@ -155,7 +162,7 @@ class SqliteFile:
 
     def wal_bytes(self) -> int:
         """The size of the write-ahead log; 0 if there is none."""
-        return _size(Path(f"{self.path}-wal"))
+        return _size(self._wal)
 
     def sibling(self, path: Path) -> "SqliteFile":
         """Another file with the same schema."""
@@ -168,13 +175,14 @@ class SqliteFile:
 
     def is_still(self, identity: FileIdentity) -> bool:
         """Whether the path still leads to the file with this identity."""
-        with suppress(OSError):
+        try:
             return self.identity() == identity
-        return False
+        except OSError:
+            return False
 
     def identity(self) -> FileIdentity:
         """Distinguishes the file at the path from one that replaces it."""
-        status = self.path.stat()
+        status = os.stat(self._path)
         return status.st_dev, status.st_ino
 
     def beside(self, suffix: str) -> Path:
@@ -207,14 +215,13 @@ class SqliteFile:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     def _is_empty(self) -> bool:
-        return not _size(self.path)
+        return not _size(self._path)
 
     def _refuse_lone_wal(self) -> None:
         """Raises DamagedFileError if only a write-ahead log is left: SQLite would delete it, and what it holds."""
-        wal = Path(f"{self.path}-wal")
         # Looked at again: another process that creates the file writes its header first, then the log.
-        if _size(wal) and self._is_empty():
-            raise DamagedFileError(f"the file is missing or empty, but not {wal.name}")
+        if _size(self._wal) and self._is_empty():
+            raise DamagedFileError(f"the file is missing or empty, but not {os.path.basename(self._wal)}")
 
     def _can_share_wal(self) -> bool:
         # In a read-only folder SQLite cannot create the files that readers of a WAL share.
@@ -284,7 +291,7 @@ class SqliteFile:
     def _migrate(self, connection: sqlite3.Connection) -> None:
         if self._own_version(connection) == self.version:
             return
-        with transaction(connection):
+        with Transaction(connection):
             # Read again: another process may have migrated the file before the transaction began.
             version = self._own_version(connection)
             self.refuse_newer(connection)
@@ -309,14 +316,47 @@ def _lenient_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-@contextmanager
-def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
+class _StoreErrors:
+    """See `SqliteFile.errors`. A class, as `Transaction` is: every write enters both, and a generator costs more."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and (known := self._file.store_error(error)) is not None:
+            raise known from error
+
+
+class Transaction:
     """Commits at the end of the block, or rolls back if it raises."""
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
+
+    __slots__ = ("_begin", "_connection")
+
+    def __init__(self, connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> None:
+        self._connection = connection
+        self._begin = begin
+
+    def __enter__(self) -> None:
+        self._connection.execute(self._begin)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        if error is not None:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
+            self._connection.execute("ROLLBACK")

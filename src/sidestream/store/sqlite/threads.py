@@ -13,7 +13,7 @@ from sidestream.store.database import Append
 from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row
 from sidestream.store.sqlite.checkpoints import Checkpoints
-from sidestream.store.sqlite.file import FileIdentity, SqliteFile, transaction
+from sidestream.store.sqlite.file import FileIdentity, SqliteFile, Transaction
 from sidestream.store.sqlite.rows import append_rows, fetch, select_conversations, select_rows
 from sidestream.store.threads import Job, JobThread
 
@@ -110,9 +110,11 @@ class WriterThread(_ConnectionThread[Write]):
             for job in jobs:
                 job.set_error(error)
             return
-        Job.set_all(zip(jobs, outcomes, strict=True))
-        self._notifier.notify({job.work.conversation for job in jobs if isinstance(job.work, Append)})
-        self._checkpoints.begin_if_due()
+        try:
+            self._notifier.notify({job.work.conversation for job in jobs if isinstance(job.work, Append)})
+            self._checkpoints.begin_if_due()
+        finally:
+            Job.set_all(zip(jobs, outcomes, strict=True))
 
     def _commit(self, works: Sequence[Append | Change]) -> list[object]:
         connection = self._opened()
@@ -120,7 +122,7 @@ class WriterThread(_ConnectionThread[Write]):
         if is_flushed is not self._is_flushing:
             self._is_flushing = is_flushed
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_flushed else 'NORMAL'}")
-        with transaction(connection):
+        with Transaction(connection):
             self._file.refuse_newer(connection)
             return [self._do(connection, work) for work in works]
 
@@ -141,7 +143,8 @@ class WriterThread(_ConnectionThread[Write]):
             return work.call(connection)
         try:
             # Within the transaction, so that no blob is collected before its reference is written.
-            self._blobs.ensure(work.digests(), work.blobs)
+            if digests := work.digests():
+                self._blobs.ensure(digests, work.blobs)
             append_rows(connection, work)
         except (ConflictError, BlobError) as error:
             return error  # Nothing of it was written; the other jobs can be committed.
