@@ -5,6 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from sidestream.agent.agent import Agent
 from sidestream.durable.opening import open_engine
 from sidestream.errors import ConfigurationError, SidestreamError
@@ -114,7 +116,7 @@ class Server:
         from sidestream.mcp import use_sign_ins
 
         try:
-            self.servers = await use_sign_ins(_read_servers(self.settings.mcp_file))
+            self.servers = _guarded(await use_sign_ins(_read_servers(self.settings.mcp_file)), self.settings.mcp_file)
         except SidestreamError as error:  # The page shows what is wrong with which server.
             _log.warning("the MCP servers are not used: %s", redact(str(error)))
             self.servers = None
@@ -145,6 +147,19 @@ def _read_servers(file: str) -> "MCPConfig":
     from sidestream.mcp import MCPConfig, load_mcp_config
 
     return load_mcp_config(file) if Path(file).exists() else MCPConfig()
+
+
+def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":
+    """The servers; those that are called from here offer their tools only as they were accepted."""
+    from sidestream.mcp import MCPServer
+    from sidestream.mcp.accepted import AcceptedDefinitions
+
+    here = [server for server in config.remote_servers if server.execution == "here"]
+    local = (*config.toolsets, *map(MCPServer.from_remote, here))
+    for server in local:
+        server.keep_definitions(AcceptedDefinitions.of_config(file))
+    remote = tuple(server for server in config.remote_servers if server not in here)
+    return replace(config, toolsets=local, remote_servers=remote)
 
 
 def _unknown(name: str, reason: str) -> RequestError:

@@ -85,7 +85,7 @@ class Runs:
     @property
     def live(self) -> Mapping[str, str]:
         """Conversation → the id of the run that this process drives there."""
-        runs = {id: live.run for id, live in self._live.items()}
+        runs = {id: live.run for id, live in self._live.items() if live.claim is not None}
         runs |= {id: self.driving.worker.run_in(id) for id in self.driving.worker.driving}
         return {id: run.turn.state.run_id for id, run in runs.items() if run is not None and not is_over(run)}
 

@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
@@ -116,6 +116,10 @@ class JobThread(ABC, Generic[T]):
     def close(self) -> None:
         """Releases what the thread holds, at its end."""
 
+    def idle(self) -> float | None:
+        """Called whenever there is no job; returns for how many seconds at most, None: until there is one."""
+        return None
+
     async def do(self, work: T) -> Any:
         """Queues the work and waits for its result."""
         job = Job(work)
@@ -156,7 +160,7 @@ class JobThread(ABC, Generic[T]):
             self._thread = None
 
     def _run(self) -> None:
-        while (jobs := self._queue.get()) is not None:
+        while (jobs := self._next()) is not None:
             # Nobody else takes jobs from the queue.
             is_last = False
             while not is_last and len(jobs) < MAX_BATCH and not self._queue.empty():
@@ -170,3 +174,8 @@ class JobThread(ABC, Generic[T]):
             if is_last:
                 break
         self.close()
+
+    def _next(self) -> list[Job[T]] | None:
+        while True:
+            with suppress(Empty):
+                return self._queue.get(timeout=self.idle())
