@@ -1,6 +1,7 @@
 """What the APIs of a server share: its agents, its store, its runs."""
 
 import asyncio
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
+"""Modules that the first run would import."""
 MAX_MODELS = 64
 """Agents made of model strings that are kept."""
 
@@ -97,6 +100,10 @@ class Server:
 
     async def open(self) -> None:
         """Begins to drive what this process, or another one, left, and to delete what expires."""
+        if self.runs.driving.is_here:
+            # Now, not in the first request: it would wait for them, and so would the streams beside it.
+            for module in NEEDED_BY_RUNS:
+                import_module(module)
         await self.load_servers()
         await self.runs.driving.open()
         if self.settings.retention_s is not None:
