@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from bench.lags import lag_figures
-from bench.processes import allow_many_files
 from sidestream import Agent, open_store
 from sidestream.durable import WorkerService, open_engine
+from sidestream.durable.tuning import allow_many_streams, keep_what_is_loaded
 from sidestream.store.records import Row
 from sidestream.store.wrapped import WrappedStore
 
@@ -54,6 +54,8 @@ async def main() -> None:
     engine = open_engine(engine_name, store)
     agent = Agent("openai", base_url=f"{url}/v1", api_key="none")
     service = WorkerService(store, engine, {AGENT: agent}, allows_models=False, slots=int(slots))
+    allow_many_streams()
+    keep_what_is_loaded()
     working = asyncio.create_task(service.run())
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
@@ -64,5 +66,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    allow_many_files()
     asyncio.run(main())

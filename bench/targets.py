@@ -128,6 +128,7 @@ TARGETS: tuple[Target, ...] = (
         ("durable", "log_only", "cpu"),
         at_most=1.1,
     ),
+    Target("worker-200: p99 lag on SQLite, ms", ("worker-200", "sqlite", "p99"), at_most=100),
     Target("worker-200: p99 lag on PostgreSQL, ms", ("worker-200", "postgresql", "p99"), at_most=100),
     Target("worker-200: p99 lag on Absurd, ms", ("worker-200", "absurd", "p99"), at_most=100),
     Target("claim: to the first request on Absurd, ms", ("claim", "absurd", "request"), at_most=50),

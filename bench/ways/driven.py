@@ -19,6 +19,7 @@ from bench.lags import lag_figures
 from bench.processes import cpu_s
 from sidestream import Agent, open_store
 from sidestream.durable import Claim, Engine, Outcome, RunClient, open_engine
+from sidestream.durable.tuning import keep_what_is_loaded
 from sidestream.durable.worker import Worker
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Record, Segment
@@ -102,6 +103,7 @@ async def _with_process(task: dict[str, Any]) -> Followed:
         arguments = (task["engine"], _where(task["store"]), task["url"], str(task["streams"]))
         process = await asyncio.to_thread(_started, *arguments)
         _followed[key] = Followed(process, *_opened(task))
+        keep_what_is_loaded()  # As a server does, which is what follows runs elsewhere.
     return _followed[key]
 
 

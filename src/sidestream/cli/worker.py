@@ -84,6 +84,7 @@ def worker(
 
         from sidestream.durable.opening import open_engine
         from sidestream.durable.service import WorkerService
+        from sidestream.durable.tuning import allow_many_streams, keep_what_is_loaded
         from sidestream.store.opening import open_store
         from sidestream.store.wrapped import shared
 
@@ -110,6 +111,8 @@ def worker(
                 port = await stack.enter_async_context(service.served(health_host, health_port))
                 click.echo(f"http://{health_host}:{port}/health", err=True)
             names = ", ".join([*named, *(["any model"] if allows else [])])
+            allow_many_streams()
+            keep_what_is_loaded()
             click.echo(f"drives {names}; up to {concurrency} runs at once; Ctrl-C stops it", err=True)
             await service.run()
         return exit_codes.OK

@@ -1,28 +1,20 @@
 """Serves an app with uvicorn, on a socket that is bound before anything is said."""
 
-import gc
 import socket
-import sys
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
+from sidestream.durable.tuning import allow_many_streams, keep_what_is_loaded
 from sidestream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import uvicorn
 
 DEFAULT_PORT = 8787
-MAX_FILES = 65_536
-"""Open files, sockets included, that `serve` allows itself."""
 GRACE_S = 5
 """How long open streams have to end when the server is stopped."""
-GC_THRESHOLDS = (5_000, 20, 20)
-"""New objects after which garbage is looked for, and how often among older ones: a stream leaves hardly any, and all
-others wait meanwhile."""
-SWITCH_S = 0.0001
-"""How long the thread that writes the log waits for a loop that is busy with many streams: they all wait for it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -75,10 +67,7 @@ def serve(app: Starlette, listening: socket.socket) -> None:
     class StreamingServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            # What the program is made of stays, so no search for garbage has to look at it.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*GC_THRESHOLDS)
+            keep_what_is_loaded()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # A stream ends with its run, not within the grace. Its client reconnects, and continues after a restart.
@@ -86,8 +75,7 @@ def serve(app: Starlette, listening: socket.socket) -> None:
                 _drop_stream(connection)
             await super().shutdown(sockets)
 
-    allow_many_connections()
-    sys.setswitchinterval(SWITCH_S)
+    allow_many_streams()
     StreamingServer(serving_config(app)).run(sockets=[listening])
 
 
@@ -96,14 +84,3 @@ def _drop_stream(connection: Any) -> None:
     cycle = getattr(connection, "cycle", None)
     if cycle is not None and cycle.response_started and not cycle.response_complete:
         connection.transport.abort()
-
-
-def allow_many_connections() -> None:
-    """Raises the number of files that the process may open, as far as it may: the usual one is about a thousand."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit.
-        return
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
