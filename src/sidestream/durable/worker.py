@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
-from itertools import cycle
 from typing import Any
 
 from msgspec.structs import replace
@@ -48,9 +47,6 @@ INTERVAL_S = 0.05
 PACED_RUNS = 40
 """From so many runs on, a stream is read when the log is written, not whenever a packet arrives: followers see what the
 log has, so they see it no later, and to be woken for each event costs more than the event."""
-PHASES = 4
-"""These are read in so many groups, one after the other: what one group has said is written, and read elsewhere, while
-the next one is read."""
 FAST_PARTS = 64
 """Unless so many parts have come at once: a stream that is that fast is not slowed down."""
 HEARTBEATS_PER_LEASE = 3
@@ -61,11 +57,9 @@ _log = get_logger(__name__)
 class _Driven:
     """A run that this worker drives."""
 
-    def __init__(self, run: Run[Any], phase: float) -> None:
+    def __init__(self, run: Run[Any]) -> None:
         self.run = run
         self.is_begun = False
-        self.phase = phase
-        """When it is read, of many: so much of the interval after the moments at which the log is written."""
 
 
 class Worker:
@@ -93,7 +87,6 @@ class Worker:
         self._on_expiry = on_expiry
         self._driven: dict[str, _Driven] = {}
         """By conversation."""
-        self._phases = cycle([number / PHASES for number in range(PHASES)])
         self._is_draining = False
 
     @property
@@ -131,7 +124,7 @@ class Worker:
     async def carry(self, claim: Claim, run: Run[Any]) -> None:
         """Drives a run to its end, or until it waits or is left. Raises LeaseLostError once the claim is lost."""
         conversation = claim.task.conversation
-        driven = self._driven[conversation] = _Driven(run, next(self._phases))
+        driven = self._driven[conversation] = _Driven(run)
         try:
             if self._is_draining:
                 return  # It was claimed just before.
@@ -141,7 +134,7 @@ class Worker:
                         driven.is_begun = True
                         await self._deliver([conversation])
                     if len(self._driven) >= PACED_RUNS and len(parts) < FAST_PARTS and run.is_streaming:
-                        await moments(self._detail.interval_s).wait(driven.phase)
+                        await moments(self._detail.interval_s, conversation).wait()
         finally:
             if self._driven.get(conversation) is driven:
                 del self._driven[conversation]

@@ -16,93 +16,84 @@ class Due(Protocol):
         ...
 
 
-class Moments:
-    """The multiples of an interval, by the clock of an event loop.
+PHASES = 4
+"""Groups of conversations, each with moments of its own. Nobody sees what was read before all of its group is written,
+so smaller groups are seen sooner; larger ones take fewer transactions."""
 
-    Writers that write at the same moments can be stored together. A timer is set only while somebody waits. Those who
-    read may do so in phases, moments of their own within the interval: a thousand streams that are read at once delay
-    each other.
+
+class Moments:
+    """The multiples of an interval after an offset, by the clock of an event loop.
+
+    Writers that write at the same moments can be stored together. A timer is set only while somebody waits.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, offset_s: float = 0.0) -> None:
         self._interval_s = interval_s
-        self._timers: set[float] = set()
-        """The phases for which a timer is set."""
+        self._offset_s = offset_s
+        self._has_timer = False
         self._waiting: set[Due] = set()
-        self._readers: dict[float, list[asyncio.Future[None]]] = {}
-        self._reading = 0
-        """More than 0 while those who have waited read what will be written at this moment."""
-        self._at_once: set[Due] = set()
-        """Writers of what was read."""
+        self._readers: list[asyncio.Future[None]] = []
+        self._is_reading = False
+        """True while those who have waited read what will be written at this moment."""
 
-    async def wait(self, phase: float = 0.0) -> None:
-        """Until the next moment, or so much of the interval after one.
-
-        A writer that is added then, before the caller waits again, is called at once.
-        """
+    async def wait(self) -> None:
+        """Until the next moment. A writer that is added then, before the caller waits again, is called at once."""
         loop = asyncio.get_running_loop()
         reader = loop.create_future()
-        readers = self._readers.setdefault(phase, [])
-        readers.append(reader)
-        self._set_timer(phase)
+        self._readers.append(reader)
+        self._set_timer()
         try:
             await reader
         except asyncio.CancelledError:
-            if reader in readers:
-                readers.remove(reader)
+            if reader in self._readers:
+                self._readers.remove(reader)
             raise
 
     def add(self, writer: Due) -> None:
         """Calls the writer at the next moment, once."""
-        if self._reading:
-            self._at_once.add(writer)
-        else:
-            self._waiting.add(writer)
-            self._set_timer(0.0)
+        self._waiting.add(writer)
+        if not self._is_reading:
+            self._set_timer()
 
     def discard(self, writer: Due) -> None:
         """Does not call the writer."""
         self._waiting.discard(writer)
-        self._at_once.discard(writer)
 
-    def _set_timer(self, phase: float) -> None:
-        if phase not in self._timers:
+    def _set_timer(self) -> None:
+        if not self._has_timer:
             loop = asyncio.get_running_loop()
-            now_s, interval_s = loop.time(), self._interval_s
-            after_s = phase * interval_s
-            at_s = ((now_s - after_s) // interval_s + 1) * interval_s + after_s if interval_s > 0 else now_s
-            loop.call_at(at_s, self._begin, loop, phase, context=_CONTEXT)
-            self._timers.add(phase)
+            now_s, interval_s, offset_s = loop.time(), self._interval_s, self._offset_s
+            at_s = ((now_s - offset_s) // interval_s + 1) * interval_s + offset_s if interval_s > 0 else now_s
+            loop.call_at(at_s, self._begin, loop, context=_CONTEXT)
+            self._has_timer = True
 
-    def _begin(self, loop: asyncio.AbstractEventLoop, phase: float) -> None:
-        self._timers.discard(phase)
-        readers = self._readers.pop(phase, [])
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        readers, self._readers, self._has_timer = self._readers, [], False
         for reader in readers:
             if not reader.done():
                 reader.set_result(None)
-        if not phase:
-            self._at_once |= self._waiting
-            self._waiting.clear()
-        self._reading += 1
-        # What is ready runs in order, so after the readers.
-        loop.call_soon(self._call, loop, context=_CONTEXT)
+        self._is_reading = bool(readers)
+        if readers:
+            loop.call_soon(self._call, loop, context=_CONTEXT)  # What is ready runs in order, so after the readers.
+        else:
+            self._call(loop)
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
-        writers, self._at_once = self._at_once, set()
-        self._reading -= 1
-        for writer in writers:
+        waiting, self._waiting, self._is_reading = self._waiting, set(), False
+        for writer in waiting:
             loop.call_soon(writer.write_due, context=_CONTEXT)  # One that fails does not affect the others.
 
 
-_moments: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, Moments]] = WeakKeyDictionary()
+_moments: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[float, int], Moments]] = WeakKeyDictionary()
 
 
-def moments(interval_s: float) -> Moments:
-    """Those that the writers of this event loop share."""
+def moments(interval_s: float, conversation: str) -> Moments:
+    """Those that the writers of this event loop share, as far as their conversations are in the same group."""
     loop = asyncio.get_running_loop()
     known = _moments.get(loop)
     if known is None:
         known = _moments[loop] = {}
-    if interval_s not in known:
-        known[interval_s] = Moments(interval_s)
-    return known[interval_s]
+    key = interval_s, hash(conversation) % PHASES
+    if (found := known.get(key)) is None:
+        found = known[key] = Moments(interval_s, interval_s * key[1] / PHASES)
+    return found
