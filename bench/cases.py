@@ -218,6 +218,8 @@ def _workers() -> list[Case]:
             (sqlite, postgres, absurd),
             (
                 Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True),
+                Metric("safe_p50", "safe p50 ms", "safe_p50_ms"),
+                Metric("safe_p99", "safe p99 ms", "safe_p99_ms"),
                 *_LAG,
             ),
             "program",
@@ -226,8 +228,9 @@ def _workers() -> list[Case]:
             "paced-20-50-51",
             task={"program": "worker-lag"},
             rounds=3,
-            note="From the provider's sending of an event to the moment at which a process that follows all runs has "
-            "read its record. CPU is that of the worker's process.",
+            note="From the provider's sending of an event to the moment at which its record is safe in the database; "
+            "then (lag) to the moment at which another process, which follows all runs, has read it. CPU is that of "
+            "the worker's process.",
         ),
         Case(
             "claim",

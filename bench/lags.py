@@ -2,7 +2,12 @@
 
 
 def lag_figures(lags_us: list[int]) -> dict[str, float]:
-    """The number of events, and how late half and nearly all of them were at most. Sorts the list."""
+    """The number of events, and how late half and nearly all of them were at most. Sorts the list.
+
+    Raises ValueError if there were none.
+    """
+    if not lags_us:
+        raise ValueError("no event was seen")
     lags_us.sort()
     return {
         "events": len(lags_us),

@@ -73,10 +73,12 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._reading.join()
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        # A process that it started may outlive it, and has its stderr: that must not block this one.
+        self._reading.join(_GRACE_S)
+        if not self._reading.is_alive() and self.process.stderr is not None:
+            self.process.stderr.close()
 
     def _read_result(self, within_s: float) -> Sample:
         assert self.process.stdout is not None
@@ -300,8 +302,9 @@ def check_seen(task: dict[str, Any], result: Sample) -> None:
             if result["chars"] != task["chars"]:
                 raise FailedError(f"it passed on {result['chars']} of {task['chars']} characters")
         case "relay-lag" | "worker-lag":
-            if result["events"] != (due := task["streams"] * (task["deltas"] - 1)):
-                raise FailedError(f"it passed on {result['events']} of {due} events")
+            seen = min(result["events"], result.get("safe_events", result["events"]))
+            if seen != (due := task["streams"] * (task["deltas"] - 1)):
+                raise FailedError(f"it passed on {seen} of {due} events")
         case "claims":
             if result["runs"] != task["runs"]:
                 raise FailedError(f"it drove {result['runs']} of {task['runs']} runs")

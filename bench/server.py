@@ -99,6 +99,8 @@ class Pacer:
         """Starts a stream; the deltas begin shortly after all streams are open."""
         connection.send(_LAST_EVENTS + self.opening)
         self.send_next(connection)
+        # A client that has gone, or has asked again, must not be counted.
+        self.waiting = [other for other in self.waiting if not other.transport.is_closing()]
         self.waiting.append(connection)
         if len(self.waiting) == self.streams:
             asyncio.get_running_loop().create_task(self.run(self.waiting))

@@ -28,7 +28,7 @@ TEXT = (
 )
 
 # What the workers drive: `--agent writer=durable:agent`. Its answers are made in the background: a worker that takes
-# over fetches the answer that was asked for, instead of asking for another one.
+# over fetches the answer that was requested, instead of requesting another one.
 agent = Agent(
     "openai-responses:gpt-5",
     base_url=os.environ.get("DEMO_PROVIDER", "http://127.0.0.1:9/v1"),

@@ -1,6 +1,7 @@
-"""Runs that a worker drives: how late a follower in another process sees what it writes, and how soon it begins."""
+"""Runs that a worker drives: how late the log has what it is sent, and a follower elsewhere; how soon it begins."""
 
 import asyncio
+import json
 import re
 import secrets
 import statistics
@@ -24,6 +25,8 @@ from sidestream.store.records import Record, Segment
 from sidestream.store.wrapped import shared
 from sidestream.stream.parts import TextDelta
 
+LAG_S = 60.0
+"""All runs must have ended by then. They take three seconds where nothing is in their way."""
 _STAMP = re.compile(r"\d{16}")
 _stack = ExitStack()
 _places: dict[str, str] = {}
@@ -48,8 +51,9 @@ class Warm(NamedTuple):
     working: "asyncio.Task[None]"
 
 
-_followed: dict[tuple[str, str], Followed] = {}
-_warm: dict[tuple[str, str], Warm] = {}
+_followed: dict[tuple[str, str, str], Followed] = {}
+_warm: dict[tuple[str, str, str], Warm] = {}
+"""Both by engine, store and provider."""
 
 
 def _now_us() -> int:
@@ -75,14 +79,25 @@ def _opened(task: dict[str, Any]) -> tuple[SharedStore, Engine, RunClient]:
 
 
 def _started(*arguments: str) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen([sys.executable, "-m", "bench.driving", *arguments], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.driving", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     process.stdout.readline()
     return process
 
 
+def _safe_lags(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    """How late its records were safe since the last time, by the worker itself."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
 async def _with_process(task: dict[str, Any]) -> Followed:
-    key = (task["engine"], task["url"])
+    key = (task["engine"], task["store"], task["url"])
     if key not in _followed:
         arguments = (task["engine"], _where(task["store"]), task["url"], str(task["streams"]))
         process = await asyncio.to_thread(_started, *arguments)
@@ -91,12 +106,16 @@ async def _with_process(task: dict[str, Any]) -> Followed:
 
 
 async def lag(url: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Many runs at once in one worker: from the provider's sending of an event to its record, read by a follower."""
+    """Many runs at once in one worker: from the provider's sending of an event to its record, safe, and then read by a
+    follower."""
     worker = await _with_process(task)
     talks = [f"talk-{secrets.token_hex(8)}" for _ in range(task["streams"])]
     lags: list[int] = []
 
+    ended = 0
+
     async def follow(talk: str) -> None:
+        nonlocal ended
         is_first = True
         async for record in worker.client.follow(talk):
             if stamps := _stamps(record):
@@ -104,15 +123,24 @@ async def lag(url: str, task: dict[str, Any]) -> dict[str, Any]:
                 # The first delta comes while other runs are still begun.
                 lags.extend(now - stamp for stamp in stamps[is_first:])
                 is_first = False
+        ended += 1
 
     before_s = cpu_s(worker.process.pid)
-    await asyncio.gather(*(worker.client.start(talk, "Say it.") for talk in talks))
-    await asyncio.gather(*map(follow, talks))
-    return {"cpu_s": cpu_s(worker.process.pid) - before_s, **lag_figures(lags)}
+    try:
+        async with asyncio.timeout(LAG_S):
+            await asyncio.gather(*(worker.client.start(talk, "Say it.") for talk in talks))
+            await asyncio.gather(*map(follow, talks))
+    except TimeoutError:
+        raise RuntimeError(
+            f"{ended} of {len(talks)} runs ended within {LAG_S:g} s: {await worker.engine.stats()}"
+        ) from None
+    safe = await asyncio.to_thread(_safe_lags, worker.process)
+    figures = {"safe_p50_ms": safe["lag_p50_ms"], "safe_p99_ms": safe["lag_p99_ms"], "safe_events": safe["events"]}
+    return {"cpu_s": cpu_s(worker.process.pid) - before_s, **figures, **lag_figures(lags)}
 
 
 async def _with_worker(task: dict[str, Any]) -> Warm:
-    key = (task["engine"], task["url"])
+    key = (task["engine"], task["store"], task["url"])
     if key not in _warm:
         store, engine, client = _opened(task)
         agent = Agent("openai", base_url=f"{task['url']}/v1", api_key="none")

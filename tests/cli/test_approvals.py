@@ -15,7 +15,7 @@ from children import ends
 from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
-from sidestream import Agent, Chat, ExternalTool, open_store
+from sidestream import Agent, Chat, ExternalTool, open_store, tool
 from sidestream.cli.approvals import ApprovalPrompt
 from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
@@ -459,3 +459,48 @@ async def test_a_call_shows_what_differs_from_the_last_one_that_ran():
     assert 'train: "SJ 40"' in lines
     assert "seats: 2   (was 1)" in lines
     assert 'note: not given   (was "window")' in lines
+
+
+@pytest.mark.parametrize("can_remember", [True, False])
+async def test_a_tool_can_be_allowed_for_the_conversation_where_that_is_offered(can_remember: bool):
+    pending = PendingApproval(
+        approval_id="a1",
+        run_id="r",
+        call_id="c1",
+        tool="book",
+        input={},
+        digest="d",
+        provenance="requested by the model",
+        can_remember=can_remember,
+    )
+    questions: list[str] = []
+    answers = iter(["a lot", "a", "y"])
+
+    async def read(question: str) -> str | None:
+        questions.append(question)
+        return next(answers)
+
+    (decision,) = await ApprovalPrompt(lambda text, *styles: None, read).decide([pending]) or ()
+    assert decision.is_approved
+    assert (decision.grant is not None) is can_remember
+    assert ("[a]lways" in questions[0]) is can_remember
+
+
+async def test_what_was_allowed_in_a_chat_is_listed_and_ended_by_a_command(sidestream: Run, tmp_path: Path):
+    with FakeProvider([calls("book", {}), said("Booked.")]).in_thread() as fake:
+        store = open_store(tmp_path / "talks.db")
+        book = tool(approval="ask", name="book")(lambda: "booked")
+        chat = Chat(
+            Agent("openai-responses", base_url=fake.base_url, api_key=KEY, tools=[book]), store=store, id="mine"
+        )
+        waiting = await chat.send("Book.")
+        await chat.resume([pending.approve(remember="conversation") for pending in waiting.approvals])
+        await store.aclose()
+        lines = ["/allowed", "/allowed drive", "/allowed book", "/allowed"]
+        command = asyncio.to_thread(
+            sidestream, "chat", "--id", "mine", input="\n".join(lines), env={"SIDESTREAM_STORE": "talks.db"}
+        )
+        done = await command
+    shown = [line for line in done.stderr.splitlines() if "allowed in this conversation" in line]
+    assert [line.rpartition(": ")[2] for line in shown if "/allowed lists" not in line] == ["book", "none", "none"]
+    assert "drive is not allowed in this conversation" in done.stderr

@@ -4,19 +4,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from requirements import requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @requirement("R172")
+@pytest.mark.timeout(300)
 def test_the_site_builds_without_a_warning(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,
         capture_output=True,
         encoding="utf-8",
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -14,8 +14,8 @@ from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
 
-PROCESS_LEASE_S = 3.0
-"""The shortest on Temporal with which polls of a process that hangs end before its leases do."""
+TEMPORAL_LEASES = 2
+"""How much longer leases are on Temporal for the same silence of a worker."""
 
 
 @asynccontextmanager
@@ -62,12 +62,13 @@ async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
     url = f"temporal://{address}?prefix=test-{secrets.token_hex(6)}"
     engines: list[TemporalEngine] = []
 
-    def another(lease_s: float = PATIENT_S) -> Engine:
+    def another(lease_s: float = PATIENT_S * TEMPORAL_LEASES) -> Engine:
         engines.append(TemporalEngine(store, url, lease_s=lease_s))
         return engines[-1]
 
     try:
-        yield Fleet(store, another, where, url, PROCESS_LEASE_S, 1.2 * LEASE_S)  # A heartbeat is a request.
+        # Longer than on other engines, since a heartbeat is a request.
+        yield Fleet(store, another, where, url, 3.0 * TEMPORAL_LEASES, 1.2 * LEASE_S * TEMPORAL_LEASES)
     finally:
         for engine in engines:
             await engine.aclose()

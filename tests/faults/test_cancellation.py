@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,35 +54,84 @@ async def nothing_left() -> AsyncGenerator[None]:
     assert reports == []
 
 
+class Steps:
+    """Counts the steps of all tasks that begin in its block; after so many of them it cancels a task."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self.cancelled: asyncio.Task[Any] | None = None
+        """The task to cancel."""
+
+    def __enter__(self) -> "Steps":
+        asyncio.get_running_loop().set_task_factory(self._counted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().set_task_factory(None)
+
+    def stepped(self) -> None:
+        """A task is about to make a step."""
+        self._left -= 1
+        if not self._left and self.cancelled is not None:
+            asyncio.get_running_loop().call_soon(self.cancelled.cancel)  # after the step
+
+    def _counted(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+        **options: Any,
+    ) -> asyncio.Task[Any]:
+        assert isinstance(work, Coroutine)
+        return asyncio.Task(Stepped(work, self), loop=loop, **options)
+
+
+class Stepped(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are counted."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], steps: Steps) -> None:
+        self._work = work
+        self._steps = steps
+
+    def send(self, value: Any) -> Any:
+        self._steps.stepped()
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        self._steps.stepped()
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._work.__await__()
+
+
 @requirement("F26", "R78")
 async def test_cancelling_a_chat_at_any_await_leaves_nothing_but_a_record(tmp_path: Path) -> None:
-    async def run(turns: int) -> bool:
-        """Cancels after so many turns of the loop. Returns whether it was complete before."""
-        store = open_store(tmp_path / f"{turns}.db")
+    async def run(count: int) -> bool:
+        """Cancels after so many steps of its tasks. Returns whether it was complete before."""
+        store = open_store(tmp_path / f"{count}.db")
         async with FakeProvider(script()) as fake:
             agent = Agent("openai-responses", base_url=fake.base_url, tools=[look, listen])
-            sending = asyncio.create_task(Chat(agent, store=store, id="talk").send("hi"))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            is_complete = sending.done()
-            sending.cancel()
-            await asyncio.wait([sending])
+            with Steps(count) as steps:
+                steps.cancelled = sending = asyncio.create_task(Chat(agent, store=store, id="talk").send("hi"))
+                await asyncio.wait([sending])
             await fake.wait_answered()
         kinds = [record.kind for record in await Conversation(store, "talk").records()]
         await store.aclose()
         if kinds:  # else it was cancelled before anything was written
             # The log may be complete before the caller is.
-            assert kinds[-1] in (("finish",) if is_complete else ("finish", "cancelled"))
-        assert is_complete == (not sending.cancelled())
-        return is_complete
+            assert kinds[-1] in (("finish", "cancelled") if sending.cancelled() else ("finish",))
+        return not sending.cancelled()
 
-    await run(1000)  # opens what stays open
-    turns = 0
-    is_complete = False
-    while not is_complete:  # Then there is no await left at which it could be cancelled.
-        async with nothing_left():
-            is_complete = await run(turns)
-        turns += 1 + turns // 8  # The loop turns often while the store writes in its thread.
+    await run(0)  # opens what stays open
+    count, is_complete = 0, False
+    async with nothing_left():
+        while not is_complete:  # Then there is no await left at which it could be cancelled.
+            count += 1
+            async with no_leaks():
+                is_complete = await run(count)
 
 
 POINTS: dict[str, tuple[list[str], Callable[[], list[Reply]], str]] = {

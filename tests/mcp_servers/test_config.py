@@ -159,8 +159,11 @@ def test_a_disabled_server_is_left_out(tmp_path: Path):
             ["'files': command needs", "UNSET_HERE", ":-default"],
         ),
         ({"servers": {"files": {"command": "x", "env": {"K": "${input:key}"}}}}, ["'files': env.K", "input:key"]),
-        ({"mcpServers": {"a": {"command": "x", "approval": "always"}}}, ["'a': approval", "ask, run, deny"]),
-        ({"mcpServers": {"a": {"command": "x", "approval": {"w": "no"}}}}, ["'a': approval.w", "ask, run, deny"]),
+        ({"mcpServers": {"a": {"command": "x", "approval": "always"}}}, ["'a': approval", "ask, ask-each, run, deny"]),
+        (
+            {"mcpServers": {"a": {"command": "x", "approval": {"w": "no"}}}},
+            ["'a': approval.w", "ask, ask-each, run, deny"],
+        ),
         ({"mcpServers": {"a": {"command": "x", "require_approval": "always"}}}, ["'a': require_approval", "ask, run"]),
         ({"mcpServers": {"a": {"url": "https://x", "approval": "ask"}}}, ["'a': approval", "require_approval"]),
         ({"mcpServers": {"a": {"url": "https://x", "require_approval": "ask"}}}, ["'a': require_app", "always, never"]),

@@ -37,7 +37,7 @@ def resident_bytes() -> int:
 
 
 @requirement("F43")
-@pytest.mark.parametrize(("policy", "from_then_on"), [("run", "ask"), ("deny", "deny")])
+@pytest.mark.parametrize(("policy", "from_then_on"), [("run", "ask-each"), ("deny", "deny")])
 async def test_a_tool_that_changes_after_it_was_listed_needs_an_approval_from_then_on(
     tmp_path: Path, policy: Any, from_then_on: str
 ):
@@ -86,7 +86,7 @@ async def test_a_change_is_remembered_over_a_restart_and_forgiven_when_it_is_tak
         listing(tmp_path, {"name": "exit", "description": "b"}, {"name": "newer"})
         await call(server, "exit")
         changed = await tools_of(server)
-        assert changed["exit"].approval == "ask"
+        assert changed["exit"].approval == "ask-each"
         assert changed["newer"].approval is None
         await server.aclose()
         listing(tmp_path, {"name": "exit", "description": "a"})

@@ -18,7 +18,7 @@ from sidestream.testing import FakeProvider, tool_call
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ARABIC = "أطول مدة للكسوف **قرب الأقصر**: 6 دقائق.\n\n- إسبانيا\n- مصر\n\n`x = 1`"
+ARABIC = "أطول مدة للكسوف **قرب الأقصر**: 6 دقائق.\n\n- إسبانيا\n- مصر\n\n> اقتباس\n\n`x = 1`"
 TEXT = """\
 # Path
 
@@ -185,11 +185,35 @@ async def test_at_320_pixels_and_right_to_left_nothing_is_cut_off(chromium: Brow
         assert await answer.locator("p").first.evaluate("p => getComputedStyle(p).direction") == "rtl"
         assert await answer.locator("code").evaluate("code => getComputedStyle(code).direction") == "ltr"
         assert await page.locator(".said").evaluate("p => getComputedStyle(p).direction") == "rtl"
+        # The marks of a list stand within the column, and the bar of a quotation on its side.
+        for block in ("ul", "blockquote"):
+            found = answer.locator(block)
+            assert await found.evaluate("block => getComputedStyle(block).direction") == "rtl", block
+            assert await found.evaluate("block => parseFloat(getComputedStyle(block).paddingRight)") > 0, block
         held, width = await widths(page)
         assert held <= width
         await expect(composer(page)).to_be_in_viewport()
         await composer(page).fill("مرحبا")
         assert await composer(page).evaluate("field => getComputedStyle(field).direction") == "rtl"
+
+
+@requirement("R143")
+async def test_a_wide_table_scrolls_and_breaks_no_words(chromium: Browser, tmp_path: Path):
+    row = "|" + "|".join(f" value {number} " for number in range(14)) + "|"
+    table = f"{row}\n|{'---|' * 14}\n{row}\n| {'x' * 3000} |"
+    async with (
+        page_server({"main": scripted([table])}, tmp_path) as (_, origin),
+        tab(chromium, origin, width=390, height=844) as page,
+    ):
+        await ask(page, "Compare.")
+        await is_over(page)
+        held, width = await widths(page)
+        assert held <= width
+        cell = await answers(page).locator("td").nth(13).bounding_box()
+        assert cell is not None
+        assert cell["height"] < 60
+        scrolled, shown = await answers(page).locator(".table").evaluate("box => [box.scrollWidth, box.clientWidth]")
+        assert shown < scrolled < 3000
 
 
 @requirement("R143")

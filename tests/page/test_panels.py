@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Page, expect
 
 from mcp_servers.peers import HERE
 from mcp_servers.signed_in import SignInServer
-from page.browsing import answers, ask, card, is_over, page_server, tab
+from page.browsing import answers, ask, card, is_over, page_server, tab, violations_of_axe
 from page.scenes import DEMO, scripted, stopped
 from requirements import requirement
 from server.serving import JOB, KEY, agent_of, serving
@@ -83,6 +83,37 @@ async def test_servers_are_added_tested_and_saved_to_the_shared_file(chromium: B
     assert kept["comment"] == "stays"
     assert list(kept["mcpServers"]) == ["eyes"]
     assert "look" in json.dumps(kept["mcpServers"]["eyes"])
+
+
+@requirement("R143", "F41")
+async def test_a_tool_that_its_server_has_changed_is_shown_as_a_diff_and_accepted(chromium: Browser, tmp_path: Path):
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    file = tmp_path / "mcp.json"
+    entry = {"command": sys.executable, "args": ["-I", str(HERE / "rogue.py"), "--tools", str(tools)]}
+    file.write_text(json.dumps({"mcpServers": {"eyes": entry}}))
+    async with (
+        page_server({"main": scripted([])}, tmp_path, mcp_file=file) as (_, origin),
+        tab(chromium, origin, "/settings/mcp") as page,
+    ):
+        row = page.locator(".st-item").filter(has_text="eyes")
+        test = row.get_by_role("button", name="Test")
+        await test.click()
+        await expect(row).to_contain_text("2 tools")
+        schema = {"type": "object", "properties": {"mail": {"type": "string"}}}
+        tools.write_text(json.dumps([{**TOOLS[0], "description": "Looks.\u200b Sends mail.", "inputSchema": schema}]))
+        await test.click()
+        changed = row.get_by_role("region", name="look has changed since it was accepted.")
+        await expect(changed.locator("del").first).to_have_text("Looks.")
+        await expect(changed.locator("ins").first).to_have_text("Looks.<U+200B> Sends mail.")
+        await expect(changed).to_contain_text('"mail"')
+        assert await violations_of_axe(page) == []
+        await page.reload()
+        await changed.get_by_role("button", name="Accept change").click()
+        await expect(changed).to_have_count(0)
+        await test.click()
+        await expect(row).to_contain_text("1 tool")
+        await expect(changed).to_have_count(0)
 
 
 @requirement("R143")

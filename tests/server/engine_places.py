@@ -24,5 +24,5 @@ def place_of(name: str, request: pytest.FixtureRequest) -> Place:
     where = str(request.getfixturevalue("tmp_path") / "talks.db")
     if name == "temporal":
         address = request.getfixturevalue("temporal_server")
-        return Place(where, f"temporal://{address}?prefix=test-{secrets.token_hex(6)}&lease={LEASE_S:g}")
+        return Place(where, f"temporal://{address}?prefix=test-{secrets.token_hex(6)}&lease={2 * LEASE_S:g}")
     return Place(where, "embedded")

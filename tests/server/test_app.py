@@ -1,5 +1,7 @@
 """The app: one agent, several by name, or mounted below a path of another app, with tools and auth of its own."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
@@ -31,6 +33,26 @@ async def test_an_agent_is_an_app_in_one_line(tmp_path: Path):
             headers = {"Authorization": "Bearer token-0123456789"}
             answer = await client.post(PATH, json=body(), headers=headers)
             assert answer.json()["choices"][0]["message"]["content"] == "Hello."
+
+
+STARTS = """
+import asyncio, sys
+from sidestream.server import create_app
+app = create_app("openai-responses:gpt-5.6", store=sys.argv[1])
+names = ("sidestream.run.driver", "sidestream.wire.http", "aiohttp")
+print([name in sys.modules for name in names])
+async def main():
+    async with app.router.lifespan_context(app):
+        print([name in sys.modules for name in names])
+asyncio.run(main())
+"""
+
+
+@requirement("R140")
+def test_a_server_that_starts_imports_what_its_first_run_needs(tmp_path: Path):
+    command = [sys.executable, "-c", STARTS, str(tmp_path / "talks.db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[:2] == [str([False] * 3), str([True] * 3)], done.stderr
 
 
 @requirement("R140")

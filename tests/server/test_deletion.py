@@ -18,7 +18,8 @@ from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.retention import Retention
 from sidestream.server.settings import ServerSettings
-from sidestream.store import open_store
+from sidestream.store import Store, open_store
+from sidestream.store.wrapped import WrappedStore
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from stores import BOUND_S, digest_of, message, row
 
@@ -33,9 +34,10 @@ def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @asynccontextmanager
-async def server_at(base_url: str, where: str, **settings: Any) -> AsyncGenerator[Server]:
+async def server_at(base_url: str, where: str | Store, **settings: Any) -> AsyncGenerator[Server]:
     main = Agent("openai-responses", base_url=base_url, api_key="key-0123456789")
-    server = Server(ServerSettings(agents={"main": main}, default="main", **settings), open_store(where))
+    store = open_store(where) if isinstance(where, str) else where
+    server = Server(ServerSettings(agents={"main": main}, default="main", **settings), store)
     try:
         async with asyncio.timeout(BOUND_S):
             await server.open()
@@ -132,6 +134,33 @@ async def test_a_chat_expires_when_none_of_its_branches_has_changed_for_long_eno
         assert await later.sweep() == 2
         assert await ids(server) == {"anna/busy"}, "its run is in progress"
         fake.release(gate)
+
+
+class Counting(WrappedStore):
+    """A store that counts what one task does with it; each call takes a few statements."""
+
+    calls = 0
+    task: "asyncio.Task[Any] | None" = None
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("read", "conversations", "delete", "delete_all", "execute") and asyncio.current_task() is self.task:
+            self.calls += 1
+        return super().__getattribute__(name)
+
+
+@requirement("R144")
+async def test_expired_chats_are_deleted_by_a_few_calls_however_many_there_are(where: str) -> None:
+    counting = Counting(open_store(where))
+    async with server_at(NOWHERE, counting) as server:
+        taken: list[int] = []
+        for count in (5, 45):
+            await write(server, *(f"anna/{number}" for number in range(count)), "anna/1~2", age_s=100.0)
+            counting.calls, counting.task = 0, asyncio.current_task()
+            assert await Retention(server.store, server.runs, 50.0).sweep() == count
+            counting.task = None
+            taken.append(counting.calls)
+        assert await ids(server) == set()
+        assert taken == [5, 5]  # Two pages of the list, the branches twice, one deletion.
 
 
 @requirement("R144")

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,9 +52,9 @@ def names():
 """
 
 
-def printed(program: str, **environment: str) -> str:
+def printed(program: str, *arguments: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, *arguments],
         capture_output=True,
         encoding="utf-8",
         timeout=60,
@@ -134,6 +135,42 @@ except MissingExtraError as error:
     assert printed(program) == "otel"
 
 
+SERVER = """
+import asyncio, sys
+from opentelemetry import metrics
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
+from sidestream import Agent, open_store
+from sidestream.durable import RunClient, open_engine
+from sidestream.durable.protocol import Task
+from sidestream.server import create_app
+
+async def main(receiver, where):
+    exporter = OTLPMetricExporter(receiver + "/v1/metrics")
+    here = InMemoryMetricReader()
+    meters = MeterProvider([here, PeriodicExportingMetricReader(exporter, export_interval_millis=float("inf"))])
+    store, agent = open_store(where), Agent("openai-responses", api_key="key-0123456789")
+    engine = open_engine("embedded", store)
+    # What an engine has of workers that know another agent: one run is queued, one is driven after a takeover.
+    for talk in ("queued", "driven"):
+        await RunClient(agent, "another", store=store, engine=engine).start(talk, "Hi.")
+    await engine.cancel("driven")
+    await engine.claim(Task(conversation="driven", position=2, queue="another"))
+    await store.execute("UPDATE {tasks} SET takeovers = 1 WHERE conversation = 'driven'")
+    metrics.set_meter_provider(meters)
+    app = create_app({"main": agent}, store=where, engine="embedded")
+    async with app.router.lifespan_context(app):
+        while here.get_metrics_data() is None:  # Nothing announces the first figures.
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(meters.force_flush)
+    meters.shutdown()
+    await engine.aclose()
+    await store.aclose()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
 # Over the wire
 
 
@@ -191,3 +228,26 @@ async def test_spans_and_metrics_arrive_at_an_otlp_receiver(wired: Subject):
     inputs = [point.sum for point in tokens if values(point.attributes)["gen_ai.token.type"] == "input"]
     assert sum(inputs) == result.usage.input.total
     assert list(tokens[0].explicit_bounds) == [4.0**power for power in range(14)]
+
+
+@requirement("R94", "R160")
+def test_the_gauges_of_a_server_arrive_at_an_otlp_receiver(tmp_path: Path):
+    receiver = FakeProvider(base_path="")
+    receiver.on("POST", "/v1/metrics", Reply(body=b"", content_type="application/x-protobuf"))
+    with receiver.in_thread():
+        printed(SERVER, receiver.base_url, str(tmp_path / "talks.db"))
+    exports = [ExportMetricsServiceRequest.FromString(received.body) for received in receiver.requests]
+    found = {
+        " ".join([metric.name, *values(point.attributes).values()]): point.as_int or point.as_double
+        for metric in exports[0].resource_metrics[0].scope_metrics[0].metrics
+        for point in metric.gauge.data_points
+    }
+    assert found.pop("sidestream.engine.oldest_queued") > 0
+    assert found.pop("sidestream.engine.oldest_lease") > 0
+    assert found == {
+        "sidestream.engine.tasks queued": 1,
+        "sidestream.engine.tasks running": 1,
+        "sidestream.engine.tasks waiting": 0,
+        "sidestream.engine.takeovers": 1,
+        "sidestream.worker.runs": 0,
+    }

@@ -133,7 +133,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
           {data.remember && (
             <button
               type="button"
-              className="button quiet"
+              className="button"
               disabled={!isArmed || isSent || !isSeen || isExpired}
               title={isSeen ? say.allowAllWhat(data.tool ?? name) : say.readAll}
               onClick={() => decide(true, "conversation")}

@@ -74,6 +74,15 @@ function Fence({ token, isOpen }: { token: Tokens.Code; isOpen: boolean }) {
   );
 }
 
+const FROM_RIGHT =
+  /^[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
+
+/** The direction of what stands around other blocks: `dir=auto` does not look into blocks that have a `dir` themselves. */
+export function directionOf(text: string): "ltr" | "rtl" {
+  const first = /\p{L}/u.exec(text)?.[0] ?? "";
+  return FROM_RIGHT.test(first) ? "rtl" : "ltr";
+}
+
 type Row = (token: never, depth: number) => ReactNode;
 
 /** Type of token → what it looks like. */
@@ -100,21 +109,22 @@ const TABLE: Record<string, Row> = {
     </p>
   ),
   blockquote: (token: Tokens.Blockquote) => (
-    <blockquote dir="auto">
+    <blockquote dir={directionOf(token.text)}>
       <Many tokens={token.tokens} />
     </blockquote>
   ),
   list: (token: Tokens.List) => {
     const items = token.items.map((item, index) => <One key={index} token={item} />);
-    if (!token.ordered) return <ul dir="auto">{items}</ul>;
+    const direction = directionOf(token.items[0]?.text ?? "");
+    if (!token.ordered) return <ul dir={direction}>{items}</ul>;
     return (
-      <ol dir="auto" start={token.start === 1 || token.start === "" ? undefined : Number(token.start)}>
+      <ol dir={direction} start={token.start === 1 || token.start === "" ? undefined : Number(token.start)}>
         {items}
       </ol>
     );
   },
   list_item: (token: Tokens.ListItem) => (
-    <li dir="auto" className={token.task ? "task" : undefined}>
+    <li className={token.task ? "task" : undefined}>
       <Many tokens={token.tokens} />
     </li>
   ),

@@ -11,6 +11,14 @@ export interface SignIn {
   error: string | null;
 }
 
+/** A tool whose definition differs from the one that was accepted; it is not offered to models. */
+export interface ToolChange {
+  tool: string;
+  /** A digest of the new definition: exactly that one is accepted. */
+  pin: string;
+  aspects: { name: string; old: Json; new: Json }[];
+}
+
 export interface McpServer {
   label: string;
   /** A process here, an address that is called from here, or one that the provider calls. */
@@ -19,6 +27,7 @@ export interface McpServer {
   /** Its fields in the file; null stands for a value that is set and not shown. */
   entry: Entry;
   problem: string | null;
+  changes: ToolChange[];
   signIn: SignIn;
 }
 
@@ -42,6 +51,7 @@ export interface McpTest {
   warnings: string[];
   error: string | null;
   needsSignIn: boolean;
+  changes: ToolChange[];
 }
 
 export interface KeyTest {
@@ -103,6 +113,7 @@ export const mcp = {
   change: (label: string, changes: Entry) => put<McpServer>(at(label), changes),
   remove: (label: string) => remove(at(label)),
   test: (label: string) => post<McpTest>(at(label, "/test")),
+  accept: (label: string, tool: string, pin: string) => post<McpServer>(at(label, "/accept"), { tool, pin }),
   login: (label: string) => post<{ url: string | null; host: string | null }>(at(label, "/login")),
   logout: (label: string) => post(at(label, "/logout")),
 };

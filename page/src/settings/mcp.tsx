@@ -2,6 +2,7 @@ import { useEffect, useState } from "react";
 import { announce } from "../ui/announcer";
 import { words as pageWords } from "../words";
 import { type McpServer, type McpServers, type McpTest, mcp } from "./calls";
+import { ChangedTool } from "./changed_tool";
 import { useLoaded } from "./loaded";
 import { McpForm } from "./mcp_form";
 import { Problem } from "./problem";
@@ -25,9 +26,10 @@ export function McpPanel() {
       found = await mcp.test(label);
     } catch (failure) {
       const text = failure instanceof Error ? failure.message : String(failure);
-      found = { stages: [], tools: [], warnings: [], error: text, needsSignIn: false };
+      found = { stages: [], tools: [], warnings: [], error: text, needsSignIn: false, changes: [] };
     }
     setTests((old) => ({ ...old, [label]: found }));
+    if (!found.error) reload();
     announce(`${label}: ${health(found)}`);
   };
   const saved = (server: McpServer) => {
@@ -154,6 +156,14 @@ function ServerRow({ server, tested, isEditable, onTest, onEdit, onChanged, onRe
           onReload={onReload}
         />
       )}
+      {server.changes.map((change) => (
+        <ChangedTool
+          key={change.tool}
+          change={change}
+          isEditable={isEditable}
+          onAccept={() => attempt(mcp.accept(server.label, change.tool, change.pin).then(onChanged))}
+        />
+      ))}
       {test && <TestView test={test} />}
       {problem && <Problem text={problem} />}
       {isEditable && (

@@ -8,6 +8,7 @@ const server = (kind: McpServer["kind"], entry: Entry): McpServer => ({
   enabled: true,
   entry,
   problem: null,
+  changes: [],
   signIn: { state: "none", issuer: null, expires: null, error: null },
 });
 const REMOTE = server("url", {

@@ -34,6 +34,16 @@ export const settingsWords = {
   // MCP
   mcpIntro: (file: string) => `Saved to ${file}. Changes apply to runs that start from now on.`,
   mcpNone: "No servers yet.",
+  changed: (tool: string) => `${tool} has changed since it was accepted.`,
+  changedWhat: "Models are not offered it until you accept the change.",
+  accept: "Accept change",
+  aspects: {
+    name: "Name",
+    description: "Description",
+    annotations: "What the server claims of it",
+    "input schema": "Arguments",
+    "output schema": "Results",
+  } as Record<string, string>,
   mcpOff: "This server was started without a file of MCP servers.",
   mcpReadOnly: "Several people have tokens for this server, so the file can only be changed on its machine.",
   add: "Add a server",
@@ -122,7 +132,7 @@ export const settingsWords = {
   indexPlace: (page: number | null, heading: string | null) =>
     [page ? `page ${count(page)}` : null, heading].filter(Boolean).join(" · "),
   // Keys
-  keysIntro: "Keys come from the environment or from `sidestream keys set`. This page never takes one.",
+  keysIntro: "Keys come from the environment or from the command “sidestream keys set”. This page never takes one.",
   found: (variable: string, ends: string | null) => (ends ? `${variable} found (ends ${ends})` : `${variable} found`),
   notSet: (variable: string) => `${variable} is not set`,
   keyWorks: (models: number, ms: number) => `Accepted · ${things(models, "model")} · ${duration(ms)}`,

@@ -239,7 +239,8 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
             </div>
           </div>
           <div className="thread-foot">
-            {follower.hasNew && (
+            {/* Calls that wait have a bar of their own, and the pill would lie on their buttons. */}
+            {follower.hasNew && waiting.length === 0 && (
               <button type="button" className="button pill" onClick={follower.toEnd}>
                 <Icon name="down" /> {words.newBelow}
               </button>

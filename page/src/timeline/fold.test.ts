@@ -198,3 +198,23 @@ describe("a file of parts", () => {
     expect(() => readLines(`{"type":"finish"}\n${line}`)).toThrow("Line 2");
   });
 });
+
+describe("what was allowed in the conversation", () => {
+  const record = (seq: number, fact: { [key: string]: Json }): RunRecord =>
+    ({ seq, time: seq, kind: "x", fact }) as RunRecord;
+
+  it("stands at the decision, and where it is withdrawn", () => {
+    const { rows } = fold([
+      record(1, { type: "approval-asked", approval: { approval_id: "a", tool: "book" } }),
+      record(2, {
+        type: "approval-decided",
+        decision: { approval_id: "a", tool: "book", is_approved: true, grant: {} },
+      }),
+      record(3, { type: "grants" }),
+    ]);
+    expect(rows.map((row) => row.label)).toEqual([
+      "Allowed: book (in this conversation)",
+      "Allowed in this conversation: nothing",
+    ]);
+  });
+});

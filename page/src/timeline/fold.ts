@@ -232,8 +232,15 @@ class Folding {
         const isApproved = decision.is_approved === true;
         const reason = text(decision.reason);
         row.label = isApproved ? `Allowed: ${text(decision.tool)}` : `Denied: ${text(decision.tool)}`;
+        if (isApproved && decision.grant) row.label += " (in this conversation)";
         if (reason) row.label += ` (${reason})`;
         this.end(this.add(row, type, body), isApproved ? "done" : "denied");
+        return;
+      }
+      case "grants": {
+        const names = list(body.grants).map((grant) => text(object(grant).tool));
+        const row = this.point(level, "note", `Allowed in this conversation: ${names.join(", ") || "nothing"}`);
+        this.add(row, type, body);
         return;
       }
       case "cancelled":

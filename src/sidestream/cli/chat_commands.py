@@ -87,6 +87,18 @@ async def _system(chat: ChatControl, rest: str) -> None:
     chat.print(f"system: {one_line(chat.agents.config.system or 'none')}", "dim")
 
 
+async def _allowed(chat: ChatControl, rest: str) -> None:
+    conversation = chat.session.chat
+    await conversation.load()
+    named = [grant for grant in conversation.grants if grant.tool == rest]
+    if rest and not named:
+        raise click.UsageError(f"{rest} is not allowed in this conversation; /allowed lists what is")
+    for grant in named:
+        await conversation.withdraw(grant.id)
+    names = ", ".join(grant.tool for grant in conversation.grants)
+    chat.print(f"allowed in this conversation: {one_line(names) or 'none'}", "dim")
+
+
 async def _resume(chat: ChatControl, rest: str) -> None:
     await chat.interruptible(chat.session.resume)
 
@@ -158,6 +170,7 @@ COMMANDS: dict[str, tuple[Handler, str]] = {
     "/help": (_help, "list the commands"),
     "/model": (_model, "NAME: switch to another model or provider; without NAME: show the current one"),
     "/tools": (_tools, "TOOL: enable a tool, as -T does; without TOOL: list what is enabled"),
+    "/allowed": (_allowed, "TOOL: ask before its calls again; without TOOL: list what was allowed with a"),
     "/system": (_system, "TEXT: set the system prompt; - removes it; without TEXT: show it"),
     "/attach": (_attach, "PATH or URL: attach a file to the next message"),
     "/retry": (_retry, "ask the last question again, in a new branch"),

@@ -1,4 +1,4 @@
-"""The log of the library on standard error, for those who set SIDESTREAM_LOG."""
+"""The log of the library on standard error: as SIDESTREAM_LOG says, and warnings of servers and workers."""
 
 import os
 import sys
@@ -11,12 +11,21 @@ _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_to_stderr() -> None:
-    """Writes the log from this level on to standard error. Raises ConfigurationError for an unknown level."""
+    """Writes the log from the level of the variable on. Raises ConfigurationError for an unknown level."""
     level = os.environ.get(VARIABLE, "").strip().lower()
-    if not level:
-        return
-    if level not in LEVELS:
+    if level and level not in LEVELS:
         raise ConfigurationError(f"{VARIABLE} must be one of {', '.join(LEVELS)}, not {level!r}")
+    if level:
+        _attach(level)
+
+
+def warn_on_stderr() -> None:
+    """Writes warnings, unless the variable says what to write: for commands that run until they are stopped."""
+    if not os.environ.get(VARIABLE, "").strip():
+        _attach("warning")
+
+
+def _attach(level: str) -> None:
     import logging
 
     from sidestream.cli.terminal import strip_controls

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from sidestream.cli import exit_codes, key_file, options
+from sidestream.cli.log_output import warn_on_stderr
 from sidestream.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def serve(
     from sidestream.cli.default_model import default_model
     from sidestream.server.settings import LOOPBACK, Caps
 
+    warn_on_stderr()
     key_file.load()
     check_exposure(host, has_token=bool(tokens))
     chosen = next(iter(named)) if named else model or default_model()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sidestream.cli import exit_codes, key_file, options
+from sidestream.cli.log_output import warn_on_stderr
 
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent
@@ -73,6 +74,7 @@ def worker(
     """
     from sidestream.cli.process import run_async
 
+    warn_on_stderr()
     key_file.load()
     allows = not named if allows_models is None else allows_models
 

@@ -8,10 +8,11 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import ENDINGS, STARTED, job_of, open_conversations, open_run
-from sidestream.durable.protocol import Engine, Task
+from sidestream.durable.protocol import Engine, EngineError, Task
 from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
@@ -20,6 +21,8 @@ from sidestream.store.records import Row
 
 INTERVAL_S = 30.0
 """Between two passes, whichever process makes them."""
+RETRY_S = (0.5, 1.0, 2.0, 5.0)
+"""Between attempts to enqueue what an engine that does not answer has missed; the last one repeats."""
 SETTLING_S = 10.0
 """Runs whose log has changed so recently are left alone: whoever writes it is there."""
 MAX_RUNS = 1000
@@ -63,6 +66,12 @@ class Reconciler:
         self._interval_s = interval_s
         self._idle: dict[str, int] = {}
         """Conversations that are not to be driven although their last record says so, with the number of that."""
+        self._missed = asyncio.Event()
+        """Set if the engine may not know of runs that have just begun."""
+
+    def miss(self) -> None:
+        """The engine could not be reached, or nothing is known yet: all runs are enqueued as soon as it answers."""
+        self._missed.set()
 
     async def reconcile(self, settling_s: float = 0.0) -> int:
         """Enqueues the runs in progress whose log has not changed for so long; returns how many. Raises StoreError."""
@@ -83,11 +92,33 @@ class Reconciler:
     async def run(self) -> None:
         """Reconciles until it is cancelled, in turn with other processes that know the same agents."""
         while True:
+            if self._missed.is_set():
+                await self._catch_up()
             try:
                 await self.take_turn()
             except SidestreamError as error:
                 _log.warning("runs cannot be reconciled: %s", redact(str(error)))
-            await asyncio.sleep(self._interval_s * random.uniform(0.9, 1.1))
+                if isinstance(error, EngineError):
+                    self.miss()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s * random.uniform(0.9, 1.1)):
+                    await self._missed.wait()
+
+    async def _catch_up(self) -> None:
+        """Enqueues what the engine has missed, as soon as it answers."""
+        failures = 0
+        while True:
+            self._missed.clear()
+            try:
+                await self.reconcile()
+                break
+            except SidestreamError as error:
+                if not failures:
+                    _log.warning("runs are not enqueued yet: %s", redact(str(error)))
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+        if failures:
+            _log.warning("the engine answers again: runs are enqueued")
 
     async def take_turn(self) -> bool:
         """Reconciles if the last pass was long enough ago; False if it was not. Raises StoreError."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import asdict
 
-from sidestream.durable.protocol import Engine, EngineStats
+from sidestream.durable.protocol import Engine, EngineError, EngineStats
 from sidestream.errors import SidestreamError
 from sidestream.telemetry.activation import engine_gauges
 from sidestream.telemetry.settings import Telemetry
@@ -17,9 +17,17 @@ STATS_S = 5.0
 
 
 async def stats_of(engine: Engine) -> EngineStats:
-    """How the engine does. Raises SidestreamError, or TimeoutError if it does not answer in time."""
-    async with asyncio.timeout(STATS_S):
-        return await engine.stats()
+    """The figures of the engine. Raises SidestreamError, also if it does not answer in time."""
+    # Not a timeout: what a database has begun completes first, however long it is silent.
+    asking = asyncio.create_task(engine.stats())
+    try:
+        await asyncio.wait([asking], timeout=STATS_S)
+        if asking.done():
+            return asking.result()
+        raise EngineError(f"the engine did not answer within {STATS_S:g} s")
+    finally:
+        asking.cancel()
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 async def report(engine: Engine, own: Callable[[], Mapping[str, int]], telemetry: Telemetry | bool = True) -> None:
@@ -29,7 +37,7 @@ async def report(engine: Engine, own: Callable[[], Mapping[str, int]], telemetry
             if (gauges := engine_gauges(telemetry)) is not None:
                 try:
                     gauges.record({**asdict(await stats_of(engine)), **own()})
-                except (SidestreamError, TimeoutError):
+                except SidestreamError:
                     gauges.record(own())
             await asyncio.sleep(INTERVAL_S)
     finally:

@@ -11,7 +11,7 @@ from sidestream.durable.jobs import Job, worker_name
 from sidestream.durable.protocol import MODELS, Engine, EngineStats
 from sidestream.durable.queues import queue_of
 from sidestream.durable.reconciler import Reconciler
-from sidestream.durable.reporting import STATS_S, report, stats_of
+from sidestream.durable.reporting import report, stats_of
 from sidestream.durable.worker import INTERVAL_S, Worker
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_object
@@ -159,9 +159,8 @@ class WorkerService:
         }
         try:
             stats = await stats_of(self._engine)
-        except (SidestreamError, TimeoutError) as error:
-            reason = redact(str(error)) or f"the engine did not answer within {STATS_S:g} s"
-            return known | {"status": "error", "error": reason}
+        except SidestreamError as error:
+            return known | {"status": "error", "error": redact(str(error))}
         return known | {"engine": {name: getattr(stats, name) for name in EngineStats.__struct_fields__}}
 
     @asynccontextmanager

@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from sidestream.errors import SignInError, ToolServerError
+from sidestream.mcp.accepted import AcceptedDefinitions
 from sidestream.mcp.server import MCPServer
 from sidestream.mcp.tool_definitions import parse_tool_list
 from sidestream.redaction import redact
@@ -42,8 +43,11 @@ class Probe(Struct, frozen=True, kw_only=True, rename="camel"):
     needs_sign_in: bool = False
 
 
-async def probe(server: MCPServer) -> Probe:
-    """Connects, lists the tools and closes. Never raises for what the server does."""
+async def probe(server: MCPServer, accepted: AcceptedDefinitions | None = None) -> Probe:
+    """Connects, lists the tools and closes. Never raises for what the server does.
+
+    With `accepted`, the list is compared with the definitions that were accepted, or becomes the first one.
+    """
     loop = get_running_loop()
     stages: list[StageTime] = []
     since_s = loop.time()
@@ -64,6 +68,8 @@ async def probe(server: MCPServer) -> Probe:
         listed, _ = await server._request_list(connection)  # pyright: ignore[reportPrivateUsage]
         completed("list", loop.time())
         definitions, warnings = parse_tool_list(listed, server.label)
+        if accepted is not None:
+            accepted.review(server.label, definitions)
     except ToolServerError as error:
         return Probe(stages=tuple(stages), error=redact(str(error)), needs_sign_in=isinstance(error, SignInError))
     finally:

@@ -17,6 +17,7 @@ from sidestream.mcp.auth import Auth
 from sidestream.mcp.callbacks import Callbacks, OnElicitation, OnSampling, Roots
 from sidestream.mcp.calls import call_tool, pass_arguments
 from sidestream.mcp.connection import Connection, ServerStoppedError
+from sidestream.mcp.display import one_line
 from sidestream.mcp.failures import describe_error
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
 from sidestream.mcp.server_config import ServerConfig
@@ -30,6 +31,8 @@ from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool as MCPTool
+
+    from sidestream.mcp.accepted import AcceptedDefinitions
 
 _MIN_TTL_S = 5.0
 """The shortest time that a tool list is cached: the steps of a run follow each other quickly."""
@@ -117,6 +120,9 @@ class MCPServer:
         self._cached_tools: dict[asyncio.AbstractEventLoop, _CachedTools] = {}
         self._lock = threading.Lock()
         self._first_seen: dict[str, dict[str, str]] = {}
+        self._accepted: AcceptedDefinitions | None = None
+        self._asks_by_default = False
+        """True: without any policy, its calls need an approval, as those of remote servers do."""
         self._warnings: tuple[str, ...] = ()
         self._defers_loading = False
         """True: beside a tool search, the model sees its tools only after it has found them."""
@@ -144,7 +150,12 @@ class MCPServer:
             on_interruption=remote.on_interruption or "ask",
         )
         server._defers_loading = remote.defer_loading
+        server._asks_by_default = True
         return server
+
+    def keep_definitions(self, accepted: "AcceptedDefinitions") -> None:
+        """Offers its tools only as they were accepted, by this process or an earlier one."""
+        self._accepted = accepted
 
     @property
     def label(self) -> str:
@@ -268,7 +279,17 @@ class MCPServer:
         definitions = [d for d in definitions if is_allowed(self._allowed, d.raw_name, d.is_read_only)]
         connection.validated_tools = frozenset(d.raw_name for d in definitions if d.has_validated_output)
         tools: list[Tool] = []
+        if self._accepted is not None:
+            changed = {change.tool: change for change in self._accepted.review(self.label, definitions)}
+            warnings += [
+                f"the tool {one_line(name)} of {self.label} is not offered: it has changed since it was accepted "
+                f"({', '.join(aspect.name for aspect in change.aspects)}); see the settings of MCP servers"
+                for name, change in changed.items()
+            ]
+            definitions = [definition for definition in definitions if definition.raw_name not in changed]
         for definition in definitions:
+            if self._accepted is not None:
+                self._first_seen[definition.raw_name] = definition.digests
             first = self._first_seen.setdefault(definition.raw_name, definition.digests)
             changes = definition.changes(first)
             if changes:
@@ -291,6 +312,7 @@ class MCPServer:
             parameters=definition.parameters,
             timeout_s=self._timeout_s,
             approval="ask-each" if has_changed and policy != "deny" else policy,
+            asks_by_default=self._asks_by_default,
             is_sensitive=definition.is_sensitive,
             is_open_world=definition.is_open_world,
             server_label=self.label,

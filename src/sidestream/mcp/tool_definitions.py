@@ -46,8 +46,10 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     """The server marks it as destructive or open-world, and not as read-only."""
     is_open_world: bool
     """The server marks it as open-world: its results may contain untrusted content."""
+    aspects: dict[str, Any]
+    """Aspect of the definition, e.g. `description` → what the server says, as it is."""
     digests: dict[str, str]
-    """Aspect of the definition, e.g. `description` → its digest."""
+    """Aspect of the definition → its digest."""
     has_validated_output: bool
     """Whether results are validated against its output schema. Only cheap schemas are: a hostile one can take hours."""
 
@@ -59,6 +61,16 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     def changes(self, previous: Mapping[str, str]) -> list[str]:
         """The aspects that differ from these digests."""
         return [aspect for aspect, digest in self.digests.items() if previous.get(aspect) != digest]
+
+
+def digests_of(aspects: Mapping[str, Any]) -> dict[str, str]:
+    """Aspect of a definition → its digest."""
+    return {name: _digest(value) for name, value in aspects.items()}
+
+
+def pin_of(aspects: Mapping[str, Any]) -> str:
+    """The digest of the definition with these aspects."""
+    return _digest(digests_of(aspects))
 
 
 def parse_tool_list(listed: Iterable["MCPTool"], label: str) -> tuple[list[ToolDefinition], list[str]]:
@@ -99,6 +111,13 @@ def _definition(tool: "MCPTool", name: str) -> ToolDefinition:
     annotations = tool.annotations
     is_read_only = bool(annotations and annotations.read_only_hint)
     description = tool.description or tool.title or (annotations.title if annotations else None) or tool.name
+    aspects: dict[str, Any] = {
+        "name": tool.name,
+        "description": [tool.title, tool.description],
+        "annotations": annotations.model_dump(mode="json", exclude_none=True) if annotations else None,
+        "input schema": tool.input_schema,
+        "output schema": tool.output_schema,
+    }
     return ToolDefinition(
         raw_name=tool.name,
         name=name,
@@ -110,13 +129,8 @@ def _definition(tool: "MCPTool", name: str) -> ToolDefinition:
             annotations and not is_read_only and (annotations.destructive_hint or annotations.open_world_hint)
         ),
         is_open_world=bool(annotations and annotations.open_world_hint),
-        digests={
-            "name": _digest(tool.name),
-            "description": _digest([tool.title, tool.description]),
-            "annotations": _digest(annotations.model_dump(mode="json", exclude_none=True) if annotations else None),
-            "input schema": _digest(tool.input_schema),
-            "output schema": _digest(tool.output_schema),
-        },
+        aspects=aspects,
+        digests=digests_of(aspects),
         has_validated_output=tool.output_schema is not None and _is_cheap_to_validate(tool.output_schema),
     )
 

@@ -171,7 +171,7 @@ class RunSettings(ModelSetup, kw_only=True):
             policy = self.policy
         if policy is None:
             # A provider that requests approval of its own call was configured to.
-            policy = "ask" if question.is_remote else "run"
+            policy = "ask" if question.is_remote or (tool is not None and tool.asks_by_default) else "run"
         # The stored question has no deps.
         question = question if self.deps is None else replace(question, deps=self.deps)
         verdict = await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)

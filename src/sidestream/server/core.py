@@ -1,8 +1,11 @@
 """What the APIs of a server share: its agents, its store, its runs."""
 
 import asyncio
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.durable.opening import open_engine
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
+"""Modules that the first run would import."""
 MAX_MODELS = 64
 """Agents made of model strings that are kept."""
 
@@ -95,6 +100,10 @@ class Server:
 
     async def open(self) -> None:
         """Begins to drive what this process, or another one, left, and to delete what expires."""
+        if self.runs.driving.is_here:
+            # Now, not in the first request: it would wait for them, and so would the streams beside it.
+            for module in NEEDED_BY_RUNS:
+                import_module(module)
         await self.load_servers()
         await self.runs.driving.open()
         if self.settings.retention_s is not None:
@@ -107,7 +116,7 @@ class Server:
         from sidestream.mcp import use_sign_ins
 
         try:
-            self.servers = await use_sign_ins(_read_servers(self.settings.mcp_file))
+            self.servers = _guarded(await use_sign_ins(_read_servers(self.settings.mcp_file)), self.settings.mcp_file)
         except SidestreamError as error:  # The page shows what is wrong with which server.
             _log.warning("the MCP servers are not used: %s", redact(str(error)))
             self.servers = None
@@ -138,6 +147,19 @@ def _read_servers(file: str) -> "MCPConfig":
     from sidestream.mcp import MCPConfig, load_mcp_config
 
     return load_mcp_config(file) if Path(file).exists() else MCPConfig()
+
+
+def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":
+    """The servers; those that are called from here offer their tools only as they were accepted."""
+    from sidestream.mcp import MCPServer
+    from sidestream.mcp.accepted import AcceptedDefinitions
+
+    here = [server for server in config.remote_servers if server.execution == "here"]
+    local = (*config.toolsets, *map(MCPServer.from_remote, here))
+    for server in local:
+        server.keep_definitions(AcceptedDefinitions.of_config(file))
+    remote = tuple(server for server in config.remote_servers if server not in here)
+    return replace(config, toolsets=local, remote_servers=remote)
 
 
 def _unknown(name: str, reason: str) -> RequestError:

@@ -11,7 +11,7 @@ from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.expiry import OnExpiry, expires_at
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import open_conversations
-from sidestream.durable.protocol import MODELS, Claim, Engine, EngineError, Outcome, Task
+from sidestream.durable.protocol import MODELS, Claim, Engine, Outcome, Task
 from sidestream.durable.queues import queue_of
 from sidestream.durable.reconciler import Reconciler
 from sidestream.durable.reporting import report
@@ -26,6 +26,9 @@ from sidestream.tools.approvals import PendingApproval
 
 SLOTS = 100
 """Runs of other processes, or of timers, that this one drives at the same time."""
+
+ENQUEUE_S = 2.0
+"""How long a request waits for the engine that is to drive its run."""
 
 RECENT_S = 86_400.0
 """Runs whose log has not changed for longer are not counted as running: no cap waits for them."""
@@ -69,6 +72,7 @@ class Driving:
             is_skipped=self._is_skipped,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._enqueuing: set[asyncio.Task[None]] = set()
 
     def queue_of(self, job: Job) -> str:
         """The queue of a run."""
@@ -77,13 +81,10 @@ class Driving:
         return MODELS if self.is_here and queue not in self._queues else queue
 
     async def open(self) -> None:
-        """Enqueues what other processes left, and begins to work."""
+        """Begins to work, and to enqueue what other processes left. Waits for no engine: the log can be read."""
         # Where workers are elsewhere, one that nobody has claimed is queued.
         await delete_left(self._store, self.claims if self.is_here else None)
-        try:
-            await self._reconciler.reconcile()
-        except EngineError as error:  # A server without its engine can be read from, and tries again.
-            _log.warning("runs are not enqueued yet: %s", redact(str(error)))
+        self._reconciler.miss()
         self._run(self._reconciler.run())
         self._run(self.worker.attend())
         self._run(report(self.engine, lambda: {"runs": len(self.worker.driving)}))
@@ -91,11 +92,18 @@ class Driving:
             self._run(self._work())
 
     async def enqueue(self, task: Task) -> None:
-        """Has a run driven. If the engine does not answer, the run is enqueued later: the log has it."""
+        """Has a run driven. If the engine does not answer soon, the run is enqueued later: the log has it."""
+        enqueuing = asyncio.create_task(self._enqueue(task))
+        self._enqueuing.add(enqueuing)
+        enqueuing.add_done_callback(self._enqueuing.discard)
+        await asyncio.wait([enqueuing], timeout=ENQUEUE_S)
+
+    async def _enqueue(self, task: Task) -> None:
         try:
             await self.engine.enqueue(task)
         except SidestreamError as error:
             _log.warning("conversation %s is not enqueued yet: %s", task.conversation, redact(str(error)))
+            self._reconciler.miss()
 
     async def forget(self, conversation: str) -> None:
         """The conversation is about to be deleted: nothing of it is driven any more. Timers are removed."""
@@ -122,10 +130,11 @@ class Driving:
     async def aclose(self) -> None:
         """Hands over what is driven here for the engine, and stops working."""
         await self.worker.drain()
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._enqueuing]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
         with suppress(SidestreamError):
             await self.engine.aclose()
 

@@ -16,13 +16,13 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.errors import ConfigurationError, MissingExtraError
 from sidestream.mcp import MCPServer, OAuth, TokenFiles
+from sidestream.mcp.accepted import AcceptedDefinitions
 from sidestream.mcp.config_edit import ConfigEditor, ConfiguredServer
 from sidestream.mcp.http import without_user
 from sidestream.mcp.probe import probe
 from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.requests import json_response, read_json, server_of
 from sidestream.tools.server_side import RemoteMCP
 
@@ -44,6 +44,7 @@ def routes(server: Server) -> list[BaseRoute]:
         Route("/api/mcp/{label}", change, methods=["PUT"]),
         Route("/api/mcp/{label}", remove, methods=["DELETE"]),
         Route("/api/mcp/{label}/test", test, methods=["POST"]),
+        Route("/api/mcp/{label}/accept", accept, methods=["POST"]),
         Route("/api/mcp/{label}/login", login, methods=["POST"]),
         Route("/api/mcp/{label}/logout", logout, methods=["POST"]),
         Route(CALLBACK, callback),
@@ -60,7 +61,7 @@ async def servers(request: Request) -> Response:
         found = editor.servers()
     except ConfigurationError as error:
         problem = redact(str(error))
-    shown = [await _described(server.sign_ins, each) for each in found]
+    shown = [await _described(server, each) for each in found]
     is_editable = _is_editable(server) and problem is None
     return json_response({"file": editor.path.name, "editable": is_editable, "servers": shown, "problem": problem})
 
@@ -75,7 +76,7 @@ async def change(request: Request) -> Response:
     editor.patch(label, changes)
     await server.load_servers()
     (changed,) = [each for each in editor.servers() if each.label == label]
-    return json_response(await _described(server.sign_ins, changed))
+    return json_response(await _described(server, changed))
 
 
 async def remove(request: Request) -> Response:
@@ -83,6 +84,7 @@ async def remove(request: Request) -> Response:
     server, label = server_of(request), request.path_params["label"]
     if not _editor(server).remove(label):
         raise not_found("MCP server", label)
+    _accepted(server).forget(label)
     await server.load_servers()
     return json_response({"deleted": label})
 
@@ -91,14 +93,32 @@ async def test(request: Request) -> Response:
     """Starts a server, lists its tools and stops it; says how long each stage took, or what went wrong."""
     server = server_of(request)
     configured = _configured(_editor(server), request.path_params["label"])
+    accepted: AcceptedDefinitions | None = _accepted(server)
     if isinstance(configured, RemoteMCP):
+        accepted = accepted if configured.execution == "here" else None  # A provider lists the tools itself.
         if configured.url is None:
             raise RequestError(409, "only the provider can reach this server", type="conflict", code="no_url")
         has_own = configured.authorization or any(name.lower() == "authorization" for name in configured.headers)
         configured = MCPServer.from_remote(configured, auth=None if has_own else OAuth())
     if importlib.util.find_spec("mcp") is None:
         raise MissingExtraError("mcp", "MCP servers")
-    return json_response(msgspec.to_builtins(await probe(configured)))
+    found = await probe(configured, accepted)
+    return json_response({**msgspec.to_builtins(found), "changes": _changes(server, configured.label)})
+
+
+async def accept(request: Request) -> Response:
+    """Accepts a changed definition of a tool, by its name and digest; returns the server."""
+    server, label = server_of(request), request.path_params["label"]
+    editor = _editor(server)
+    body = await read_json(request)
+    if editor.entry(label) is None:
+        raise not_found("MCP server", label)
+    if not _accepted(server).accept(label, str(body.get("tool")), str(body.get("pin"))):
+        message = "the tool has changed again, or is accepted already: look at it once more"
+        raise RequestError(409, message, type="conflict", param="pin", code="changed_again")
+    await server.load_servers()
+    (found,) = [each for each in editor.servers() if each.label == label]
+    return json_response(await _described(server, found))
 
 
 async def login(request: Request) -> Response:
@@ -141,8 +161,8 @@ async def callback(request: Request) -> Response:
     return PlainTextResponse("You are signed in. You can close this tab and return to the page.")
 
 
-async def _described(sign_ins: SignIns, each: ConfiguredServer) -> dict[str, Any]:
-    pending = sign_ins[each.label]
+async def _described(server: Server, each: ConfiguredServer) -> dict[str, Any]:
+    pending = server.sign_ins[each.label]
     url = each.entry.get("url") or each.entry.get("server_url")
     stored = await TokenFiles().load(without_user(str(url), {})[0]) if url else None
     return {
@@ -151,6 +171,7 @@ async def _described(sign_ins: SignIns, each: ConfiguredServer) -> dict[str, Any
         "enabled": each.is_enabled,
         "entry": each.entry,
         "problem": each.problem,
+        "changes": _changes(server, each.label),
         "signIn": {
             "state": "waiting" if pending and not pending.task.done() else "signed-in" if stored else "none",
             "issuer": stored.issuer if stored else None,
@@ -158,6 +179,16 @@ async def _described(sign_ins: SignIns, each: ConfiguredServer) -> dict[str, Any
             "error": pending.error if pending else None,
         },
     }
+
+
+def _accepted(server: Server) -> AcceptedDefinitions:
+    assert server.settings.mcp_file is not None
+    return AcceptedDefinitions.of_config(server.settings.mcp_file)
+
+
+def _changes(server: Server, label: str) -> list[Any]:
+    """Tools that are not offered, since their definitions have changed."""
+    return msgspec.to_builtins(_accepted(server).changes(label))
 
 
 def _kind(entry: dict[str, Any]) -> str:

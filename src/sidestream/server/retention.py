@@ -10,9 +10,12 @@ from sidestream.redaction import redact
 from sidestream.server.log import PublishedStore
 from sidestream.server.runs import Runs
 from sidestream.store.expiry import expired_chats
+from sidestream.store.protocol import ConversationInfo
 
 MAX_INTERVAL_S = 3600.0
 MIN_INTERVAL_S = 1.0
+BATCH = 100
+"""Chats that are deleted together: no run can begin in them meanwhile."""
 
 _log = get_logger(__name__)
 
@@ -31,9 +34,14 @@ class Retention:
     async def sweep(self) -> int:
         """Deletes the chats that have expired, except those with a run in progress; returns how many."""
         count = 0
-        async for branches in expired_chats(self._store, self._now() - self._retention_s):
-            if not any([await self._runs.is_busy(branch.id) for branch in branches]):
-                count += await self._runs.delete(branches[0].id)
+        before = self._now() - self._retention_s
+        batch: list[list[ConversationInfo]] = []
+        async for chat in expired_chats(self._store, before):
+            batch.append(chat)
+            if len(batch) == BATCH:
+                count += await self._runs.delete_expired(batch, before)
+                batch = []
+        count += await self._runs.delete_expired(batch, before)
         if count:
             _log.info("%d chats expired", count)
         return count

@@ -6,7 +6,7 @@ elsewhere, it writes how a run begins, and enqueues it. Readers follow the log e
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Unpack, cast
 
@@ -19,7 +19,7 @@ from sidestream.durable.elsewhere import steer_elsewhere, stop_run, withdraw_gra
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.inbox import clear_posts, posts_for
 from sidestream.durable.jobs import Job
-from sidestream.durable.open_runs import STARTED, fail_run, job_of, open_run
+from sidestream.durable.open_runs import ENDINGS, STARTED, fail_run, job_of, open_run
 from sidestream.durable.protocol import LeaseLostError, Outcome, Task
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
 from sidestream.jsontext import JsonObject
@@ -38,8 +38,8 @@ from sidestream.server.live import LiveRun, RunInfo, is_over
 from sidestream.server.log import PublishedStore
 from sidestream.server.readers import Readers
 from sidestream.server.settings import Disconnect
-from sidestream.store.expiry import branches_of
-from sidestream.store.protocol import Store
+from sidestream.store.expiry import branches_of, chat_of, still_expired
+from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import Body, Record, RunStarted
 from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.stream.parts import Error
@@ -85,7 +85,7 @@ class Runs:
     @property
     def live(self) -> Mapping[str, str]:
         """Conversation → the id of the run that this process drives there."""
-        runs = {id: live.run for id, live in self._live.items()}
+        runs = {id: live.run for id, live in self._live.items() if live.claim is not None}
         runs |= {id: self.driving.worker.run_in(id) for id in self.driving.worker.driving}
         return {id: run.turn.state.run_id for id, run in runs.items() if run is not None and not is_over(run)}
 
@@ -237,6 +237,29 @@ class Runs:
             return any([await self._store.delete(branch) for branch in branches])
         finally:
             self._deleting -= branches
+
+    async def delete_expired(self, chats: Sequence[Sequence[ConversationInfo]], before: float) -> int:
+        """Removes those chats that still have not changed since a moment, and in which no run is in progress; returns
+        how many. They are removed together: hardly any chat takes a statement of its own.
+        """
+        listed = {info.id for chat in chats for info in chat}
+        self._deleting |= listed  # From here on nothing begins in them.
+        try:
+            names = [chat_of(chat[0].id) for chat in chats]
+            found = await still_expired(self._store, names, before)
+            idle = [chat for chat in found if not any([await self._is_open(info) for info in chat])]
+            ids = [info.id for chat in idle for info in chat]
+            if self.driving.claims is None:  # An engine elsewhere does not see that the conversation is gone.
+                for id in ids:
+                    await self.driving.forget(id)
+            await self._store.delete_all(ids)
+            return len(idle)
+        finally:
+            self._deleting -= listed
+
+    async def _is_open(self, info: ConversationInfo) -> bool:
+        """`is_busy`, which for most conversations follows from their last record."""
+        return (info.id in self._live or info.last not in ENDINGS) and await self.is_busy(info.id)
 
     async def is_busy(self, conversation: str) -> bool:
         """True if a run is in progress there, or is about to begin."""

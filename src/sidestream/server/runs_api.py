@@ -12,7 +12,10 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.durable.open_runs import last_start
 from sidestream.durable.protocol import Task
+from sidestream.durable.reporting import stats_of
+from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
+from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.live import RunInfo
@@ -57,7 +60,10 @@ async def list_runs(request: Request) -> Response:
 async def engine_stats(request: Request) -> Response:
     """How many runs are queued, driven and waiting, of all owners, and whether they are driven in time."""
     server = server_of(request)
-    stats = await server.runs.driving.engine.stats()
+    try:
+        stats = await stats_of(server.runs.driving.engine)
+    except SidestreamError as error:
+        raise RequestError(503, redact(str(error)), type="server_error", code="engine_unavailable") from None
     return json_response({**msgspec.structs.asdict(stats), "here": len(server.runs.live)})
 
 

@@ -5,13 +5,16 @@ A server keeps the chat `abc` of an owner as the conversation `owner/abc`, and i
 """
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 
-from sidestream.store.database import DatabaseStore
-from sidestream.store.protocol import ConversationInfo, Store
+from sidestream.store.protocol import ConversationInfo, SharedStore, Store
 
 _BRANCH = re.compile(r"(.*/.+)~\d+", re.DOTALL)
 _PAGE = 200
+_CHATS_AT_ONCE = 50
+"""Chats whose branches are found by one statement."""
+_SELECT = "SELECT id, head, created, updated, title, model, last FROM {conversations} WHERE "
+_OF_CHAT = "id = :chat{0} OR (id >= :first{0} AND id < :last{0})"
 
 
 def chat_of(conversation: str) -> str:
@@ -29,26 +32,48 @@ async def branches_of(store: Store, conversation: str) -> list[ConversationInfo]
 async def expired_chats(store: Store, before: float) -> AsyncGenerator[list[ConversationInfo]]:
     """The chats in which nothing has changed since a moment, each with all its branches."""
     seen: set[str] = set()
-    async for info in _listed(store, before=before):
-        chat = chat_of(info.id)
-        if chat in seen:
-            continue
-        seen.add(chat)
-        branches = await branches_of(store, chat) if "/" in chat else [info]
-        if branches and all(branch.updated < before for branch in branches):
+    last = before
+    while page := await store.conversations(_PAGE, last):
+        chats = [chat for chat in dict.fromkeys(chat_of(info.id) for info in page) if chat not in seen]
+        seen.update(chats)
+        for branches in await still_expired(store, chats, before):
             yield branches
+        last = page[-1].updated
+
+
+async def still_expired(store: Store, chats: Sequence[str], before: float) -> list[list[ConversationInfo]]:
+    """Those of the chats in which nothing has changed since a moment, each with all its branches."""
+    found: dict[str, list[ConversationInfo]] = {}
+    for start in range(0, len(chats), _CHATS_AT_ONCE):
+        for info in await _of_chats(store, chats[start : start + _CHATS_AT_ONCE]):
+            found.setdefault(chat_of(info.id), []).append(info)
+    return [branches for branches in found.values() if all(branch.updated < before for branch in branches)]
+
+
+async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationInfo]:
+    """All conversations of these chats: in one statement, if the store can."""
+    if not isinstance(store, SharedStore):
+        return [info for chat in chats for info in await branches_of(store, chat)]
+    values = {f"chat{number}": chat for number, chat in enumerate(chats)}
+    values |= {f"first{number}": f"{chat}~" for number, chat in enumerate(chats)}
+    values |= {f"last{number}": f"{chat}~\U0010ffff" for number, chat in enumerate(chats)}
+    query = _SELECT + " OR ".join(_OF_CHAT.format(number) for number in range(len(chats)))
+    fields = ConversationInfo.__struct_fields__
+    rows = [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in await store.execute(query, values)]
+    return [info for info in rows if chat_of(info.id) in chats]
 
 
 async def delete_all(store: Store, conversations: Sequence[str]) -> None:
     """Deletes conversations, many in a transaction if the store can."""
-    if isinstance(store, DatabaseStore):
+    if isinstance(store, SharedStore):
         await store.delete_all(conversations)
     else:
         for conversation in conversations:
             await store.delete(conversation)
 
 
-async def _listed(store: Store, *, before: float | None = None, prefix: str = "") -> AsyncGenerator[ConversationInfo]:
+async def _listed(store: Store, *, prefix: str) -> AsyncGenerator[ConversationInfo]:
+    before: float | None = None
     while page := await store.conversations(_PAGE, before, prefix=prefix):
         for info in page:
             yield info

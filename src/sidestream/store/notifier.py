@@ -2,38 +2,67 @@
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 
 
+class Follower(asyncio.Event):
+    """Set whenever there may be something new."""
+
+    after = 0
+    """The number of the last row that the follower has."""
+
+
 class Notifier:
-    """Sets asyncio events of any event loop, from any thread."""
+    """Sets followers of any event loop, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._events: dict[str, dict[asyncio.Event, asyncio.AbstractEventLoop]] = {}
+        self._followers: dict[str, dict[Follower, asyncio.AbstractEventLoop]] = {}
 
     @contextmanager
-    def subscribed(self, conversation: str) -> Generator[asyncio.Event]:
-        """An event that is set whenever rows of the conversation were written, until the block ends."""
-        event = asyncio.Event()
+    def subscribed(self, conversation: str) -> Generator[Follower]:
+        """A follower that is set whenever rows of the conversation were written, until the block ends."""
+        follower = Follower()
         with self._lock:
-            self._events.setdefault(conversation, {})[event] = asyncio.get_running_loop()
+            self._followers.setdefault(conversation, {})[follower] = asyncio.get_running_loop()
         try:
-            yield event
+            yield follower
         finally:
             with self._lock:
-                del self._events[conversation][event]
-                if not self._events[conversation]:
-                    del self._events[conversation]
+                del self._followers[conversation][follower]
+                if not self._followers[conversation]:
+                    del self._followers[conversation]
+
+    @property
+    def names(self) -> list[str]:
+        """What is followed."""
+        with self._lock:
+            return list(self._followers)
 
     def notify(self, conversations: Iterable[str] | None = None) -> None:
-        """Sets the events of these conversations, or of all."""
-        if not self._events:  # Mostly nobody waits.
-            return
+        """Sets the followers of these conversations, or of all."""
+        self._set(conversations, lambda name, follower: True)
+
+    def notify_of(self, heads: Mapping[str, int]) -> bool:
+        """Sets the followers that do not have the last row of their conversation yet; False if there are none."""
+        return self._set(heads, lambda name, follower: follower.after < heads[name])
+
+    def _set(self, names: Iterable[str] | None, is_meant: Callable[[str, Follower], bool]) -> bool:
+        if not self._followers:  # Mostly nobody waits.
+            return False
+        by_loop: dict[asyncio.AbstractEventLoop, list[Follower]] = {}
         with self._lock:
-            names = list(self._events) if conversations is None else conversations
-            events = [item for name in names for item in self._events.get(name, {}).items()]
-        for event, loop in events:
+            for name in list(self._followers) if names is None else names:
+                for follower, loop in self._followers.get(name, {}).items():
+                    if is_meant(name, follower):
+                        by_loop.setdefault(loop, []).append(follower)
+        for loop, followers in by_loop.items():
             with suppress(RuntimeError):  # The loop was closed.
-                loop.call_soon_threadsafe(event.set)
+                loop.call_soon_threadsafe(_set_all, followers)
+        return bool(by_loop)
+
+
+def _set_all(followers: list[Follower]) -> None:
+    for follower in followers:
+        follower.set()

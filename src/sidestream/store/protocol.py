@@ -131,6 +131,10 @@ class SharedStore(Store, Protocol):
         """From now on nobody with an older token appends. Raises FencedError if a later one is known."""
         ...
 
+    async def delete_all(self, conversations: Sequence[str]) -> int:
+        """Removes conversations as `delete` does, some hundred in a transaction; returns how many existed."""
+        ...
+
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
@@ -37,12 +37,12 @@ class _Uninterrupted(asyncio.Future[Any]):
 class Job(Generic[T]):
     """A unit of work, and the coroutine that awaits it."""
 
-    __slots__ = ("_future", "_loop", "work")
+    __slots__ = ("_future", "loop", "work")
 
     def __init__(self, work: T) -> None:
         self.work = work
-        self._loop = asyncio.get_running_loop()
-        self._future = _Uninterrupted(loop=self._loop)
+        self.loop = asyncio.get_running_loop()
+        self._future = _Uninterrupted(loop=self.loop)
 
     def run(self, call: Callable[[], object]) -> bool:
         """Calls the function and sets its result, or the error it raises; False for an error. From the thread."""
@@ -68,7 +68,7 @@ class Job(Generic[T]):
 
     def _call_in_loop(self, function: Callable[[Any], object], value: object) -> None:
         with suppress(RuntimeError):  # The loop was closed, and the coroutine with it.
-            self._loop.call_soon_threadsafe(function, value)
+            self.loop.call_soon_threadsafe(function, value)
 
     @staticmethod
     def set_all(outcomes: "Iterable[tuple[Job[Any], object]]") -> None:
@@ -78,7 +78,7 @@ class Job(Generic[T]):
         """
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
         for job, outcome in outcomes:
-            by_loop.setdefault(job._loop, []).append((job._future, outcome))
+            by_loop.setdefault(job.loop, []).append((job._future, outcome))
         for loop, settled in by_loop.items():
             with suppress(RuntimeError):  # The loop was closed, and the coroutines with it.
                 loop.call_soon_threadsafe(_settle, settled)
@@ -102,7 +102,9 @@ class JobThread(ABC, Generic[T]):
     name: ClassVar[str]
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Job[T] | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Job[T]] | None] = SimpleQueue()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Job[T]]] = {}
+        """Jobs that an event loop is about to pass on."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -114,6 +116,10 @@ class JobThread(ABC, Generic[T]):
     def close(self) -> None:
         """Releases what the thread holds, at its end."""
 
+    def idle(self) -> float | None:
+        """Called whenever there is no job; returns for how many seconds at most, None: until there is one."""
+        return None
+
     async def do(self, work: T) -> Any:
         """Queues the work and waits for its result."""
         job = Job(work)
@@ -121,13 +127,29 @@ class JobThread(ABC, Generic[T]):
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
                 self._thread.start()
-            self._queue.put(job)
+            if (gathered := self._gathered.get(job.loop)) is not None:
+                gathered.append(job)
+            elif self._queue.empty():
+                self._queue.put([job])
+            else:
+                # The thread has yet to take the last one, so more may come in this turn of the loop, as at the moments
+                # at which all logs are written. Passed on one by one, each would have the two wait for one another.
+                self._gathered[job.loop] = [job]
+                job.loop.call_soon(self._pass_on, job.loop)
         return await job.wait()
+
+    def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            if jobs := self._gathered.pop(loop, None):
+                self._queue.put(jobs)
 
     def stop(self) -> None:
         """Ends the thread after the pending jobs."""
         with self._lock:
             if self._thread is not None:
+                for jobs in self._gathered.values():
+                    self._queue.put(jobs)
+                self._gathered = {}
                 self._queue.put(None)
 
     async def aclose(self) -> None:
@@ -138,14 +160,22 @@ class JobThread(ABC, Generic[T]):
             self._thread = None
 
     def _run(self) -> None:
-        is_stopping = False
-        while not is_stopping:
-            batch = [self._queue.get()]
+        while (jobs := self._next()) is not None:
             # Nobody else takes jobs from the queue.
-            while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get())
-            is_stopping = batch[-1] is None
-            if jobs := [job for job in batch if job is not None]:
-                self.serve(jobs)
-            del batch, jobs  # An idle thread keeps no job alive.
+            is_last = False
+            while not is_last and len(jobs) < MAX_BATCH and not self._queue.empty():
+                more = self._queue.get()
+                is_last = more is None
+                jobs += more or []
+            for start in range(0, len(jobs), MAX_BATCH):
+                self.serve(jobs[start : start + MAX_BATCH])
+            del jobs  # An idle thread keeps no job alive.
+            more = None
+            if is_last:
+                break
         self.close()
+
+    def _next(self) -> list[Job[T]] | None:
+        while True:
+            with suppress(Empty):
+                return self._queue.get(timeout=self.idle())

@@ -70,6 +70,10 @@ class WrappedStore:
         """Removes a conversation, and the blobs that only it named."""
         return await self.inner.delete(conversation)
 
+    async def delete_all(self, conversations: Sequence[str]) -> int:
+        """Removes conversations, some hundred in a transaction."""
+        return await self.shared.delete_all(conversations)
+
     async def collect(self) -> int:
         """Removes blobs that no record names."""
         return await self.inner.collect()

@@ -43,6 +43,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """None: `Limits.tool_timeout_s`."""
     approval: Policy | None = None
     """Whether a person must approve its calls; None: the agent's policy."""
+    asks_by_default: bool = False
+    """True: its calls need approval where neither it nor the agent has a policy."""
     is_sensitive: bool = False
     """True: never run without approval once the run has read from the open web."""
     is_open_world: bool = False

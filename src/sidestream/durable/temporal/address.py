@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfigProfile
+from temporalio.service import RPCError
 
 from sidestream.durable.protocol import EngineError
 from sidestream.errors import ConfigurationError
@@ -75,6 +76,13 @@ async def connect(address: Address) -> Client:
             f"Temporal does not answer at {host} (namespace {namespace}). Is it running, and does it expect TLS? "
             f"For development, run: temporal server start-dev --namespace {namespace}. {redact(str(error))}"
         ) from None
+
+
+def forget_frames(error: RPCError) -> None:
+    """Call it where an error is caught: the SDK may keep its cause for good, whose frames keep the connection open."""
+    for each in (error, error.__cause__, error.__context__):
+        if each is not None:
+            each.__traceback__ = None
 
 
 def _settings(address: Address) -> dict[str, Any]:

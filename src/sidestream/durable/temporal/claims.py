@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sidestream.durable.protocol import EngineError, LeaseLostError, Outcome, Task
-from sidestream.durable.temporal.address import ANSWER_S
+from sidestream.durable.temporal.address import ANSWER_S, forget_frames
 from sidestream.durable.temporal.workflow import Drive, Driven
 from sidestream.durable.tokens import token_after, token_at
 from sidestream.redaction import redact
@@ -40,6 +40,7 @@ class TemporalClaim:
         except TimeoutError:
             raise EngineError("Temporal does not answer") from None
         except RPCError as error:
+            forget_frames(error)
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise self._lost() from None
             raise EngineError(f"Temporal: {redact(error.message)}") from None
@@ -80,6 +81,7 @@ class TemporalClaim:
         except TimeoutError:
             raise EngineError("Temporal does not answer") from None
         except RPCError as error:
+            forget_frames(error)
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise self._lost() from None
             raise EngineError(f"Temporal: {redact(error.message)}") from None

@@ -14,11 +14,12 @@ from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 
-MIN_POLL_S = 3.0
+MIN_POLL_S = 2.2
 """The service refuses polls below 2 s, and answers a second before their time is over."""
 MAX_POLL_S = 60.0
-POLL_PER_LEASE = 0.7
-"""A worker that hangs still has its polls at the service, which would give it tasks. They end before its leases do."""
+POLL_PER_LEASE = 0.35
+"""A worker that hangs still has its polls at the service, which would give it tasks, and it before others. They end
+before its claims do."""
 PAUSE_S = 1.0
 """For so long a worker that has handed something over takes nothing: it is about to stop, and others are not."""
 _log = get_logger(__name__)

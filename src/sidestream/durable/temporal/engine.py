@@ -14,10 +14,18 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from sidestream.durable.protocol import Drive, EngineError, EngineStats, Task
-from sidestream.durable.temporal.address import ANSWER_S, connect, parse_address
+from sidestream.durable.temporal.address import ANSWER_S, connect, forget_frames, parse_address
 from sidestream.durable.temporal.driving import Driving
 from sidestream.durable.temporal.figures import figures
-from sidestream.durable.temporal.workflow import CONVERSATION, ENQUEUE, WAKE, ConversationWorkflow, Due, State
+from sidestream.durable.temporal.workflow import (
+    CONVERSATION,
+    ENQUEUE,
+    SILENT_OF_LEASE,
+    WAKE,
+    ConversationWorkflow,
+    Due,
+    State,
+)
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
@@ -26,7 +34,8 @@ from sidestream.version import __version__
 RETRY_S = 1.0
 MAX_RETRY_S = 30.0
 MIN_DECISION_S, MAX_DECISION_S = 2.0, 10.0
-"""How long a worker may take to decide what comes next, before another does: a lease, within these bounds."""
+"""How long a worker may take to decide what comes next, before another does: as long as it may be silent, within these
+bounds."""
 SETTLE_S = 2.0
 OVER_S = 60.0
 """For so long a conversation is known that has nothing left to drive."""
@@ -60,7 +69,7 @@ class TemporalEngine:
                 State(task.conversation, address.prefix, address.lease_s, due),
                 id=self._id(task.conversation),
                 task_queue=address.prefix,
-                task_timeout=timedelta(seconds=min(max(MIN_DECISION_S, address.lease_s), MAX_DECISION_S)),
+                task_timeout=timedelta(seconds=_decision_s(address.lease_s)),
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 start_signal=ENQUEUE,
                 start_signal_args=[due],
@@ -115,6 +124,7 @@ class TemporalEngine:
                 return False
             return task.position <= await client.get_workflow_handle(id, run_id=last.run_id, result_type=int).result()
         except RPCError as error:
+            forget_frames(error)
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             return False
@@ -180,6 +190,7 @@ class TemporalEngine:
         except TimeoutError:
             raise EngineError("Temporal does not answer") from None
         except RPCError as error:
+            forget_frames(error)
             has_namespace = "namespace" not in error.message.lower()
             if is_missing_fine and error.status == RPCStatusCode.NOT_FOUND and has_namespace:
                 return
@@ -188,3 +199,7 @@ class TemporalEngine:
 
     def _id(self, conversation: str) -> str:
         return f"{self._address.prefix}:{conversation}"
+
+
+def _decision_s(lease_s: float) -> float:
+    return min(max(MIN_DECISION_S, lease_s * SILENT_OF_LEASE), MAX_DECISION_S)

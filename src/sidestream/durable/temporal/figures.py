@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from sidestream.durable.protocol import EngineStats
+from sidestream.durable.temporal.address import forget_frames
 from sidestream.durable.temporal.workflow import CONVERSATION
 
 MAX_DESCRIBED = 500
@@ -33,6 +34,7 @@ async def figures(client: Client, prefix: str) -> EngineStats:
             try:
                 found = (await client.get_workflow_handle(id).describe()).raw_description
             except RPCError as error:
+                forget_frames(error)
                 if error.status == RPCStatusCode.NOT_FOUND:
                     return None
                 raise

@@ -17,6 +17,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from sidestream.durable.protocol import EngineError, LeaseLostError
+from sidestream.durable.temporal.address import forget_frames
 from sidestream.durable.temporal.claims import TemporalClaim
 from sidestream.durable.temporal.workflow import Drive
 from sidestream.logs import get_logger
@@ -48,6 +49,7 @@ class Queue:
             await self._end(polling)
             raise
         except RPCError as error:
+            forget_frames(error)
             if error.status not in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
                 _log.warning("Temporal gives no tasks of %s: %s", self._name, redact(error.message))
                 await asyncio.sleep(RETRY_S)

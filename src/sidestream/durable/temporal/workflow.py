@@ -19,8 +19,11 @@ ENQUEUE = "enqueue"
 WAKE = "wake"
 MAX_EVENTS = 400
 """After so many events a workflow continues as a new one: every decision replays the history."""
+SILENT_OF_LEASE = 0.5
+"""How much of a lease a worker may be silent. The service may give its task to others that are gone, too, and finds
+that out in the same way: even then the task must move within two leases."""
 RETRY_S = 0.1
-"""How soon a task whose worker was silent for a lease goes to another, however often that has happened."""
+"""How soon a task whose worker was silent goes to another, however often that has happened."""
 LONGEST = timedelta(days=3650)
 """A task may be driven for as long as its worker sends heartbeats."""
 
@@ -133,14 +136,13 @@ class ConversationWorkflow:
 
     async def _drive(self, due: Due) -> None:
         state = self._state
-        lease = timedelta(seconds=state.lease_s)
         driving = workflow.start_activity(
             DRIVE,
             Drive(state.conversation, due.position, due.queue, state.token, state.is_takeover),
             task_queue=activity_queue(state.prefix, due.queue),
             result_type=Driven,
             start_to_close_timeout=LONGEST,
-            heartbeat_timeout=lease,
+            heartbeat_timeout=timedelta(seconds=state.lease_s * SILENT_OF_LEASE),
             retry_policy=RetryPolicy(initial_interval=timedelta(seconds=RETRY_S), backoff_coefficient=1.0),
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
         )

@@ -19,12 +19,8 @@ from sidestream.store.schema import Migration
 from sidestream.store.sqlite.check import check
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile
 from sidestream.store.sqlite.rows import fetch
-from sidestream.store.sqlite.threads import Change, ChangeMark, Exclusive, ReaderThread, Write, WriterThread
+from sidestream.store.sqlite.threads import TOPIC, Change, Exclusive, ReaderThread, Write, WriterThread
 
-POLL_S = 0.1
-"""How often `tail` checks for rows of other processes."""
-TOPIC = "\0"
-"""How the names of topics begin, so that they are no ids of conversations."""
 _WORDS = {name: name for name in ("conversations", "records", "tasks", "posts")} | {
     "now": "((julianday('now') - 2440587.5) * 86400.0)",
     "skip_locked": "",
@@ -60,7 +56,7 @@ class SqliteStore(DatabaseStore):
         """True once this process has appended to it."""
         self._notifier = Notifier()
         self._writer = WriterThread(self._file, self.blobs, self._notifier)
-        self._reader = ReaderThread(self._file)
+        self._reader = ReaderThread(self._file, self._notifier)
         # A store that is dropped without being closed leaves no threads.
         for thread in (self._writer, self._reader):
             weakref.finalize(self, thread.stop).atexit = False
@@ -68,22 +64,23 @@ class SqliteStore(DatabaseStore):
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number, in order."""
         check_id(conversation)
-        _, rows = await self._read(partial(ReaderThread.page, conversation=conversation, after=after))
-        return rows
+        return await self._read(partial(ReaderThread.page, conversation=conversation, after=after))
 
     async def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
         """The rows after a number, then each new one as it is written."""
         check_id(conversation)
         with self._notifier.subscribed(conversation) as written:
+            written.after = after
             while True:
                 written.clear()
-                page = partial(ReaderThread.page, conversation=conversation, after=after, limit=PAGE)
-                mark, rows = await self._read(page)
+                page = partial(ReaderThread.page, conversation=conversation, after=written.after, limit=PAGE)
+                rows: list[Row] = await self._read(page)
+                if rows:
+                    written.after = rows[-1].seq
                 for row in rows:
                     yield row
-                    after = row.seq
                 if len(rows) < PAGE:
-                    await self._wait(written, mark)
+                    await written.wait()
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
         """The problems of the store; `repair` fixes what it can. No other program should use the file meanwhile."""
@@ -120,9 +117,9 @@ class SqliteStore(DatabaseStore):
         with self._notifier.subscribed(f"{TOPIC}{topic}") as changed:
             while True:
                 changed.clear()
-                mark = await self._read(ReaderThread.mark)
+                await self._read(ReaderThread.mark)
                 yield
-                await self._wait(changed, mark)
+                await changed.wait()
 
     async def _append(self, append: Append) -> None:
         await self._write(append)
@@ -159,16 +156,6 @@ class SqliteStore(DatabaseStore):
     async def _read(self, work: Callable[[ReaderThread], Any]) -> Any:
         self._check_open()
         return await self._reader.do(work)
-
-    async def _wait(self, written: asyncio.Event, mark: ChangeMark) -> None:
-        """Until rows may have been written: notified by this process, polled for others."""
-        while not written.is_set():
-            try:
-                async with asyncio.timeout(POLL_S):
-                    await written.wait()
-            except TimeoutError:
-                if await self._read(ReaderThread.mark) != mark:
-                    return
 
 
 def _delete(conversation: str, connection: sqlite3.Connection) -> list[str] | None:

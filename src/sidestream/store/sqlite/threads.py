@@ -1,9 +1,10 @@
 """The two threads of a SQLite store: one writes, the other reads."""
 
+import json
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sidestream.errors import BlobError, ConflictError, NewerSchemaError, StoreError
@@ -15,6 +16,16 @@ from sidestream.store.sqlite.checkpoints import Checkpoints
 from sidestream.store.sqlite.file import FileIdentity, SqliteFile, Transaction
 from sidestream.store.sqlite.rows import append_rows, fetch, select_conversations, select_rows
 from sidestream.store.threads import Job, JobThread
+
+POLL_S = 0.1
+"""How often the file is checked for changes of other processes while somebody follows something."""
+MIN_POLL_S = 0.02
+"""The same while there are some: a run that another process drives writes as often as twice in this time."""
+TOPIC = "\0"
+"""How the names of topics begin, so that they are no ids of conversations."""
+MAX_GATHERED_S = 0.002
+"""For so long results of reads are kept, to wake the event loop once for all of them."""
+_HEADS = "SELECT id, head FROM conversations WHERE id IN (SELECT value FROM json_each(?))"
 
 ChangeMark = tuple[int, int]
 """Differs once another connection has committed something."""
@@ -141,19 +152,63 @@ class WriterThread(_ConnectionThread[Write]):
 
 
 class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
-    """Reads on its own connection, so that it never waits for the writer."""
+    """Reads on its own connection, so that it never waits for the writer; notices what other processes write."""
 
     name = "sidestream-reader"
 
-    def __init__(self, file: SqliteFile) -> None:
+    def __init__(self, file: SqliteFile, notifier: Notifier) -> None:
         super().__init__(file)
+        self._notifier = notifier
         self._openings = 0
+        self._seen: ChangeMark = (0, 0)
+        self._poll_s = POLL_S
+        self._next_poll_s = self._next_topics_s = 0.0
+        self._are_topics_due = False
 
     def serve(self, jobs: list[Job[Callable[["ReaderThread"], Any]]]) -> None:
         """Does one read after the other."""
+        outcomes: list[tuple[Job[Any], object]] = []
+        began_s = time.monotonic()
         for job in jobs:
-            if not job.run(partial(self._do, job.work)):
+            try:
+                outcomes.append((job, self._do(job.work)))
+            except BaseException as error:  # The coroutine must not wait forever.
+                outcomes.append((job, error))
                 self.close()
+            if time.monotonic() - began_s > MAX_GATHERED_S:
+                Job.set_all(outcomes)
+                outcomes, began_s = [], time.monotonic()
+        Job.set_all(outcomes)
+
+    def idle(self) -> float | None:
+        """Wakes followers of what other processes have written, now and then while there are followers."""
+        names = self._notifier.names
+        if not names:
+            return None
+        now_s = time.monotonic()
+        if now_s >= self._next_poll_s:
+            try:
+                is_behind = self._wake(names, now_s)
+            except (StoreError, sqlite3.Error):
+                self.close()
+                self._notifier.notify()  # They read, and get the error.
+                is_behind = False
+            self._poll_s = MIN_POLL_S if is_behind else min(2 * self._poll_s, POLL_S)
+            self._next_poll_s = now_s + self._poll_s
+        return max(self._next_poll_s - now_s, 0.0)
+
+    def _wake(self, names: list[str], now_s: float) -> bool:
+        """True if a follower was behind."""
+        mark, seen = self.mark(), self._seen
+        self._seen = mark
+        self._are_topics_due |= mark != seen
+        if self._are_topics_due and now_s >= self._next_topics_s:
+            self._are_topics_due, self._next_topics_s = False, now_s + POLL_S
+            self._notifier.notify(name for name in names if name.startswith(TOPIC))
+        followed = [name for name in names if not name.startswith(TOPIC)]
+        if mark == seen or not followed or self._connection is None:
+            return False
+        return self._notifier.notify_of(dict(fetch(self._connection, _HEADS, (json.dumps(followed),))))
 
     def conversations(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         """The rows of a query for conversations; none if the file does not exist yet."""
@@ -170,10 +225,10 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         connection = self._opened()
         return self._openings, connection.execute("PRAGMA data_version").fetchone()[0] if connection else 0
 
-    def page(self, conversation: str, after: int, limit: int | None = None) -> tuple[ChangeMark, list[Row]]:
-        """Rows after a number, and the mark from just before they were read."""
-        mark = self.mark()
-        return mark, select_rows(self._connection, conversation, after, limit) if self._connection else []
+    def page(self, conversation: str, after: int, limit: int | None = None) -> list[Row]:
+        """Rows after a number; none if the file does not exist yet."""
+        connection = self._opened()
+        return select_rows(connection, conversation, after, limit) if connection else []
 
     def _do(self, work: Callable[["ReaderThread"], Any]) -> Any:
         with self._file.errors():
