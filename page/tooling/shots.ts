@@ -36,7 +36,12 @@ const SCENES: Scene[] = [
   { name: "code", agent: "code_run", prompt: "Plot how long the day is over a year in Quito, Berlin and Tromsø." },
   { name: "image", agent: "image", prompt: "Paint a quiet fjord at dusk, in flat colours." },
   { name: "mcp", agent: "mcp", prompt: "Which train to Stockholm can I take after half past five?" },
-  { name: "approval", agent: "approval", prompt: "Book two seats to Stockholm." },
+  {
+    name: "approval",
+    agent: "approval",
+    prompt: "Book two seats to Stockholm.",
+    after: (page) => page.locator(".approval-actions .button:enabled").first().waitFor(),
+  },
   { name: "error", agent: "error", prompt: "Please fail." },
   { name: "rtl", agent: "arabic", prompt: "كم تدوم أطول مدة للكسوف؟" },
   {

@@ -222,7 +222,7 @@ async def test_an_answer_is_announced_once_when_it_begins_and_when_it_ends(chrom
         await ask(page, "Hello", "arabic")
         await is_over(page)
         status = page.get_by_role("status")
-        await expect(status).to_have_text("Answer finished, 14 words")
+        await expect(status).to_have_text("Answer finished, 12 words")
         await page.reload()
         await expect(answers(page)).to_be_visible()
         await expect(status).to_have_text("")

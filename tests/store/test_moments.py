@@ -6,9 +6,10 @@ import weakref
 
 import pytest
 
-from sidestream.store.moments import Moments, moments
+from sidestream.store.moments import PHASES, Moments, moments
 
 SHORT_S = 0.005
+TALK = "talk"
 
 
 class Written:
@@ -29,16 +30,16 @@ class Written:
 async def test_all_writers_of_a_loop_share_their_moments() -> None:
     seen: list[str] = []
     one, two, gone = (Written(name, seen) for name in ("one", "two", "gone"))
-    assert moments(SHORT_S) is moments(SHORT_S)
-    assert moments(SHORT_S) is not moments(2 * SHORT_S)
+    assert moments(SHORT_S, TALK) is moments(SHORT_S, TALK)
+    assert moments(SHORT_S, TALK) is not moments(2 * SHORT_S, TALK)
     for writer in (one, two, gone):
-        moments(SHORT_S).add(writer)
-    moments(SHORT_S).discard(gone)
+        moments(SHORT_S, TALK).add(writer)
+    moments(SHORT_S, TALK).discard(gone)
     await one.is_due.wait()
     await two.is_due.wait()
     assert sorted(seen) == ["one", "two"]
     two.is_due.clear()
-    moments(SHORT_S).add(two)  # Each is called once; who wants more adds itself again.
+    moments(SHORT_S, TALK).add(two)  # Each is called once; who wants more adds itself again.
     await two.is_due.wait()
     assert sorted(seen) == ["one", "two", "two"]
     assert not gone.is_due.is_set()
@@ -46,7 +47,7 @@ async def test_all_writers_of_a_loop_share_their_moments() -> None:
 
 async def test_what_is_read_at_a_moment_is_written_at_that_moment() -> None:
     seen: list[str] = []
-    now = moments(SHORT_S)
+    now = moments(SHORT_S, TALK)
     late = Written("written", seen)
 
     async def read() -> None:
@@ -70,7 +71,7 @@ async def test_a_reader_that_is_cancelled_holds_up_nobody_and_a_writer_that_fail
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(now.wait(), SHORT_S)
     assert not now._readers
-    now = moments(SHORT_S)
+    now = moments(SHORT_S, TALK)
     writers = [Written(name, seen) for name in ("one", "broken", "two")]
     for writer in writers:
         now.add(writer)
@@ -82,9 +83,15 @@ async def test_a_reader_that_is_cancelled_holds_up_nobody_and_a_writer_that_fail
 
 def test_the_moments_of_a_loop_end_with_it() -> None:
     async def kept() -> weakref.ref[Moments]:
-        await moments(0.0).wait()
-        return weakref.ref(moments(0.0))
+        await moments(0.0, TALK).wait()
+        return weakref.ref(moments(0.0, TALK))
 
     found = asyncio.run(kept())
     gc.collect()
     assert found() is None
+
+
+async def test_conversations_are_spread_over_an_interval() -> None:
+    groups = {moments(0.2, f"talk{number}") for number in range(64 * PHASES)}
+    assert {group._offset_s for group in groups} == {0.2 * number / PHASES for number in range(PHASES)}
+    assert all(moments(0.2, f"talk{number}") in groups for number in range(64 * PHASES))

@@ -16,7 +16,7 @@ export function useAnnouncements(messages: PageMessage[], isRunning: boolean): v
       const view = viewOf(last);
       const text = view.rows.flatMap((row) => (row.kind === "text" ? [row.text] : [])).join(" ");
       const sources = view.sources.filter((source) => source.number !== null).length;
-      announce(words.finished(text.split(/\s+/).filter(Boolean).length, sources));
+      announce(words.finished(text.split(/\s+/).filter((word) => /[\p{L}\p{N}]/u.test(word)).length, sources));
     }
     wasRunning.current = isRunning;
     if (!isRunning || last?.role !== "assistant") return;

@@ -16,14 +16,20 @@ class Due(Protocol):
         ...
 
 
+PHASES = 4
+"""Groups of conversations, each with moments of its own. Nobody sees what was read before all of its group is written,
+so smaller groups are seen sooner; larger ones take fewer transactions."""
+
+
 class Moments:
-    """The multiples of an interval, by the clock of an event loop.
+    """The multiples of an interval after an offset, by the clock of an event loop.
 
     Writers that write at the same moments can be stored together. A timer is set only while somebody waits.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, offset_s: float = 0.0) -> None:
         self._interval_s = interval_s
+        self._offset_s = offset_s
         self._has_timer = False
         self._waiting: set[Due] = set()
         self._readers: list[asyncio.Future[None]] = []
@@ -56,8 +62,8 @@ class Moments:
     def _set_timer(self) -> None:
         if not self._has_timer:
             loop = asyncio.get_running_loop()
-            now_s, interval_s = loop.time(), self._interval_s
-            at_s = (now_s // interval_s + 1) * interval_s if interval_s > 0 else now_s
+            now_s, interval_s, offset_s = loop.time(), self._interval_s, self._offset_s
+            at_s = ((now_s - offset_s) // interval_s + 1) * interval_s + offset_s if interval_s > 0 else now_s
             loop.call_at(at_s, self._begin, loop, context=_CONTEXT)
             self._has_timer = True
 
@@ -78,15 +84,16 @@ class Moments:
             loop.call_soon(writer.write_due, context=_CONTEXT)  # One that fails does not affect the others.
 
 
-_moments: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, Moments]] = WeakKeyDictionary()
+_moments: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[float, int], Moments]] = WeakKeyDictionary()
 
 
-def moments(interval_s: float) -> Moments:
-    """Those that the writers of this event loop share."""
+def moments(interval_s: float, conversation: str) -> Moments:
+    """Those that the writers of this event loop share, as far as their conversations are in the same group."""
     loop = asyncio.get_running_loop()
     known = _moments.get(loop)
     if known is None:
         known = _moments[loop] = {}
-    if interval_s not in known:
-        known[interval_s] = Moments(interval_s)
-    return known[interval_s]
+    key = interval_s, hash(conversation) % PHASES
+    if (found := known.get(key)) is None:
+        found = known[key] = Moments(interval_s, interval_s * key[1] / PHASES)
+    return found

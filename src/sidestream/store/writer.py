@@ -188,7 +188,7 @@ class Writer:
         if is_large or is_urgent:
             self.write_due()
         elif self._moments is None:
-            self._moments = moments(self._detail.interval_s)
+            self._moments = moments(self._detail.interval_s, self.conversation)
             self._moments.add(self)
 
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
