@@ -267,7 +267,7 @@ def _database() -> Any:
 
     folder = tempfile.mkdtemp(prefix="sidestream-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    connection = sqlite3.connect(f"{folder}/floor.db", isolation_level=None)
+    connection = sqlite3.connect(f"{folder}/floor.db", isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE records (body BLOB)")
     return connection
@@ -275,13 +275,18 @@ def _database() -> Any:
 
 async def commits(url: str, task: dict[str, Any]) -> dict[str, Any]:
     """What a turn of text commits: how it begins, and the text, flushed to the disk."""
-    connection = _database()
-    for mode, size in (("NORMAL", 300), ("FULL", task["chars"])):
-        connection.execute(f"PRAGMA synchronous = {mode}")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("INSERT INTO records VALUES (?)", (b"x" * size,))
-        connection.execute("COMMIT")
+    commit(b"x" * 300, "NORMAL")
+    commit(b"x" * task["chars"], "FULL")
     return {"commits": 2}
+
+
+def commit(body: bytes, mode: str) -> None:
+    """One row, in a transaction of its own."""
+    connection = _database()
+    connection.execute(f"PRAGMA synchronous = {mode}")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO records VALUES (?)", (body,))
+    connection.execute("COMMIT")
 
 
 async def hand_overs(url: str, task: dict[str, Any]) -> dict[str, Any]:

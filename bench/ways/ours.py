@@ -96,6 +96,33 @@ def chat_log(wire: str) -> Callable[[str, Take], Any]:
     return play
 
 
+def chat_commits(wire: str) -> Callable[[str, Take], Any]:
+    """The chat without a log, and what any log of it takes: a commit before and, flushed, one after, in a thread."""
+
+    async def play(url: str, take: Take) -> None:
+        from bench.ways.floor import commit
+        from sidestream import Chat
+
+        loop, pieces = asyncio.get_running_loop(), list[str]()
+
+        def both(piece: str) -> None:
+            take(piece)
+            pieces.append(piece)
+
+        await loop.run_in_executor(_thread(), commit, b"x" * 300, "NORMAL")
+        await _chunks(Chat(agent(wire, url)).send_stream("Say it."), both)
+        await loop.run_in_executor(_thread(), commit, "".join(pieces).encode(), "FULL")
+
+    return play
+
+
+@cache
+def _thread() -> Any:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1)
+
+
 def log_only(wire: str) -> Callable[[str, Take], Any]:
     """A run that nobody reads, written to a SQLite file as it streams."""
 
@@ -302,6 +329,7 @@ PLAYERS = {
         "send": send,
         "chat": chat,
         "chat_log": chat_log,
+        "chat_commits": chat_commits,
         "log_only": log_only,
         "engine": engine,
     }.items()

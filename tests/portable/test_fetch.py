@@ -238,6 +238,8 @@ async def test_an_unknown_address_waits_for_an_approval():
         assert result.run_state is not None
         (approval,) = result.run_state.approvals
         assert approval.input == {"url": "https://unknown.example/x?d=secret"}
+        # The terminal and the page put "it" before it.
+        assert approval.provenance.startswith("fetches an address of unknown.example ")
         ended = await agent.resume(result.run_state, [approval.deny()]).result()
         (entry,) = ended.tool_results
         assert entry.result["error_code"] == "url_not_allowed"

@@ -117,9 +117,9 @@ class ApprovalPrompt:
         self._print(f"{title}: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
         for line in arguments(call.input, limit, previous_input(self._history, call)):
             self._print(f"  {line}")
-        is_request = call.provenance.startswith("requested")
+        provenance = one_line(call.provenance, 500)
         self._print(
-            f"  {one_line(call.provenance, 500)}" if is_request else f"  warning: it {call.provenance}", "yellow"
+            f"  {provenance}" if provenance.startswith("requested") else f"  warning: it {provenance}", "yellow"
         )
 
 

@@ -96,7 +96,8 @@ class _WebFetch:
             tool=context.name,
             input={"url": url},
             digest=digest_of(context.name, {"url": url}),
-            provenance=f"neither the user nor a search gave this address of {host}; its text may hold what was read",
+            provenance=f"fetches an address of {host} that neither the user nor a search gave; "
+            "its text may hold what was read",
         )
         return ToolOutcome(None, suspended=Suspended("{}", (approval,)))
 

@@ -79,7 +79,7 @@ async def get_chat(request: Request) -> Response:
             "leaves": [_leaf_json(leaf) for leaf in chat.leaves.values()],
             "messages": snapshot.messages,
             "run": snapshot.run,
-            "grants": await _grants_json(chat, leaf),
+            "grants": _grants_json(chat, leaf),
         }
     )
 
@@ -113,7 +113,7 @@ async def steer(request: Request) -> Response:
 async def get_grants(request: Request) -> Response:
     """The tools that a person has allowed in a chat."""
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    return json_response({"grants": await _grants_json(chat, chat.leaf(_number(request, "leaf")))})
+    return json_response({"grants": _grants_json(chat, chat.leaf(_number(request, "leaf")))})
 
 
 async def withdraw_grant(request: Request) -> Response:
@@ -126,10 +126,10 @@ async def withdraw_grant(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def _grants_json(chat: Chat, leaf: Leaf) -> list[JsonObject]:
+def _grants_json(chat: Chat, leaf: Leaf) -> list[JsonObject]:
     return [
         {"id": grant.id, "tool": grant.tool, "server": grant.server_label, "remote": grant.is_remote}
-        for grant in (await chat.state(leaf)).grants
+        for grant in chat.grants(leaf)
     ]
 
 

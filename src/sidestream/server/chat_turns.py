@@ -111,7 +111,7 @@ async def _start(
     if fork is not None:
         parent = chat.leaves[fork.leaf]
         beginning = (await chat.state(parent, fork.before)).messages
-        grants = (await chat.state(parent)).grants  # They hold for the conversation, whichever branch it takes.
+        grants = chat.grants(parent)  # They hold for the conversation, whichever branch it takes.
     agent, id = server.agent(job.agent), chat.stored_id(leaf)
     info = await server.runs.start(agent, id, message, job, beginning=beginning, grants=grants, at=at)
     return Turn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)

@@ -32,6 +32,7 @@ from sidestream.store.records import (
 )
 from sidestream.stream.parts import StreamPart
 from sidestream.tools.approvals import PendingApproval
+from sidestream.tools.grants import Grant
 from sidestream.turn.status import TurnStatus, status_after
 from sidestream.ui.ui_content import user_parts
 from sidestream.ui.ui_message import Chunk, UIMessageEncoder
@@ -40,6 +41,8 @@ from sidestream.ui.ui_snapshot import UIMessageFold
 MESSAGE_ID = "message_id"
 """The metadata key of a user's message with the id that the page gave it."""
 MAX_LEAVES = 1000
+_GRANT = b'"grant":{'
+"""What the record of a decision holds if it is remembered."""
 _MAX_DEPTH = 100
 """Branches of branches."""
 
@@ -130,6 +133,14 @@ class Chat:
         """The state that a branch folds to, at its end or before a record."""
         rows = [row for row in leaf.rows if before is None or row.seq < before]
         return fold(joined([await self.server.store.record(row, load=row.kind != "step-finish") for row in rows]))
+
+    def grants(self, leaf: Leaf) -> tuple[Grant, ...]:
+        """The tools that a person has allowed. Most logs have none, and are not folded for that."""
+        if not any(
+            row.kind == "grants" or (row.kind == "approval-decided" and _GRANT in row.body) for row in leaf.rows
+        ):
+            return ()
+        return fold(joined([unpack(row) for row in leaf.rows])).grants
 
     def last_job(self, leaf: Leaf) -> Job | None:
         """What the last run of a branch was started with."""

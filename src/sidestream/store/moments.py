@@ -16,7 +16,7 @@ class Due(Protocol):
         ...
 
 
-PHASES = 4
+PHASES = 2
 """Groups of conversations, each with moments of its own. Nobody sees what was read before all of its group is written,
 so smaller groups are seen sooner; larger ones take fewer transactions."""
 
