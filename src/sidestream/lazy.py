@@ -1,9 +1,15 @@
-"""Packages whose public names are imported on first use."""
+"""What is imported on first use: public names of packages, and libraries that have threads of their own."""
 
+import atexit
 import sys
+import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
+
+THREADS_END_S = 0.1
+"""How long threads of a library have at the end of the program."""
 
 
 def lazy_names(
@@ -27,3 +33,14 @@ def lazy_names(
         return value
 
     return names, load, lambda: sorted({*vars(module), *names})
+
+
+@cache
+def outlast_threads() -> None:
+    """Lets the threads of a library written in Rust finish before the interpreter ends. Call it with the import.
+
+    Such a thread takes the GIL to release objects, just after the program has its result. Before Python 3.14, doing
+    that while the interpreter ends aborts the process.
+    """
+    if sys.version_info < (3, 14):
+        atexit.register(time.sleep, THREADS_END_S)

@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 
 from sidestream.durable.protocol import EngineError
 from sidestream.errors import ConfigurationError
+from sidestream.lazy import outlast_threads
 from sidestream.redaction import redact, register_secret
 
 LEASE_S = 30.0
@@ -64,6 +65,7 @@ def parse_address(url: str) -> Address:
 
 async def connect(address: Address) -> Client:
     """A client of the service. Raises EngineError if it does not answer, ConfigurationError for invalid settings."""
+    outlast_threads()
     settings = _settings(address)
     host, namespace = settings["target_host"], settings["namespace"]
     if key := settings.get("api_key"):

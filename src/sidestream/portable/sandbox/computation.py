@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
+from sidestream.lazy import outlast_threads
 from sidestream.limits import SandboxLimits
 from sidestream.portable.sandbox.launch import new_id
 from sidestream.portable.sandbox.owned import owned
@@ -48,6 +49,7 @@ class Monty:
 async def _start(spec: ContainerSpec) -> "MontyContainer":
     import pydantic_monty
 
+    outlast_threads()
     limits: pydantic_monty.ResourceLimits = {
         "max_memory": spec.limits.memory_bytes,
         "max_feed_duration_secs": spec.limits.cell_s,
