@@ -2,8 +2,14 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
+
+import click
 
 from sidestream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import logging
 
 VARIABLE = "SIDESTREAM_LOG"
 LEVELS = ("debug", "info", "warning", "error")
@@ -20,12 +26,17 @@ def log_to_stderr() -> None:
 
 
 def warn_on_stderr() -> None:
-    """Writes warnings, unless the variable says what to write: for commands that run until they are stopped."""
+    """Writes warnings until the command ends, unless the variable says what to write."""
     if not os.environ.get(VARIABLE, "").strip():
-        _attach("warning")
+        import logging
+
+        from sidestream.logs import ROOT
+
+        handler = _attach("warning")
+        click.get_current_context().call_on_close(lambda: logging.getLogger(ROOT).removeHandler(handler))
 
 
-def _attach(level: str) -> None:
+def _attach(level: str) -> "logging.Handler":
     import logging
 
     from sidestream.cli.terminal import strip_controls
@@ -40,5 +51,8 @@ def _attach(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines(_LINE))
     logger = logging.getLogger(ROOT)
+    handler.setLevel(level.upper())
     logger.addHandler(handler)
-    logger.setLevel(level.upper())
+    if logger.getEffectiveLevel() > handler.level:
+        logger.setLevel(handler.level)
+    return handler

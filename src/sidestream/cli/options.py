@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-VERDICTS = ("ask", "run", "deny")
+VERDICTS = ("ask", "ask-each", "run", "deny")
 TOOL_HELP = (
     "Enable a tool: web_search, code_interpreter …, with parameters as web_search:context_size=high, or a Python "
     "function as MODULE:FUNCTION. Can be repeated."
 )
 APPROVE_HELP = (
-    "What to do with calls that may need approval: ask before each, run them, or deny them. By default, calls of MCP "
+    "What to do with calls that may need approval: ask before each (ask-each: also for a tool that was allowed in the "
+    "conversation), run them, or deny them. By default, calls of MCP "
     "servers are asked about and your own functions run. The policy of a server in the mcp.json comes first. Even with "
     "run, a call that may already have run, and a sensitive call after reading the web, need approval."
 )

@@ -68,7 +68,7 @@ CHATTY = gguf(
 async def test_any_gguf_file_is_a_model_by_its_path(tmp_path: Path, data: Path):
     path = tmp_path / "My Model.gguf"
     path.symlink_to(embedded())
-    async with Agent(f"local:{path}?context=2048&threads=1") as agent:
+    async with Agent(f"local:{path}?context=2048&threads=1", temperature=0) as agent:
         result = await agent.send("Repeat this sentence exactly: The capital of France is Paris.")
         assert "Paris" in result.output
 
@@ -76,7 +76,7 @@ async def test_any_gguf_file_is_a_model_by_its_path(tmp_path: Path, data: Path):
             """The weather in a city."""
             return "sunny"
 
-    async with Agent(f"local:{path}?context=4096&threads=1", tools=[get_weather]) as agent:
+    async with Agent(f"local:{path}?context=4096&threads=1", tools=[get_weather], temperature=0) as agent:
         result = await agent.send("How is the weather in Paris?")
         assert [entry.result for entry in result.tool_results][:1] == ["sunny"]
     await stop()
