@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -155,13 +155,17 @@ class TemporalEngine:
     async def _settle(self, client: Client, conversations: Collection[str]) -> None:
         """What was reported last is decided before this worker stops to decide: the service may have asked it already,
         and would wait for its answer."""
-        with suppress(TimeoutError, RPCError):
+        try:
             async with asyncio.timeout(SETTLE_S):
                 for conversation in conversations:
                     workflow = client.get_workflow_handle(self._id(conversation))
                     # Nothing announces it.
                     while (await workflow.describe()).raw_description.HasField("pending_workflow_task"):  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
+        except TimeoutError:
+            pass
+        except RPCError as error:
+            forget_frames(error)
 
     async def _client(self) -> Client:
         async with self._connecting:

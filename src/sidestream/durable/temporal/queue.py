@@ -3,7 +3,6 @@
 import asyncio
 import random
 import uuid
-from contextlib import suppress
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -81,12 +80,16 @@ class Queue:
         )
         try:
             async with asyncio.timeout(STOP_S):
-                with suppress(RPCError):  # An older service does not know it.
+                try:
                     await self._client.workflow_service.shutdown_worker(request)
+                except RPCError as error:  # An older service does not know it.
+                    forget_frames(error)
                 answer = await polling
             if answer.task_token and (claim := await self._accepted(answer)) is not None:
                 await claim.give_back()
-        except (TimeoutError, RPCError, EngineError, LeaseLostError):
+        except (TimeoutError, RPCError, EngineError, LeaseLostError) as error:
+            if isinstance(error, RPCError):
+                forget_frames(error)
             polling.cancel()
             await asyncio.wait([polling])
 
