@@ -145,7 +145,8 @@ export interface RunInProgress {
   id: string;
   chat: string;
   model: string | null;
-  cost: number;
+  /** In US dollars; null if a price is unknown. */
+  cost: number | null;
   /** Who drives it; null while it is queued. */
   driver: string | null;
   /** Seconds since 1970. */

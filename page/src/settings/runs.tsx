@@ -58,7 +58,7 @@ function RunRow({ value, onChange }: { value: RunInProgress; onChange: () => voi
           <Link to={`/r/${encodeURIComponent(value.id)}`}>{value.model ?? value.id}</Link>{" "}
           <span className="meta">
             {words.runBy(value.driver, at && timeOfDay(at))}
-            {since && ` · ${words.runSince(timeOfDay(since))}`} · {words.runCost(value.cost)}
+            {since && ` · ${words.runSince(timeOfDay(since))}`} · {pageWords.cost(value.cost)}
           </span>
         </h3>
         {!value.driver && !at && (

@@ -143,7 +143,6 @@ export const settingsWords = {
     `All owners: ${count(stats.running)} running, ${count(stats.queued)} queued, ${count(stats.waiting)} waiting, ${things(stats.takeovers, "takeover")}.`,
   runBy: (driver: string | null, at: string | null) => driver ?? (at ? `sent at ${at}` : "queued"),
   runSince: (time: string) => `since ${time}`,
-  runCost: (dollars: number) => money(dollars),
   runStop: "Stop",
   runResume: "Resume",
   // Look

@@ -33,7 +33,7 @@ async def _described(server: Server, conversation: str) -> JsonObject | None:
         "chat": conversation,
         "api": job.api,
         "model": job.agent,
-        "cost": run.usage.cost or 0.0,
+        "cost": run.usage.cost if run.steps else 0.0,
         "readers": server.runs.readers.count(conversation),
         "since": run.began,
         "at": job.at if job.attempt == 0 else None,
