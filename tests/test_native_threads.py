@@ -29,8 +29,13 @@ async def main():
 """Library → a program that uses it."""
 COUNTED = """
 import atexit, time
-waits = []
-atexit.register = lambda *arguments: waits.append(arguments)
+waits, register = [], atexit.register
+
+def counted(*arguments):
+    waits.append(arguments)
+    return register(*arguments)
+
+atexit.register = counted
 {use}
 asyncio.run(main())
 print(len([each for each in waits if each[0] is time.sleep]))
