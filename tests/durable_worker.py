@@ -49,7 +49,8 @@ class Settings(Struct, kw_only=True):
 
 
 def say(**values: object) -> None:
-    print(json.dumps({**values, "at_s": time.monotonic()}), flush=True)
+    line = json.dumps({**values, "at_s": time.monotonic()}) + "\n"
+    os.write(sys.stdout.fileno(), line.encode())  # At once: other workers write to the same pipe.
 
 
 class ReportingStore(WrappedStore):
@@ -153,7 +154,7 @@ def fork_workers() -> None:
         settings = decode(text, type=Settings)
         preload(settings)
         if pid := os.fork():
-            print(pid, flush=True)
+            os.write(sys.stdout.fileno(), f"{pid}\n".encode())
             continue
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
