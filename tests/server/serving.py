@@ -1,5 +1,6 @@
 """How the tests of the server's APIs reach it: through its whole app, with a real store, without a socket."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,8 +10,11 @@ import httpx2
 
 from sidestream import Agent
 from sidestream.durable.jobs import Job
+from sidestream.durable.opening import open_engine
+from sidestream.durable.service import WorkerService
 from sidestream.server import create_app
 from sidestream.server.core import Server
+from sidestream.store import open_store
 from sidestream.testing import FakeProvider
 
 KEY = "sk-canary-51f0a7c2d94e4b6f"
@@ -39,3 +43,19 @@ async def ended(server: Server, conversation: str) -> None:
     """Waits for the end of the run."""
     async for _ in server.runs.follow(conversation):
         pass
+
+
+@asynccontextmanager
+async def working(where: str | Path, engine_name: str, agent: Agent[Any], **settings: Any) -> AsyncGenerator[None]:
+    """A worker with the agent `main`, on a store of its own that leads to the same place as that of the servers."""
+    store = open_store(where)
+    engine = open_engine(engine_name, store)
+    service = WorkerService(store, engine, {"main": agent}, allows_models=False, drain_s=0.0, **settings)
+    serving = asyncio.create_task(service.run())
+    try:
+        yield
+    finally:
+        service.stop()
+        await serving
+        await engine.aclose()
+        await store.aclose()

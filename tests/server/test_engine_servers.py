@@ -11,9 +11,8 @@ import aiohttp
 from requirements import requirement
 from server.chat_client import Client, data, paused, serving, text_of, user
 from server.engine_places import Place
+from server.serving import working
 from sidestream import Agent
-from sidestream.durable.opening import open_engine
-from sidestream.durable.service import WorkerService
 from sidestream.server.app import app_of
 from sidestream.server.core import Server
 from sidestream.server.settings import ServerSettings
@@ -44,23 +43,8 @@ async def servers(
             given = ServerSettings(agents={"main": agent}, default="main", engine=place.engine, **settings)
             server = Server(given, open_store(place.where))
             clients.append(Client(await stack.enter_async_context(serving(app_of(server))), server, session))
-        await stack.enter_async_context(_working(place, agent, worker or {}))
+        await stack.enter_async_context(working(place.where, place.engine, agent, **(worker or {})))
         yield clients[0], clients[1]
-
-
-@asynccontextmanager
-async def _working(place: Place, agent: Agent[Any], settings: dict[str, Any]) -> AsyncGenerator[None]:
-    store = open_store(place.where)
-    engine = open_engine(place.engine, store)
-    service = WorkerService(store, engine, {"main": agent}, allows_models=False, drain_s=0.0, **settings)
-    working = asyncio.create_task(service.run())
-    try:
-        yield
-    finally:
-        service.stop()
-        await working
-        await engine.aclose()
-        await store.aclose()
 
 
 async def read_until(following: Callable[[], Awaitable[Json]], word: str) -> list[Json]:

@@ -13,9 +13,8 @@ import pytest
 from postgres import Server as PostgresServer
 from requirements import requirement
 from server.chat_client import Client, serving, text_of, user
+from server.serving import working
 from sidestream import Agent
-from sidestream.durable.opening import open_engine
-from sidestream.durable.service import WorkerService
 from sidestream.server.app import app_of
 from sidestream.server.core import Server
 from sidestream.server.settings import ServerSettings
@@ -64,21 +63,6 @@ async def before(database: Database, agent: Agent[str], path: Path) -> AsyncGene
         yield Client(url, server, session)
 
 
-@asynccontextmanager
-async def worker(database: Database, agent: Agent[str], path: Path) -> AsyncGenerator[None]:
-    store = open_store(path / "talks.db")
-    engine = open_engine(database.engine, store)
-    service = WorkerService(store, engine, {"main": agent}, allows_models=False, drain_s=0.0)
-    working = asyncio.create_task(service.run())
-    try:
-        yield
-    finally:
-        service.stop()
-        await working
-        await engine.aclose()
-        await store.aclose()
-
-
 @requirement("R160", "R162")
 async def test_a_server_starts_before_its_engine_and_enqueues_what_was_begun_meanwhile(
     database: Database, tmp_path: Path
@@ -95,7 +79,7 @@ async def test_a_server_starts_before_its_engine_and_enqueues_what_was_begun_mea
             assert (listed["chat"], listed["driver"]) == ("c1", None)
             assert (await client.chat())["run"]["status"] == "running"
             database.connect()
-            async with worker(database, agent, tmp_path):
+            async with working(tmp_path / "talks.db", database.engine, agent):
                 assert text_of(await reading) == "At last."
             assert (await client.json("GET", "/api/engine"))["queued"] == 0
 
