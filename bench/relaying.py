@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +81,16 @@ def own(kind: str, url: str, path: str, body: Callable[[int], dict[str, Any]]) -
     return started([sys.executable, "-m", "bench.relay_server", kind, str(port), url], port, path, body)
 
 
+def request_bytes(relay: Relay, number: int) -> bytes:
+    """The request for a stream."""
+    body = json.dumps(relay.body(number)).encode()
+    head = (
+        f"POST {relay.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer sk-bench\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
 class Stream:
     """One response that is being read."""
 
@@ -89,12 +101,7 @@ class Stream:
     async def open(self) -> None:
         """Sends the request, and reads the head of the response."""
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._relay.port, limit=1 << 22)
-        body = json.dumps(self._relay.body(self._number)).encode()
-        head = (
-            f"POST {self._relay.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer sk-bench\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        self.writer.write(head.encode() + body)
+        self.writer.write(request_bytes(self._relay, self._number))
         status = await self.reader.readline()
         if b" 200 " not in status:
             raise RuntimeError(f"{status.decode().strip()}: {(await self.reader.read(2000))[-300:]!r}")
@@ -119,15 +126,52 @@ class Stream:
         events = [event async for event in self.events()]
         return sum(len(text_in(event)) for event in events)
 
-    async def stamps(self, take: Callable[[list[bytes]], object]) -> None:
-        """Passes on the stamps in each event, as it comes."""
-        async for event in self.events():
-            if found := _STAMP.findall(text_in(event).encode()):
-                take(found)
-
     def close(self) -> None:
         """Leaves."""
         self.writer.close()
+
+
+class Arrivals(asyncio.Protocol):
+    """A response as it arrives, with the time of each piece. It is read later: the client shares the processors."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._times_us: list[int] = []
+        self._pieces: list[bytes] = []
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._times_us.append(time.monotonic_ns() // 1000)
+        self._pieces.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def lags_us(self) -> list[int]:
+        """How late each stamp came, but for the first, which comes while others are still opened."""
+        lags: list[int] = []
+        for at_us, line in self._lines():
+            lags += [at_us - int(stamp) for stamp in _STAMP.findall(text_in(line).encode())]
+        return lags[1:]
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """The events that bring JSON, each with the time at which its end arrived. A chunk holds whole ones."""
+        data, ends = b"".join(self._pieces), list(accumulate(map(len, self._pieces)))
+        at = data.find(b"\r\n\r\n") + 4
+        if b" 200 " not in data[: data.find(b"\r\n")]:
+            raise RuntimeError(data[:300].decode(errors="replace"))
+        while size := int(data[at : (start := data.index(b"\r\n", at) + 2)], 16):
+            place = start
+            for line in data[start : start + size].split(b"\n"):
+                place += len(line) + 1
+                if line.startswith(b"data: {"):
+                    yield self._times_us[bisect_left(ends, place)], line
+            at = start + size + 2
 
 
 def text_in(line: bytes) -> str:
@@ -156,28 +200,18 @@ async def throughput(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
 
 async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
     """Many streams at once, each event with the time at which it was sent: how late is it?"""
-    streams = [Stream(relay, number) for number in range(task["streams"])]
-    lags: list[int] = []
+    loop = asyncio.get_running_loop()
 
-    def taker() -> Callable[[list[bytes]], None]:
-        is_first = True
-
-        def take(stamps: list[bytes]) -> None:
-            nonlocal is_first
-            now = time.monotonic_ns() // 1000
-            # The first delta comes while others are still opened.
-            lags.extend(now - int(stamp) for stamp in stamps[is_first:])
-            is_first = False
-
-        return take
-
-    async def read(stream: Stream) -> None:
-        await stream.open()
-        await stream.stamps(taker())
+    async def read(number: int) -> Arrivals:
+        request = request_bytes(relay, number)
+        _, arrivals = await loop.create_connection(lambda: Arrivals(request), "127.0.0.1", relay.port)
+        await arrivals.ended
+        return arrivals
 
     before_s = relay.cpu_s()
-    await asyncio.gather(*map(read, streams))
-    return {"cpu_s": relay.cpu_s() - before_s, **lag_figures(lags)}
+    streams = await asyncio.gather(*map(read, range(task["streams"])))
+    cpu_s = relay.cpu_s() - before_s
+    return {"cpu_s": cpu_s, **lag_figures([lag for stream in streams for lag in stream.lags_us()])}
 
 
 async def idle(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
