@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import weakref
 
 import pytest
@@ -25,6 +26,19 @@ class Written:
         self.is_due.set()
         if self.name == "broken":
             raise ValueError("the disk is gone")
+
+
+class Read:
+    """Notes when it is paused, and when it is read on."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self.seen = seen
+
+    def pause(self) -> None:
+        self.seen.append("paused")
+
+    def resume(self) -> None:
+        self.seen.append("resumed")
 
 
 async def test_all_writers_of_a_loop_share_their_moments() -> None:
@@ -52,7 +66,7 @@ async def test_what_is_read_at_a_moment_is_written_at_that_moment() -> None:
 
     async def read() -> None:
         for _ in range(3):
-            await now.wait()
+            await now.wait(Read([]))
             seen.append("read")
             now.add(late)
 
@@ -63,19 +77,41 @@ async def test_what_is_read_at_a_moment_is_written_at_that_moment() -> None:
     assert seen == ["read", "read", "written"] * 3
 
 
+async def test_what_arrives_at_a_paused_connection_is_read_at_once_when_a_moment_comes() -> None:
+    here, there = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=here)
+
+    class Connection:
+        def pause(self) -> None:
+            writer.transport.pause_reading()
+
+        def resume(self) -> None:
+            writer.transport.resume_reading()
+
+    with there:
+        for piece in (b"one", b"two"):
+            there.send(piece)
+            await moments(SHORT_S, TALK).wait(Connection())
+            assert reader._buffer == piece  # Without another turn of the event loop.
+            assert await reader.read(100) == piece
+    writer.close()
+
+
 async def test_a_reader_that_is_cancelled_holds_up_nobody_and_a_writer_that_fails_neither() -> None:
     seen: list[str] = []
     failures: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(str(context["exception"])))
     now = Moments(60.0)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(now.wait(), SHORT_S)
+        await asyncio.wait_for(now.wait(Read(seen)), SHORT_S)
     assert not now._readers
+    assert seen == ["paused", "resumed"]
+    seen.clear()
     now = moments(SHORT_S, TALK)
     writers = [Written(name, seen) for name in ("one", "broken", "two")]
     for writer in writers:
         now.add(writer)
-    await now.wait()
+    await now.wait(Read([]))
     for writer in writers:
         await writer.is_due.wait()
     assert (sorted(seen), failures) == (["broken", "one", "two"], ["the disk is gone"])
@@ -83,7 +119,7 @@ async def test_a_reader_that_is_cancelled_holds_up_nobody_and_a_writer_that_fail
 
 def test_the_moments_of_a_loop_end_with_it() -> None:
     async def kept() -> weakref.ref[Moments]:
-        await moments(0.0, TALK).wait()
+        await moments(0.0, TALK).wait(Read([]))
         return weakref.ref(moments(0.0, TALK))
 
     found = asyncio.run(kept())

@@ -134,7 +134,7 @@ class Worker:
                         driven.is_begun = True
                         await self._deliver([conversation])
                     if len(self._driven) >= PACED_RUNS and len(parts) < FAST_PARTS and run.is_streaming:
-                        await moments(self._detail.interval_s, conversation).wait()
+                        await moments(self._detail.interval_s, conversation).wait(run)
         finally:
             if self._driven.get(conversation) is driven:
                 del self._driven[conversation]

@@ -111,6 +111,14 @@ class Run(Generic[T]):
         """True while an answer is read whose next events have yet to arrive."""
         return self._driver.is_streaming and not self._ready
 
+    def pause(self) -> None:
+        """Leaves the next events of the answer to the system, until `resume`, if its connection can."""
+        self._driver.pause()
+
+    def resume(self) -> None:
+        """Reads on."""
+        self._driver.resume()
+
     @property
     def state(self) -> RunState:
         """Where the run stands, as data from which it can be resumed. Read it between two parts."""

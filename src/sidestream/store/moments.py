@@ -1,6 +1,7 @@
 """When the writers of an event loop write what has come: at the same moments, with one timer for all."""
 
 import asyncio
+from collections.abc import Iterable
 from contextvars import Context
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
@@ -13,6 +14,18 @@ class Due(Protocol):
 
     def write_due(self) -> None:
         """The moment has come."""
+        ...
+
+
+class Source(Protocol):
+    """What is read at moments only."""
+
+    def pause(self) -> None:
+        """Leaves what arrives to the system."""
+        ...
+
+    def resume(self) -> None:
+        """Reads what has arrived, in the next turn of the event loop."""
         ...
 
 
@@ -32,21 +45,24 @@ class Moments:
         self._offset_s = offset_s
         self._has_timer = False
         self._waiting: set[Due] = set()
-        self._readers: list[asyncio.Future[None]] = []
+        self._readers: dict[asyncio.Future[None], Source] = {}
         self._is_reading = False
         """True while those who have waited read what will be written at this moment."""
 
-    async def wait(self) -> None:
-        """Until the next moment. A writer that is added then, before the caller waits again, is called at once."""
-        loop = asyncio.get_running_loop()
-        reader = loop.create_future()
-        self._readers.append(reader)
+    async def wait(self, source: Source) -> None:
+        """Until the next moment, and until what has arrived by then can be read; the source is paused meanwhile.
+
+        A writer that is added then, before the caller waits again, is called at once.
+        """
+        reader = asyncio.get_running_loop().create_future()
+        self._readers[reader] = source
         self._set_timer()
+        source.pause()
         try:
             await reader
         except asyncio.CancelledError:
-            if reader in self._readers:
-                self._readers.remove(reader)
+            if self._readers.pop(reader, None) is not None:
+                source.resume()
             raise
 
     def add(self, writer: Due) -> None:
@@ -68,15 +84,21 @@ class Moments:
             self._has_timer = True
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        readers, self._readers, self._has_timer = self._readers, [], False
+        readers, self._readers, self._has_timer = self._readers, {}, False
+        self._is_reading = bool(readers)
+        if not readers:
+            self._call(loop)
+            return
+        for source in readers.values():
+            source.resume()
+        # The loop sees in its next turn what has arrived, and reads it after what is ready by then: two turns later.
+        loop.call_soon(loop.call_soon, self._wake, loop, readers, context=_CONTEXT)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop, readers: Iterable[asyncio.Future[None]]) -> None:
         for reader in readers:
             if not reader.done():
                 reader.set_result(None)
-        self._is_reading = bool(readers)
-        if readers:
-            loop.call_soon(self._call, loop, context=_CONTEXT)  # What is ready runs in order, so after the readers.
-        else:
-            self._call(loop)
+        loop.call_soon(self._call, loop, context=_CONTEXT)  # What is ready runs in order, so after the readers.
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting, self._is_reading = self._waiting, set(), False

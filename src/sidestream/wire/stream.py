@@ -108,6 +108,20 @@ class EventStream:
     def ignored(self) -> None:
         self._was_ignored = self._deadline_s < math.inf
 
+    def pause(self) -> None:
+        """Leaves what arrives to the system until `resume`: many packets then cost one read, and one wake-up."""
+        if (transport := self._transport()) is not None:
+            transport.pause_reading()
+
+    def resume(self) -> None:
+        """Reads on. What has arrived is read in the next turn of the event loop."""
+        if (transport := self._transport()) is not None:
+            transport.resume_reading()
+
+    def _transport(self) -> asyncio.Transport | None:
+        connection = self._response.connection
+        return connection.transport if connection is not None else None
+
     async def body(self) -> bytes:
         raise RuntimeError("This response is a stream: read events().")
 
