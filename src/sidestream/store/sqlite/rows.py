@@ -2,8 +2,9 @@
 
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from typing import Any
 
 from msgspec.structs import astuple
@@ -29,6 +30,16 @@ _UPDATE_CONVERSATION = (
     "UPDATE conversations SET head = ?, updated = ?, title = iif(title = '', ?, title), model = iif(? = '', model, ?), "
     "last = ?, fence = coalesce(?, fence) WHERE id = ? AND head = ? AND (? IS NULL OR fence <= ?)"
 )
+_UPDATE_CONVERSATIONS = (
+    "UPDATE conversations SET head = new.column3, updated = new.column4, "
+    "title = iif(title = '', new.column5, title), model = iif(new.column6 = '', model, new.column6), "
+    "last = new.column7, fence = coalesce(new.column8, fence) FROM ({values}) AS new "
+    "WHERE id = new.column1 AND head = new.column2 AND (new.column8 IS NULL OR fence <= new.column8)"
+)
+"""The same for several at once: VALUES names its columns so."""
+_INSERT_RECORDS = "INSERT INTO records (conversation, seq, time, run, kind, body, blobs) {values}"
+_MAX_VALUES = 128
+"""Rows of one statement."""
 _IS_FENCED = "SELECT 1 FROM conversations WHERE id = ? AND fence > ?"
 _SELECT_ROWS = (
     "SELECT seq, time, run, kind, body, blobs FROM records WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -46,12 +57,58 @@ def append_rows(connection: sqlite3.Connection, append: Append) -> None:
         changed = connection.execute(INSERT_CONVERSATION, (*astuple(new), token or "", conversation)).rowcount
     if not changed:
         raise FencedError(conversation) if _is_fenced(connection, append) else ConflictError(conversation)
-    connection.executemany(
-        INSERT_RECORD,
-        [(conversation, row.seq, row.time, row.run, row.kind, row.body, " ".join(row.blobs)) for row in rows],
-    )
+    connection.executemany(INSERT_RECORD, _record_values(append))
     if references := [(conversation, row.seq, digest) for row in rows for digest in row.blobs]:
         connection.executemany(INSERT_REFERENCE, references)
+
+
+def can_be_grouped(append: Append) -> bool:
+    """Whether `append_group` can write it."""
+    return append.after > 0 and not append.blobs and not any(row.blobs for row in append.rows)
+
+
+def append_group(connection: sqlite3.Connection, appends: Sequence[Append]) -> bool:
+    """Writes the rows of several conversations; False if one of them conflicts, and then all must be rolled back.
+
+    Each statement releases the interpreter's lock, and gets it back only when the event loop's thread lets go of it.
+    One statement for each append would be as many waits, so a few statements write all.
+    """
+    summaries: list[tuple[object, ...]] = []
+    for conversation, after, rows, blobs, _, token in appends:
+        new = summarize(rows, blobs)
+        summaries.append((conversation, after, new.head, new.updated, new.title, new.model, new.last, token))
+    if _execute_many(connection, _UPDATE_CONVERSATIONS, summaries) != len(appends):
+        return False
+    _execute_many(connection, _INSERT_RECORDS, [values for append in appends for values in _record_values(append)])
+    return True
+
+
+def _record_values(append: Append) -> list[tuple[object, ...]]:
+    name = append.conversation
+    return [(name, row.seq, row.time, row.run, row.kind, row.body, " ".join(row.blobs)) for row in append.rows]
+
+
+def _execute_many(connection: sqlite3.Connection, sql: str, rows: list[tuple[object, ...]]) -> int:
+    """Runs a statement on all rows, in as few pieces as powers of two allow; returns how many rows it changed."""
+    changed = 0
+    for piece in _pieces(rows):
+        statement = _with_values(sql, len(piece), len(piece[0]))
+        changed += connection.execute(statement, [value for row in piece for value in row]).rowcount
+    return changed
+
+
+def _pieces(rows: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]]:
+    """A few sizes only: SQLite parses a statement once, as long as it is the same text."""
+    while rows:
+        size = min(1 << (len(rows).bit_length() - 1), _MAX_VALUES)
+        yield rows[:size]
+        rows = rows[size:]
+
+
+@cache
+def _with_values(sql: str, rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return sql.format(values=f"VALUES {', '.join([row] * rows)}")
 
 
 def _is_fenced(connection: sqlite3.Connection, append: Append) -> bool:

@@ -14,7 +14,14 @@ from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row
 from sidestream.store.sqlite.checkpoints import Checkpoints
 from sidestream.store.sqlite.file import FileIdentity, SqliteFile, Transaction
-from sidestream.store.sqlite.rows import append_rows, fetch, select_conversations, select_rows
+from sidestream.store.sqlite.rows import (
+    append_group,
+    append_rows,
+    can_be_grouped,
+    fetch,
+    select_conversations,
+    select_rows,
+)
 from sidestream.store.threads import Job, JobThread
 
 POLL_S = 0.1
@@ -45,6 +52,18 @@ class Exclusive(NamedTuple):
 
 
 Write = Append | Change | Exclusive
+
+
+class _ConflictInGroupError(Exception):
+    """One of several appends conflicts; which, is not known."""
+
+
+def _group(works: Sequence[Append | Change]) -> list[Append]:
+    """The appends that can be written together, since their order among the others does not matter."""
+    appends = [work for work in works if isinstance(work, Append)]
+    if len(works) < 2 or len({append.conversation for append in appends}) < len(works):
+        return []
+    return list(filter(can_be_grouped, appends))
 
 
 class _ConnectionThread(JobThread[T]):
@@ -122,9 +141,23 @@ class WriterThread(_ConnectionThread[Write]):
         if is_flushed is not self._is_flushing:
             self._is_flushing = is_flushed
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_flushed else 'NORMAL'}")
+        try:
+            return self._do_all(connection, works, _group(works))
+        except _ConflictInGroupError:
+            return self._do_all(connection, works)  # One by one: those without a conflict are written.
+
+    def _do_all(
+        self, connection: sqlite3.Connection, works: Sequence[Append | Change], group: Sequence[Append] = ()
+    ) -> list[object]:
         with Transaction(connection):
             self._file.refuse_newer(connection)
-            return [self._do(connection, work) for work in works]
+            if group and not append_group(connection, group):
+                raise _ConflictInGroupError
+            grouped = {append.conversation for append in group}
+            return [
+                None if isinstance(work, Append) and work.conversation in grouped else self._do(connection, work)
+                for work in works
+            ]
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
