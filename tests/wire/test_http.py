@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import gzip
 import json
 import logging
@@ -11,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 import traceback
 import tracemalloc
@@ -45,7 +47,7 @@ from sidestream.testing import FakeProvider, Keepalives, encode_event, encode_ev
 from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RetryPolicy
-from sidestream.wire.stream import WATCH_INTERVAL_S
+from sidestream.wire.stream import PAUSED_BYTES, WATCH_INTERVAL_S, EventStream
 
 LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20)
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -324,6 +326,64 @@ async def test_events_come_as_soon_as_they_are_there(transport: HttpTransport):
         assert await exchange.events() == []
         await exchange.aclose()
         await exchange.aclose()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="streams are paused on Linux only")
+async def test_what_arrives_while_a_stream_is_paused_is_read_at_once_when_it_resumes(transport: HttpTransport):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await go_on.wait()
+        await connection.write(chunk(event(2)))
+        await connection.write(chunk(event(3)))
+        await connection.client_left()
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        assert isinstance(exchange, EventStream)
+        assert await exchange.events() == [b'{"n": 1}']
+        seen = exchange._content.total_bytes
+        exchange.pause()
+        assert exchange._paused is not None
+        go_on.set()
+        async with asyncio.timeout(20):
+            # Nothing announces it.
+            while _arrived(exchange._paused) < len(chunk(event(2)) + chunk(event(3))):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert exchange._content.total_bytes == seen
+        exchange.resume()
+        assert await exchange.events() == [b'{"n": 2}', b'{"n": 3}']
+        await exchange.aclose()
+
+
+def _arrived(connection: socket.socket) -> int:
+    """How many bytes the system holds for it."""
+    return struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.FIONREAD, b"\0\0\0\0"))[0]
+
+
+async def test_a_connection_whose_stream_was_paused_when_it_ended_serves_the_next_request(transport: HttpTransport):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await go_on.wait()
+        large = b'data: {"n": 2, "text": "%s"}\n\n' % (b"x" * 2 * PAUSED_BYTES)
+        await connection.write(chunk(large), chunk(event(3)), END)
+
+    async with serve(script) as server:
+        for _ in range(3):
+            go_on.clear()
+            exchange = await transport.open(server.call(), LIMITS)
+            assert isinstance(exchange, EventStream)
+            assert await exchange.events() == [b'{"n": 1}']
+            exchange.pause()
+            go_on.set()
+            numbers = [json.loads(each)["n"] for each in await exchange.events()]
+            exchange.resume()
+            assert numbers + await numbers_of(exchange) == [2, 3]
+            await exchange.complete()
+        assert server.connections == 1
 
 
 async def test_a_stream_without_events_ends_at_once(transport: HttpTransport):

@@ -128,13 +128,14 @@ class Worker:
         try:
             if self._is_draining:
                 return  # It was claimed just before.
+            paced = moments(self._detail.interval_s, conversation)
             async with self._kept(claim, run):
                 while parts := await run.batch():
                     if not driven.is_begun:
                         driven.is_begun = True
                         await self._deliver([conversation])
                     if len(self._driven) >= PACED_RUNS and len(parts) < FAST_PARTS and run.is_streaming:
-                        await moments(self._detail.interval_s, conversation).wait(run)
+                        await paced.wait(run)
         finally:
             if self._driven.get(conversation) is driven:
                 del self._driven[conversation]

@@ -19,7 +19,8 @@ class Feed:
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
-        self._has_news = asyncio.Event()
+        self._has_news = False
+        self._taker: asyncio.Future[None] | None = None
         self._error: StoreError | None = None
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -27,21 +28,25 @@ class Feed:
         self._rows += rows
         if len(self._rows) > MAX_WAITING_ROWS:
             self._rows = []  # The numbers show the gap.
-        self._has_news.set()
+        self.wake()
 
     def wake(self) -> None:
         """Something else has changed."""
-        self._has_news.set()
+        self._has_news = True
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
 
     def fail(self, error: StoreError) -> None:
         """What others append cannot be read."""
         self._error = error
-        self._has_news.set()
+        self.wake()
 
     async def take(self) -> list[Row]:
         """The rows since the last time, once there is news. Raises StoreError if there will be none."""
-        await self._has_news.wait()
-        self._has_news.clear()
+        if not self._has_news:
+            self._taker = asyncio.get_running_loop().create_future()
+            await self._taker
+        self._has_news = False
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import socket
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
@@ -24,6 +26,10 @@ LINGER_S: Final = 0.01
 """How long to wait for the end of a body after the last event. That is cheaper than a new connection."""
 
 
+PAUSED_BYTES: Final = 32 * 1024
+"""A stream that is paused is read on when so much has arrived: it is not slowed down, and its buffer need not grow."""
+_HAS_LOW_WATER: Final = sys.platform == "linux"
+"""Elsewhere a change of it may wake nobody."""
 _CONTEXT: Final = Context()
 
 
@@ -51,6 +57,7 @@ class EventStream:
         self._is_waiting = False
         self._deadline_s = math.inf
         self._was_ignored = False
+        self._paused: socket.socket | None = None
         # Never later than a deadline that is set after the timer.
         self._watch_interval_s = min(WATCH_INTERVAL_S, limits.idle_timeout_s)
 
@@ -109,18 +116,22 @@ class EventStream:
         self._was_ignored = self._deadline_s < math.inf
 
     def pause(self) -> None:
-        """Leaves what arrives to the system until `resume`: many packets then cost one read, and one wake-up."""
-        if (transport := self._transport()) is not None:
-            transport.pause_reading()
+        """Leaves what arrives to the system until `resume`: many packets then cost one read, and one wake-up.
+
+        The end of the connection, and much at once, are noticed meanwhile.
+        """
+        connection = self._response.connection
+        transport = connection.transport if connection is not None else None
+        if transport is not None:
+            self._paused = transport.get_extra_info("socket")
+            _set_low_water(self._paused, PAUSED_BYTES)
 
     def resume(self) -> None:
         """Reads on. What has arrived is read in the next turn of the event loop."""
-        if (transport := self._transport()) is not None:
-            transport.resume_reading()
-
-    def _transport(self) -> asyncio.Transport | None:
-        connection = self._response.connection
-        return connection.transport if connection is not None else None
+        # Kept here: once the body was read to its end, the connection may serve somebody else.
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            _set_low_water(paused, 1)
 
     async def body(self) -> bytes:
         raise RuntimeError("This response is a stream: read events().")
@@ -140,6 +151,7 @@ class EventStream:
 
     def _close(self) -> None:
         self._unwatch()
+        self.resume()
         # A stream that has ended has released its connection already; any other connection cannot be reused.
         self._response.close()
 
@@ -193,6 +205,13 @@ class EventStream:
             self._content.set_exception(idle_timeout(self._call, self._limits))
             return
         self._watch_later()
+
+
+def _set_low_water(connection: socket.socket | None, size: int) -> None:
+    """How much must have arrived before the event loop is woken. Cheaper than to deregister the socket there."""
+    if connection is not None and _HAS_LOW_WATER:
+        with suppress(OSError):  # It is closed.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 def says_nothing(event: bytes) -> bool:
