@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct
@@ -162,7 +163,10 @@ class Chaos:
         ]
         self.unsaid = len(unsaid)
         for pid, at_s in self._away_s.items():
-            talks = {*held_by(by_pid[pid], at_s), *(talk for talk, claimer, _ in unsaid if claimer == pid)}
+            # One that was silent, and lost a run to another before it was lost itself, leaves none.
+            holders = {talk: claimer for talk, claimer, when_s in sorted(claims, key=itemgetter(2)) if when_s <= at_s}
+            talks = {talk for talk in held_by(by_pid[pid], at_s) if holders[talk] == pid}
+            talks |= {talk for talk, claimer, _ in unsaid if claimer == pid}
             self.left += [Left(talk, pid, at_s) for talk in sorted(talks)]
         free = [span for worker in self.scene.workers for span in self._free(worker)]
         for left in self.left:

@@ -15,6 +15,13 @@ from pathlib import Path
 
 from postgres import shared_folder
 
+TIMELY = (
+    'history.timerProcessorMaxTimeShift="10ms"',
+    "history.timerProcessorMaxPollRPS=2000",
+    "history.timerProcessorMaxPollHostRPS=5000",
+)
+"""Its timers, and with them its timeouts, are up to a second late otherwise, and 0.3 s more while there are many: too late
+for leases of tests."""
 START_S = 100.0
 """The first start reads a large program from the disk, on a machine that may be busy."""
 
@@ -32,8 +39,8 @@ def arguments(port: int, *more: str) -> list[str]:
     assert command is not None
     # Polls of tests are short, about which it warns each time.
     options = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--log-level", "error"]
-    # Its timers, and with them its timeouts, are up to a second late otherwise: more than a lease of the tests.
-    options += ["--dynamic-config-value", 'history.timerProcessorMaxTimeShift="10ms"']
+    for setting in TIMELY:
+        options += ["--dynamic-config-value", setting]
     return [str(command), "server", "start-dev", *options, *more]
 
 
