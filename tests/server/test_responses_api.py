@@ -312,6 +312,57 @@ async def test_hosted_tools_of_a_request_run_where_the_provider_hosts_them(tmp_p
         assert [tool["type"] for tool in response["tools"]] == list(sent)
 
 
+@requirement("R140")
+async def test_restrictions_of_hosted_tools_reach_the_provider(tmp_path: Path):
+    one: Json = {"type": "eq", "key": "tenant", "value": "a"}
+    two: Json = {"type": "and", "filters": [one, {"type": "in", "key": "year", "value": [2025, 2026]}]}
+    network: Json = {"type": "allowlist", "allowed_domains": ["a.example"]}
+    tools: Json = [
+        {"type": "file_search", "vector_store_ids": ["vs_1"], "filters": two},
+        {"type": "code_interpreter", "container": {"type": "auto", "network_policy": network}},
+        {"type": "shell", "environment": {"type": "container_auto", "network_policy": {"type": "disabled"}}},
+        {"type": "image_generation", "input_image_mask": {"file_id": "file_1"}},
+    ]
+    async with responding(said("Done.", "Done."), tmp_path) as served:
+        create = served.client.responses.create
+        response = await create(model="main", input="Go.", tools=tools)
+        assert [tool.to_dict() for tool in response.tools] == tools
+        await create(model="main", input="Go.", tools=[{**tools[0], "filters": one}])
+        first, second = (request.json["tools"] for request in served.fake.requests)
+        sent = {tool["type"]: tool for tool in first}
+        assert sent["file_search"]["filters"] == two
+        assert sent["code_interpreter"]["container"]["network_policy"] == network
+        assert sent["shell"]["environment"]["network_policy"] == {"type": "disabled"}
+        assert sent["image_generation"]["input_image_mask"] == {"file_id": "file_1"}
+        assert second[0]["filters"] == one
+
+
+@requirement("R140")
+async def test_a_tool_that_no_provider_of_the_agent_hosts_is_a_bad_request(tmp_path: Path):
+    async with FakeProvider() as fake:
+        agent = Agent("openai-chat", base_url=fake.base_url, api_key=KEY)
+        async with served_agents({"main": agent}, fake, tmp_path) as served:
+            for tool in ({"type": "file_search", "vector_store_ids": ["vs_1"]}, {"type": "image_generation"}):
+                with pytest.raises(openai.BadRequestError) as caught:
+                    await served.client.responses.create(model="main", input="Hi", tools=[tool])  # type: ignore[list-item]
+                assert (caught.value.param, caught.value.code) == ("tools", "unsupported")
+
+
+@requirement("R140")
+@pytest.mark.parametrize("format", [None, {"type": "text"}, {"type": "grammar", "syntax": "lark", "definition": "x"}])
+async def test_a_tool_whose_input_is_a_text(format: Json, tmp_path: Path):
+    call = ResponsesScript().function_call("sql", {"input": "select 1"}, "c1")
+    async with responding([call.reply(), *said("One.")], tmp_path) as served:
+        tool: Json = {"type": "custom", "name": "sql", **({"format": format} if format else {})}
+        create = served.client.responses.create
+        first = await create(model="main", input="Count.", tools=[tool])
+        (item,) = first.output
+        assert (item.type, item.input) == ("custom_tool_call", "select 1")  # type: ignore[union-attr]
+        output: Json = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "1"}  # type: ignore[union-attr]
+        second = await create(model="main", input=[output], previous_response_id=first.id, tools=[tool])
+        assert second.output_text == "One."
+
+
 Provider = tuple[str, Callable[[], Any]]
 PROVIDERS: dict[str, Provider] = {
     "openai-responses": ("openai-responses", lambda: ResponsesScript().reasoning("Hm.").text("Hello.")),

@@ -133,7 +133,10 @@ async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObj
     if error is not None and not response["output"]:
         from sidestream.server.compatible import run_error
 
-        raise run_error(error)
+        refused = run_error(error)
+        if refused.code == "unsupported":
+            refused.param = refused.param or ("tools" if info.job.tools else None)
+        raise refused
     return response
 
 
