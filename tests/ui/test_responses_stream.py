@@ -214,7 +214,7 @@ def test_a_final_text_that_is_another_is_a_part_of_its_own():
     [
         ("length", "max_output_tokens", "incomplete", "max_output_tokens"),
         ("content-filter", "content_filter", "incomplete", "content_filter"),
-        ("content-filter", "refusal", "completed", None),
+        ("content-filter", "refusal", "incomplete", "content_filter"),  # Without a part that says so.
         ("other", "steered", "incomplete", "steered"),
         ("tool-calls", None, "completed", None),
         ("stop", None, "completed", None),

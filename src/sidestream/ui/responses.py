@@ -151,7 +151,7 @@ class ResponsesEncoder:
     def step_finish(self, part: StepFinish) -> None:
         self._is_in_step = False
         self._usage += part.usage
-        is_cut = part.reason in _CUT and (part.outcome is None or part.outcome.raw_reason != "refusal")
+        is_cut = part.reason in _CUT and not self._texts.has_refusal
         self.stream.is_cut = is_cut
         self._texts.end_step(is_cut=is_cut)
         self.tools.end_step(is_cut=is_cut)
@@ -169,8 +169,8 @@ class ResponsesEncoder:
     def finish(self, part: Finish) -> None:
         status, reason = _REASONS[part.reason]
         raw = part.raw_reason or ""
-        if part.reason == "content-filter" and raw == "refusal":
-            status, reason = "completed", None
+        if part.reason == "content-filter" and self._texts.has_refusal:
+            status, reason = "completed", None  # The refusal is the answer.
         elif part.reason == "other" and raw in _INCOMPLETE:
             status, reason = "incomplete", raw
         elif part.reason == "limit":

@@ -49,6 +49,8 @@ class TextItems:
     def __init__(self, stream: ResponseStream, *, encrypted: bool) -> None:
         self._stream = stream
         self._has_encrypted = encrypted
+        self.has_refusal = False
+        """True once the model has said that it refuses, in a part of its own kind."""
         self._blocks: dict[str, _Block] = {}
         self._early: dict[str, list[Source]] = {}
         """Sources of blocks that have not begun: a log has a block where it ends."""
@@ -66,6 +68,7 @@ class TextItems:
         details = [as_object(fields) for fields in (part.provider_metadata or {}).values()]
         phase = next((found["phase"] for found in details if isinstance(found.get("phase"), str)), None)
         is_refusal = any(found.get("refusal") is True for found in details)
+        self.has_refusal = self.has_refusal or is_refusal
         fields: JsonObject = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
         if phase is not None:
             fields["phase"] = phase
