@@ -17,7 +17,7 @@ from requirements import requirement
 from response_events import StreamChecker, check_events, check_response
 from server.chat_client import paused
 from server.response_client import ADD, KEY, events_in, responding, said, served_agents
-from sidestream import Agent
+from sidestream import Agent, CodeInterpreter
 from sidestream.mcp import MCPServer
 from sidestream.testing import (
     ChatScript,
@@ -27,6 +27,7 @@ from sidestream.testing import (
     Reply,
     ResponsesScript,
     error_reply,
+    json_reply,
     sse,
 )
 
@@ -361,6 +362,57 @@ async def test_a_tool_whose_input_is_a_text(format: Json, tmp_path: Path):
         output: Json = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "1"}  # type: ignore[union-attr]
         second = await create(model="main", input=[output], previous_response_id=first.id, tools=[tool])
         assert second.output_text == "One."
+
+
+def code_with_a_file() -> Any:
+    result = {"type": "code_execution_result", "stdout": "1", "stderr": "", "return_code": 0}
+    made = [{"type": "code_execution_output", "file_id": "file_1"}]
+    script = MessagesScript().server_tool_use("code_execution", {"code": "save()"}, "s1")
+    return script.result("code_execution_tool_result", {**result, "content": made}, "s1").text("Done.")
+
+
+CITED: Json = {"type": "container_file_citation", "container_id": "cntr_1", "file_id": "cfile_1", "filename": "a.csv"}
+FILES: dict[str, list[Any]] = {
+    "anthropic": [
+        code_with_a_file().reply(),
+        Reply(body=b"a,b\n"),
+        json_reply({"id": "file_1", "filename": "a.csv", "mime_type": "text/csv", "size_bytes": 4}),
+    ],
+    "openai-responses": [
+        ResponsesScript()
+        .code_interpreter("save()", logs="1")
+        .text("Done.", annotations=[{**CITED, "start_index": 0, "end_index": 4}])
+        .reply(),
+        Reply(body=b"a,b\n"),
+    ],
+}
+
+
+@requirement("R140")
+@pytest.mark.parametrize("provider", FILES)
+async def test_files_of_a_response_are_cited_and_can_be_fetched(provider: str, tmp_path: Path):
+    async with FakeProvider(FILES[provider]) as fake:
+        agent = Agent(provider, base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])
+        tokens = ["token-of-anna", "token-of-ben"]
+        async with served_agents({"main": agent}, fake, tmp_path, tokens=tokens) as served:
+            anna, ben = (served.client_of(token) for token in tokens)
+            events = await events_in(await anna.responses.create(model="main", input="Go.", stream=True))
+            response = check_events(events, typed=False)
+            (cited,) = response["output"][-1]["content"][0]["annotations"]
+            assert (cited["type"], cited["filename"]) == ("container_file_citation", "a.csv")
+            id, container = cited["file_id"], cited["container_id"]
+            fetched = await anna.containers.files.content.retrieve(id, container_id=container)
+            assert fetched.content == b"a,b\n"
+            assert fetched.response.headers["content-disposition"] == 'attachment; filename="a.csv"'
+            described = await anna.containers.files.retrieve(id, container_id=container)
+            assert (described.path, described.bytes) == ("a.csv", 4)
+            if provider == "anthropic":
+                assert [file.id async for file in anna.containers.files.list(container)] == [id]
+            for other, name in ((ben, id), (anna, "cfile_other")):
+                with pytest.raises(openai.NotFoundError):
+                    await other.containers.files.content.retrieve(name, container_id=container)
+            with pytest.raises(openai.NotFoundError):
+                await anna.containers.files.list("cntr_other")
 
 
 Provider = tuple[str, Callable[[], Any]]

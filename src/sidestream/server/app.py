@@ -139,6 +139,7 @@ def routes(server: Server) -> list[BaseRoute]:
     from sidestream.server import (
         agui_api,
         chat_api,
+        containers_api,
         conversations_api,
         models_api,
         response_conversations_api,
@@ -149,6 +150,7 @@ def routes(server: Server) -> list[BaseRoute]:
     return [
         *responses_api.routes(),
         *response_conversations_api.routes(),
+        *containers_api.routes(),
         *models_api.routes(),
         *completions_api.routes(),
         *messages_api.routes(),

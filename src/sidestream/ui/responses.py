@@ -106,7 +106,8 @@ class ResponsesEncoder:
         if self.is_over:
             return []
         self.at = at if at is not None else self.at
-        if not self._texts.continues(part):
+        self.tools.settle(part)
+        if not self._texts.continues(part) and not (isinstance(part, File) and self.tools.is_cited(part)):
             self._texts.leave()
         if (handler := _HANDLERS.get(type(part))) is not None:
             handler(self, part)
@@ -115,6 +116,7 @@ class ResponsesEncoder:
     def started(self, call_id: str) -> list[JsonObject]:
         """The server begins to run a call."""
         if not self.is_over:
+            self.tools.settle()
             self._texts.leave()
             self.tools.started(call_id)
         return self.stream.take()
@@ -160,6 +162,10 @@ class ResponsesEncoder:
         if part.kind != "tool":
             self.error = redacted(part)
 
+    def file(self, part: File) -> None:
+        if (annotation := self.tools.file(part)) is not None:
+            self._texts.cite(annotation, part.id)
+
     def custom(self, part: Custom) -> None:
         given = passed_on(part.data, is_strict=self.stream.dialect == "open-responses")
         if given is not None:
@@ -188,6 +194,7 @@ class ResponsesEncoder:
         self.stream.is_cut = status != "completed"
         self._texts.end_step(is_cut=is_cut)
         self.tools.end()
+        self._texts.end_citations()
         error = None
         if status == "failed":
             error = failure_of(self.error or Error("provider", "the run failed"))
@@ -220,7 +227,7 @@ _HANDLERS: dict[type, Callable[[ResponsesEncoder, Any], None]] = {
     ToolEvent: _tool("event"),
     ToolResult: _tool("result"),
     ToolApprovalRequest: _tool("approval"),
-    File: _tool("file"),
+    File: ResponsesEncoder.file,
     Custom: ResponsesEncoder.custom,
     StepStart: ResponsesEncoder.step_start,
     StepFinish: ResponsesEncoder.step_finish,

@@ -54,6 +54,10 @@ class TextItems:
         self._blocks: dict[str, _Block] = {}
         self._early: dict[str, list[Source]] = {}
         """Sources of blocks that have not begun: a log has a block where it ends."""
+        self._cited: list[JsonObject] = []
+        """Citations of files that no text has yet."""
+        self._known_files: set[str] = set()
+        """Files that the provider itself cites."""
         self._current: tuple[OpenItem, str] | None = None
         """The item that is open, and the name that its blocks share."""
         self._made: list[OpenItem] = []
@@ -77,6 +81,10 @@ class TextItems:
             block.part = self._stream.add_part(block.item, block.kind)
         for source in self._early.pop(part.id, ()):
             self.source(source)
+        if block.part is not None and block.kind == "output_text":
+            for annotation in self._cited:
+                self._stream.annotate(block.item, block.part, annotation)
+            self._cited = []
 
     def text_delta(self, part: TextDelta) -> None:
         """More text."""
@@ -110,6 +118,8 @@ class TextItems:
             return
         block = self._blocks[part.text_id] if part.text_id is not None else self._last_text()
         annotation = annotation_of(part)
+        if annotation is not None and annotation["type"] == "container_file_citation":
+            self._known_files.add(annotation["file_id"])
         if block is None or annotation is None or not block.item.is_open or block.kind != "output_text":
             return
         if self._stream.dialect == "open-responses" and annotation["type"] != "url_citation":
@@ -118,6 +128,29 @@ class TextItems:
             self._stream.annotate(block.item, block.part, annotation)
         elif block.part is None:
             block.sources.append(annotation)
+
+    def cite(self, annotation: JsonObject, file: str) -> None:
+        """A file of the text that is open, or of the next one, unless the provider has cited it."""
+        if file in self._known_files:
+            return
+        block = self._last_text()
+        if block is not None and block.part is not None and block.part.is_open:
+            at = len(block.part.text)
+            self._stream.annotate(block.item, block.part, {**annotation, "start_index": at, "end_index": at})
+        else:
+            self._cited.append(annotation)
+
+    def end_citations(self) -> None:
+        """The response is over: files that no text was there for have an empty one."""
+        if not self._cited:
+            return
+        fields: JsonObject = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+        item = self._stream.add({"id": self._id("message"), **fields})
+        part = self._stream.add_part(item, "output_text")
+        for annotation in self._cited:
+            self._stream.annotate(item, part, annotation)
+        self._cited = []
+        self._done(item, is_cut=False)
 
     # Items
 
@@ -282,8 +315,8 @@ class TextItems:
 
     def _last_text(self) -> _Block | None:
         item = self._current[0] if self._current is not None else None
-        blocks = (block for block in self._blocks.values() if block.item is item and block.kind == "output_text")
-        return next(blocks, None)
+        blocks = [block for block in self._blocks.values() if block.item is item and block.kind == "output_text"]
+        return blocks[-1] if blocks else None
 
     def _id(self, kind: str) -> str:
         return made_id(kind, self._stream.head.id, len(self._stream.items))
