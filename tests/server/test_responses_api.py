@@ -199,6 +199,32 @@ async def test_a_history_of_the_client_needs_no_state_here(tmp_path: Path):
 
 
 @requirement("R140")
+@pytest.mark.parametrize("dialect", ["openai", "open-responses"])
+async def test_a_history_may_refer_to_items_of_any_response_of_the_same_token(dialect: Any, tmp_path: Path):
+    script = ResponsesScript().reasoning("Hm.").web_search("fruit").text("A papaya.")
+    tokens = ["token-of-anna", "token-of-ben"]
+    settings: Json = {"dialect": dialect, "tokens": tokens}
+    async with responding([script.reply(), *said("Yes.")], tmp_path, server=settings) as served:
+        anna, ben = (served.client_of(token) for token in tokens)
+        first = await anna.responses.create(model="main", input="Which fruit?")
+        ids = [item.id for item in first.output]
+        assert len(set(ids)) == len(ids) >= 3
+        references: Json = [{"type": "item_reference", "id": id} for id in ids]
+        said_before: Json = {"role": "user", "content": "Which fruit?"}
+        history: Json = [said_before, *references, {"role": "user", "content": "Sure?"}]
+        again = await anna.responses.create(model="main", input=history)
+        assert again.output_text == "Yes."
+        sent = served.fake.requests[1].json["input"]
+        assert [item["content"] for item in sent if item.get("role")] == ["Which fruit?", "A papaya.", "Sure?"]
+        counted = await anna.responses.input_tokens.count(model="main", input=history)
+        assert counted.input_tokens > 0
+        for client, given in ((ben, references[-1]), (anna, {"type": "item_reference", "id": f"{ids[-1]}9"})):
+            with pytest.raises(openai.NotFoundError) as caught:
+                await client.responses.create(model="main", input=[given])
+            assert caught.value.param == "input[0].id"
+
+
+@requirement("R140")
 async def test_approvals_are_bound_to_what_the_server_holds(tmp_path: Path):
     removed: list[int] = []
 

@@ -17,7 +17,7 @@ from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import checked, owner_of, server_of
 from sidestream.server.response_items import read_input
 from sidestream.server.response_log import ResponseFold, ResponseInfo, responses_in
-from sidestream.server.response_view import message_items
+from sidestream.server.response_view import known_items, message_items
 from sidestream.server.responses import Base, base_after, base_of, followed, forget, prepare, start
 from sidestream.server.responses_api import dialect_of
 from sidestream.server.responses_input import PreparedRequest, ResponsesRequest, prepared
@@ -174,7 +174,8 @@ class _Socket:
             raise RequestError(400, "a socket has no background", param="background", code="unsupported_parameter")
         request = prepared(given, body, self._server.settings, self._dialect)
         base = await self._base(request)
-        sent = read_input(body.input)
+        known = await known_items(self._server, self._owner, body.input, base.conversation)
+        sent = read_input(body.input, known)
         prewarms = as_object(frame.get("prompt_cache_options")).get("prewarm") is True
         if frame.get("generate") is False or prewarms:
             info = await prepare(self._server, self._owner, request, base, sent)

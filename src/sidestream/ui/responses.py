@@ -37,7 +37,6 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
-from sidestream.ui.responses_items import made_id
 from sidestream.ui.responses_object import Dialect, Outcome, ResponseHead, Status, failure_of
 from sidestream.ui.responses_stream import ResponseStream
 from sidestream.ui.responses_text import TextItems
@@ -170,7 +169,7 @@ class ResponsesEncoder:
         given = passed_on(part.data, is_strict=self.stream.dialect == "open-responses")
         if given is not None:
             kind = str(given["type"])
-            self.stream.done(self.stream.add({**given, "id": self._id(kind)}))
+            self.stream.done(self.stream.add({**given, "id": self.stream.next_id(kind)}))
 
     def finish(self, part: Finish) -> None:
         status, reason = _REASONS[part.reason]
@@ -200,9 +199,6 @@ class ResponsesEncoder:
             error = failure_of(self.error or Error("provider", "the run failed"))
         usage = None if error is not None and self._usage.is_empty else self._usage
         self.stream.end(Outcome(status, usage, reason, error, self.at))
-
-    def _id(self, kind: str) -> str:
-        return made_id(kind, self.stream.head.id, len(self.stream.items))
 
 
 def _text(name: str) -> Callable[[ResponsesEncoder, Any], None]:

@@ -10,8 +10,11 @@ from sidestream.jsontext import Json, JsonObject, as_list, as_object
 from sidestream.run import tool_facts
 from sidestream.run.code import CODE_FIELDS, code_in
 from sidestream.stream.parts import File, Source, ToolApprovalRequest, ToolCall, ToolResult
+from sidestream.ui.responses_object import Dialect
 
 _RESPONSE: Final = "resp_"
+_STRICT: Final = "s"
+_ITEM_ID: Final = re.compile(rf"[a-z]+_([0-9a-f]+)_[0-9]+({_STRICT})?")
 _CONTAINER: Final = "cntr_resp_"
 SERVER: Final = "server"
 """The `server_label` of functions that are registered on the server."""
@@ -50,6 +53,19 @@ def made_id(type: str, *names: object) -> str:
     """An id that follows from these names, and from which they do not."""
     digest = sha256("\0".join(map(str, names)).encode("utf-8", "surrogatepass")).hexdigest()
     return f"{_PREFIXES.get(type, 'item')}_{digest[:40]}"
+
+
+def item_id(type: str, response_id: str, index: int, dialect: Dialect) -> str:
+    """The id of an item of a response, which says where it is: a later request may refer to it."""
+    place = f"{response_id.removeprefix(_RESPONSE)}_{index}"
+    return f"{_PREFIXES.get(type, 'item')}_{place}{_STRICT if dialect == 'open-responses' else ''}"
+
+
+def response_of_item(id: str) -> tuple[str, Dialect] | None:
+    """The response of an item, and the dialect in which it has this id; None for the ids of other items."""
+    if (found := _ITEM_ID.fullmatch(id)) is None:
+        return None
+    return f"{_RESPONSE}{found[1]}", "open-responses" if found[2] else "openai"
 
 
 def approval_item_id(approval_id: str) -> str:

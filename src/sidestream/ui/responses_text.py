@@ -18,7 +18,7 @@ from sidestream.stream.parts import (
     TextEnd,
     TextStart,
 )
-from sidestream.ui.responses_items import annotation_of, made_id
+from sidestream.ui.responses_items import annotation_of
 from sidestream.ui.responses_stream import OpenItem, OpenPart, PartKind, ResponseStream
 
 _NUMBER = re.compile(r"(?::summary|:content)?:\d+$")
@@ -145,7 +145,7 @@ class TextItems:
         if not self._cited:
             return
         fields: JsonObject = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
-        item = self._stream.add({"id": self._id("message"), **fields})
+        item = self._stream.add({"id": self._stream.next_id("message"), **fields})
         part = self._stream.add_part(item, "output_text")
         for annotation in self._cited:
             self._stream.annotate(item, part, annotation)
@@ -216,7 +216,7 @@ class TextItems:
             block.repeats = block.part.text if block.part is not None else ""
         else:
             self.diverged()
-            item = self._stream.add({"id": self._id(kind), **fields})
+            item = self._stream.add({"id": self._stream.next_id(kind), **fields})
             block = self._blocks[id] = _Block(item, part)
         self._made.append(item)
         self._current = (item, name)
@@ -259,7 +259,7 @@ class TextItems:
             self._made.remove(old)
         self._done(old, is_cut=True)
         self.diverged()
-        fields: JsonObject = {**old.fields, "id": self._id(kind)}
+        fields: JsonObject = {**old.fields, "id": self._stream.next_id(kind)}
         fields |= {"status": "in_progress"} if kind == "message" else {}
         fields["content" if kind == "message" else "summary"] = []
         block.item = self._stream.add(fields)
@@ -317,9 +317,6 @@ class TextItems:
         item = self._current[0] if self._current is not None else None
         blocks = [block for block in self._blocks.values() if block.item is item and block.kind == "output_text"]
         return blocks[-1] if blocks else None
-
-    def _id(self, kind: str) -> str:
-        return made_id(kind, self._stream.head.id, len(self._stream.items))
 
 
 _SILENT = frozenset(

@@ -200,7 +200,7 @@ class ToolItems:
         return is_image and part.tool in (None, "image_generation")
 
     def _image(self, part: File) -> None:
-        self._whole({**items.image_item(part), "id": self._id("image_generation_call")})
+        self._whole({**items.image_item(part), "id": self._stream.next_id("image_generation_call")})
 
     def _file_function(self, part: File, number: int) -> None:
         """A file in the specification's terms: a call of its tool, whose output is the file."""
@@ -292,7 +292,7 @@ class ToolItems:
         """A provider's item under an id of this response, and with ids that its approvals have here."""
         kind, was = str(given.get("type")), text_in(given, "id") or ""
         if id is None:
-            id = items.approval_item_id(was) if kind == "mcp_approval_request" else self._id(kind)
+            id = items.approval_item_id(was) if kind == "mcp_approval_request" else self._stream.next_id(kind)
         own = {**given, "id": id}
         if isinstance(asked := given.get("approval_request_id"), str):
             own["approval_request_id"] = items.approval_item_id(asked)
@@ -303,16 +303,13 @@ class ToolItems:
     def _is_client(self, name: str) -> bool:
         return self._functions is None or name in self._functions
 
-    def _id(self, kind: str) -> str:
-        return items.made_id(kind, self._stream.head.id, len(self._stream.items))
-
     def _open_function(self, call_id: str, name: str) -> OpenItem:
         if name in self._custom:
             fields: JsonObject = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": ""}
         else:
             fields = {"type": "function_call", "call_id": call_id, "name": name, "arguments": ""}
             fields["status"] = "in_progress"
-        item = self._open[call_id] = self._stream.add({"id": self._id(fields["type"]), **fields})
+        item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(fields["type"]), **fields})
         return item
 
     def _end_function(self, part: ToolCall) -> None:
@@ -328,7 +325,7 @@ class ToolItems:
 
     def _begin_code(self, call_id: str) -> OpenItem:
         fields: JsonObject = {"type": _CODE, "status": "in_progress", "container_id": "", "code": ""}
-        item = self._open[call_id] = self._stream.add({"id": self._id(_CODE), **fields})
+        item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(_CODE), **fields})
         self._stream.stage(item, "in_progress")
         return item
 
@@ -338,7 +335,7 @@ class ToolItems:
         item = self._open.get(call.id)
         if item is None:
             kind = items.item_type(call) if call.provider_executed else "mcp_call"
-            fields = {"id": self._id(kind), **items.opened(kind, call)}
+            fields = {"id": self._stream.next_id(kind), **items.opened(kind, call)}
             if (approval := self._approvals.get(call.id)) is not None:
                 fields["approval_request_id"] = items.approval_item_id(approval)
             item = self._open[call.id] = stream.add(fields)
@@ -358,11 +355,11 @@ class ToolItems:
     def _pair(self, call_id: str, name: str, arguments: str, output: Any) -> None:
         stream, call = self._stream, f"call_{call_id}"[:64]
         begun: JsonObject = {"type": "function_call", "call_id": call, "name": name, "arguments": ""}
-        opened = stream.add({"id": self._id("function_call"), **begun, "status": "in_progress"})
+        opened = stream.add({"id": self._stream.next_id("function_call"), **begun, "status": "in_progress"})
         stream.end_input(opened, arguments)
         stream.done(opened, status="completed")
         given: JsonObject = {"type": "function_call_output", "call_id": call, "output": output}
-        answered = stream.add({"id": self._id("function_call_output"), **given, "status": "in_progress"})
+        answered = stream.add({"id": self._stream.next_id("function_call_output"), **given, "status": "in_progress"})
         stream.done(answered, status="completed")
 
     def _whole(self, item: JsonObject) -> None:
