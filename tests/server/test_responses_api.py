@@ -625,6 +625,31 @@ async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
 
 
 @requirement("R140")
+@pytest.mark.parametrize(
+    ("provider", "script", "forced"),
+    [
+        ("openai-responses", ResponsesScript, ("tool_choice", "required")),
+        ("anthropic", MessagesScript, ("tool_choice", {"type": "any"})),
+        ("google", GeminiScript, ("toolConfig", None)),  # It cannot be forced there.
+    ],
+)
+async def test_a_hosted_tool_is_forced_where_the_provider_can_be_made_to(
+    provider: str, script: Any, forced: Json, tmp_path: Path
+):
+    async with FakeProvider([script().text("Done.").reply() for _ in range(3)]) as fake:
+        agent = Agent(provider, base_url=fake.base_url, api_key=KEY)
+        async with served_agents({"main": agent}, fake, tmp_path) as served:
+            tools: Json = [{"type": "web_search"}, {"type": "code_interpreter", "container": {"type": "auto"}}]
+            one: Json = {"type": "web_search"}
+            allowed: Json = {"type": "allowed_tools", "mode": "required", "tools": [one]}
+            for choice in (one, allowed, "required"):
+                await served.client.responses.create(model="main", input="Hi", tools=tools, tool_choice=choice)
+            sent = [request.json for request in fake.requests]
+            assert [body.get(forced[0]) for body in sent] == [forced[1]] * 3
+            assert [len(body["tools"]) for body in sent] == [1, 1, 2]
+
+
+@requirement("R140")
 async def test_a_response_that_reached_a_limit_is_incomplete(tmp_path: Path):
     replies = [ResponsesScript().text("Once upon a").incomplete().reply()]
     async with responding(replies, tmp_path) as served:

@@ -41,7 +41,7 @@ class RequestTools(Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...] | None = None
     """What the model may use; None: all."""
     choice: str | None = None
-    """What it must call first: any function, or the one of this name."""
+    """What it must call first: any tool, or the function of this name."""
     secrets: tuple[ServerSideTool, ...] = ()
     """MCP servers with what is not stored, in place of the hosted tools of the same label."""
 
@@ -85,7 +85,8 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
     if choice == "none":
         return replace(tools, allowed=())
     if not is_object(choice):
-        return replace(tools, choice=choice if choice == "required" and tools.functions else None)
+        is_required = choice == "required" and bool(tools.functions or tools.hosted)
+        return replace(tools, choice=choice if is_required else None)
     if choice.get("type") == "allowed_tools":
         chosen = [(_chosen(entry), f"tool_choice.tools[{i}]") for i, entry in enumerate(objects(choice.get("tools")))]
         if not chosen:
@@ -99,7 +100,8 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
             raise RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
     if choice.get("type") in _NAMED:
         return replace(tools, choice=chosen[0][0])
-    must_call = choice.get("mode") == "required" and any(name in functions for name, _ in chosen)
+    # One hosted tool is forced by offering no other: only some providers can name it.
+    must_call = choice.get("mode") == "required" or choice.get("type") != "allowed_tools"
     allowed = tuple(dict.fromkeys(name for name, _ in chosen))
     return replace(tools, allowed=allowed, choice="required" if must_call else None)
 
