@@ -128,6 +128,28 @@ def _text(item: Json) -> str:
 
 
 @requirement("R140")
+async def test_requests_that_continue_one_response_at_once_are_branches(tmp_path: Path):
+    calling = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1")
+    async with responding([*said("First."), *[calling.reply()] * 4, *said(*"abcd")], tmp_path) as served:
+        create = served.client.responses.create
+        first = await create(model="main", input="Hi")
+        asked: Json = {"model": "main", "tools": [ADD]}
+        four = await asyncio.gather(
+            *(create(**asked, input=str(n), previous_response_id=first.id) for n in range(4)), return_exceptions=False
+        )
+        assert len({response.id for response in four}) == 4
+        output: Json = {"type": "function_call_output", "call_id": "c1", "output": "3"}
+        answered = await asyncio.gather(
+            *(create(**asked, input=[output], previous_response_id=four[0].id) for _ in range(4))
+        )
+        assert sorted(response.output_text for response in answered) == [*"abcd"]
+        sent = [request.json["input"] for request in served.fake.requests]
+        for body in sent[5:]:
+            outputs = [item["output"] for item in body if item.get("type") == "function_call_output"]
+            assert outputs == ["3"]
+
+
+@requirement("R140")
 async def test_functions_of_the_client_and_of_the_server_in_one_turn(tmp_path: Path):
     def server_time() -> str:
         return "noon"

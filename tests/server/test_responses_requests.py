@@ -133,6 +133,17 @@ async def test_half_a_character_is_no_value_of_a_field(path: str, body: str, par
 
 
 @requirement("R140")
+async def test_a_schema_that_is_nested_too_deeply(tmp_path: Path):
+    schema: Json = {}
+    for _ in range(300):
+        schema = {"type": "object", "properties": {"a": schema}}
+    async with responding([], tmp_path) as served, httpx2.AsyncClient() as client:
+        body = {**HELLO, "tools": [{"type": "function", "name": "f", "parameters": schema}]}
+        answer = await client.post(f"{served.url}/v1/responses", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].parameters")
+
+
+@requirement("R140")
 async def test_half_a_character_in_a_text_is_passed_on(tmp_path: Path):
     async with responding(said("Hello."), tmp_path) as served, httpx2.AsyncClient() as client:
         headers = {"content-type": "application/json"}

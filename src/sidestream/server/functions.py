@@ -30,7 +30,7 @@ def function_fields(
     for given, place in (({**fields, "schema": NO_ARGUMENTS}, "name"), (fields, schema_name)):
         try:
             msgspec.convert(given, ExternalTool)
-        except (ConfigurationError, msgspec.ValidationError, UnicodeEncodeError) as error:
+        except (ConfigurationError, msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
             raise RequestError(400, str(error), param=f"{at}.{place}") from None
     return fields
 

@@ -6,10 +6,11 @@ from contextlib import aclosing
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.agent.settings import CallSettings
 from sidestream.durable.open_runs import open_run
-from sidestream.errors import ConfigurationError, StoreError
+from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.redaction import redact
@@ -77,7 +78,14 @@ async def start(
 ) -> ResponseInfo:
     """Starts the run of a request, or has it started then. Raises RequestError, and what `Runs.start` raises."""
     try:
-        return await _start(server, owner, request, base, sent, splits=splits, at=at)
+        try:
+            return await _start(server, owner, request, base, sent, splits=splits, at=at)
+        except ConflictError:
+            if base.conversation is None or request.body.previous_response_id is None:
+                raise
+            # Another request has continued the response in the meantime: this one begins a branch.
+            base = replace(base, conversation=None)
+            return await _start(server, owner, request, base, sent, splits=splits, at=at)
     except ConfigurationError as error:
         refused = as_request_error(error)
         refused.param = refused.param or request.tools.param

@@ -196,4 +196,3 @@ async def _frames(server: Server, info: ResponseInfo, dialect: Dialect, after: i
     finally:
         if not info.is_stored:
             await asyncio.shield(forget(server, info))
-
