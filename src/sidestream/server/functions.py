@@ -30,8 +30,10 @@ def function_fields(
     for given, place in (({**fields, "schema": NO_ARGUMENTS}, "name"), (fields, schema_name)):
         try:
             msgspec.convert(given, ExternalTool)
-        except (ConfigurationError, msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
+        except (ConfigurationError, msgspec.ValidationError, UnicodeEncodeError) as error:
             raise RequestError(400, str(error), param=f"{at}.{place}") from None
+        except RecursionError:
+            raise RequestError(400, "the schema is nested too deeply", param=f"{at}.{place}") from None
     return fields
 
 

@@ -84,9 +84,16 @@ def dialect_of(connection: HTTPConnection) -> Dialect:
 def _error(request: Request, refused: RequestError) -> JsonObject:
     """An error, with a type that the dialect has."""
     body = refused.body()
-    if refused.param != "dialect" and dialect_of(request) != "openai" and refused.type not in _SPECIFIED:
-        body["error"]["type"] = _TYPES.get(refused.status, "invalid_request_error")
+    if refused.param != "dialect":
+        body["error"]["type"] = error_type(refused, dialect_of(request))
     return body
+
+
+def error_type(refused: RequestError, dialect: Dialect) -> str:
+    """The type of an error, by a name that the dialect has."""
+    if dialect == "openai" or refused.type in _SPECIFIED:
+        return refused.type
+    return _TYPES.get(refused.status, "invalid_request_error")
 
 
 async def create(request: Request) -> Response:
