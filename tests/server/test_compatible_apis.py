@@ -12,7 +12,7 @@ import pytest
 
 from requirements import requirement
 from serving import served
-from sidestream import Agent, open_store
+from sidestream import Agent, CodeInterpreter, open_store
 from sidestream.server import create_app
 from sidestream.server.runs import job_of
 from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply
@@ -166,6 +166,88 @@ async def test_hosted_tools_of_a_messages_client_run_where_the_provider_hosts_th
 
 
 @requirement("R140")
+async def test_restrictions_of_hosted_tools_of_a_messages_client_count(tmp_path: Path):
+    async with FakeProvider([MessagesScript().text("Found.").reply()]) as fake:
+        agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])
+        async with (
+            served(create_app({"main": agent}, store=tmp_path / "talks.db")) as url,
+            message_client(url) as client,
+        ):
+            place = {"type": "approximate", "city": "Bern"}
+            tools: Any = [
+                {
+                    "type": "web_search_20260318",
+                    "name": "web_search",
+                    "max_uses": 2,
+                    "allowed_domains": ["a.example"],
+                    "user_location": place,
+                },
+                {"type": "web_fetch_20260318", "name": "web_fetch", "blocked_domains": ["b.example"]},
+            ]
+            asked: Any = [{"role": "user", "content": "Search."}]
+            await client.messages.create(model="main", max_tokens=99, tools=tools, messages=asked)
+        sent = {tool["name"]: tool for tool in fake.requests[0].json["tools"]}
+        assert (sent["web_search"]["max_uses"], sent["web_search"]["allowed_domains"]) == (2, ["a.example"])
+        assert sent["web_search"]["user_location"] == place
+        assert sent["web_fetch"]["blocked_domains"] == ["b.example"]
+        assert "code_execution" in sent  # the agent's own
+
+
+@requirement("R140")
+async def test_a_client_chooses_what_must_or_may_be_called(tmp_path: Path):
+    def server_time() -> str:
+        return "noon"
+
+    replies = [ResponsesScript().text("Yes.").reply() for _ in range(7)]
+    async with (
+        server_with(replies, tmp_path, tools=[server_time]) as (url, fake),
+        chat_client(url) as chat,
+        message_client(url) as messages,
+    ):
+        asked: Any = [{"role": "user", "content": "Hi"}]
+        functions: Any = [{"type": "function", "function": {"name": name}} for name in ("add", "divide")]
+        chosen: Any = {"type": "function", "function": {"name": "add"}}
+        allowed: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [chosen]}}
+        for choice in ("required", chosen, allowed, "none"):
+            await chat.chat.completions.create(model="main", messages=asked, tools=functions, tool_choice=choice)
+        tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in ("add", "divide")]
+        for choice in ({"type": "any"}, {"type": "tool", "name": "add"}, {"type": "none"}):
+            given: Any = {"tools": tools, "tool_choice": choice}
+            await messages.messages.create(model="main", max_tokens=9, messages=asked, **given)
+        sent = [request.json for request in fake.requests]
+        named, every = {"type": "function", "name": "add"}, {"server_time", "add", "divide"}
+        assert [body.get("tool_choice") for body in sent] == [
+            "required",
+            named,
+            "required",
+            None,
+            "required",
+            named,
+            None,
+        ]
+        offered = [{tool["name"] for tool in body.get("tools", ())} for body in sent]
+        assert offered == [every, every, {"add"}, set(), every, every, set()]
+
+
+@requirement("R140")
+async def test_an_answer_that_must_be_an_object_and_one_with_a_schema(tmp_path: Path):
+    replies = [ResponsesScript().text('{"a": 1, "b": 2}').reply() for _ in range(2)]
+    async with (
+        server_with(replies, tmp_path) as (url, fake),
+        chat_client(url) as chat,
+        message_client(url) as messages,
+    ):
+        asked: Any = [{"role": "user", "content": "?"}]
+        form: Any = {"type": "json_object"}
+        answer = await chat.chat.completions.create(model="main", messages=asked, response_format=form)
+        assert answer.choices[0].message.content == '{"a": 1, "b": 2}'
+        config: Any = {"format": {"type": "json_schema", "schema": ADD}}
+        await messages.messages.create(model="main", max_tokens=9, messages=asked, output_config=config)
+        sent = [request.json["text"]["format"]["schema"] for request in fake.requests]
+        assert sent == [{"type": "object"}, ADD]
+
+
+@requirement("R140")
 async def test_failures_come_as_each_sdk_knows_them(tmp_path: Path):
     refused = error_reply(400, "invalid_request_error", "bad")
     async with (
@@ -193,17 +275,34 @@ async def test_failures_come_as_each_sdk_knows_them(tmp_path: Path):
 COMPLETIONS = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 USER = {"role": "user", "content": "Hi"}
+TOOL = {"type": "function", "function": {"name": "add"}}
+BAD_TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": None}, "strict": True}}
 
 
 @requirement("R140")
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
-        (COMPLETIONS, {}, None),
+        (COMPLETIONS, {}, "messages"),
         (COMPLETIONS, {"messages": []}, "messages"),
         (COMPLETIONS, {"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
         (COMPLETIONS, {"messages": [{"role": "assistant", "content": "Hi"}]}, "messages"),
+        (COMPLETIONS, {"messages": [{"role": "user", "content": ""}]}, "messages[0].content"),
+        (COMPLETIONS, {"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
         (COMPLETIONS, {"messages": [USER], "temperature": 3}, "temperature"),
+        (COMPLETIONS, {"messages": [USER], "response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (COMPLETIONS, {"messages": [USER], "tools": [TOOL, TOOL]}, "tools[1].function.name"),
+        (COMPLETIONS, {"messages": [USER], "tools": [BAD_TOOL]}, "tools[0].function.parameters"),
+        (
+            COMPLETIONS,
+            {"messages": [USER], "tool_choice": {"type": "function", "function": {"name": "add"}}},
+            "tool_choice.function.name",
+        ),
+        (
+            COMPLETIONS,
+            {"messages": [USER], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": []}}},
+            "tool_choice.allowed_tools.tools",
+        ),
         (COMPLETIONS, {"messages": [USER], "n": 2}, "n"),
         (COMPLETIONS, {"messages": [USER], "reasoning_effort": "much"}, "reasoning_effort"),
         (
@@ -225,9 +324,15 @@ USER = {"role": "user", "content": "Hi"}
             },
             "messages[0].content[0].image_url.url",
         ),
-        (MESSAGES, {"messages": [USER], "tools": [{"type": "memory_20250818", "name": "memory"}]}, None),
-        (MESSAGES, {"messages": [USER], "max_tokens": 0}, None),
-        (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "nothing"}]}]}, None),
+        (MESSAGES, {}, "messages"),
+        (MESSAGES, {"messages": [USER], "tools": [{"type": "memory_20250818", "name": "memory"}]}, "tools[0].type"),
+        (MESSAGES, {"messages": [USER], "max_tokens": 0}, "max_tokens"),
+        (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "nothing"}]}]}, "messages[0].content[0].type"),
+        (MESSAGES, {"messages": [{"role": "user", "content": ""}]}, "messages[0].content"),
+        (MESSAGES, {"messages": [USER], "tool_choice": {"type": "tool", "name": "add"}}, "tool_choice.name"),
+        (MESSAGES, {"messages": [USER], "tools": [{"name": "f", "input_schema": {"properties": 7}}]}, "tools[0].input"),
+        (MESSAGES, {"messages": [USER], "tools": [{"name": "f"}, {"name": "f"}]}, "tools[1].name"),
+        (MESSAGES, {"messages": [USER], "tools": [{"type": "web_search_20250305", "max_uses": -1}]}, "tools[0]"),
     ],
 )
 async def test_malformed_requests_get_a_typed_error_that_names_the_parameter(
@@ -241,6 +346,8 @@ async def test_malformed_requests_get_a_typed_error_that_names_the_parameter(
         assert error["type"] == "invalid_request_error"
         if path == COMPLETIONS:
             assert error["param"] == param
+        else:  # The API has no field for it.
+            assert error["message"].startswith(param or "")
         for data, kind, status in (
             (b"{", "application/json", 400),
             (b"[]", "application/json", 400),

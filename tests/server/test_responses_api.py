@@ -17,7 +17,7 @@ from requirements import requirement
 from response_events import StreamChecker, check_events, check_response
 from server.chat_client import paused
 from server.response_client import ADD, KEY, events_in, responding, said, served_agents
-from sidestream import Agent
+from sidestream import Agent, CodeInterpreter
 from sidestream.mcp import MCPServer
 from sidestream.testing import (
     ChatScript,
@@ -27,6 +27,7 @@ from sidestream.testing import (
     Reply,
     ResponsesScript,
     error_reply,
+    json_reply,
     sse,
 )
 
@@ -127,6 +128,28 @@ def _text(item: Json) -> str:
 
 
 @requirement("R140")
+async def test_requests_that_continue_one_response_at_once_are_branches(tmp_path: Path):
+    calling = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1")
+    async with responding([*said("First."), *[calling.reply()] * 4, *said(*"abcd")], tmp_path) as served:
+        create = served.client.responses.create
+        first = await create(model="main", input="Hi")
+        asked: Json = {"model": "main", "tools": [ADD]}
+        four = await asyncio.gather(
+            *(create(**asked, input=str(n), previous_response_id=first.id) for n in range(4)), return_exceptions=False
+        )
+        assert len({response.id for response in four}) == 4
+        output: Json = {"type": "function_call_output", "call_id": "c1", "output": "3"}
+        answered = await asyncio.gather(
+            *(create(**asked, input=[output], previous_response_id=four[0].id) for _ in range(4))
+        )
+        assert sorted(response.output_text for response in answered) == [*"abcd"]
+        sent = [request.json["input"] for request in served.fake.requests]
+        for body in sent[5:]:
+            outputs = [item["output"] for item in body if item.get("type") == "function_call_output"]
+            assert outputs == ["3"]
+
+
+@requirement("R140")
 async def test_functions_of_the_client_and_of_the_server_in_one_turn(tmp_path: Path):
     def server_time() -> str:
         return "noon"
@@ -195,6 +218,32 @@ async def test_a_history_of_the_client_needs_no_state_here(tmp_path: Path):
             with pytest.raises(openai.NotFoundError):
                 await served.client.responses.retrieve(response.id)
         assert await served.server.store.conversations() == []
+
+
+@requirement("R140")
+@pytest.mark.parametrize("dialect", ["openai", "open-responses"])
+async def test_a_history_may_refer_to_items_of_any_response_of_the_same_token(dialect: Any, tmp_path: Path):
+    script = ResponsesScript().reasoning("Hm.").web_search("fruit").text("A papaya.")
+    tokens = ["token-of-anna", "token-of-ben"]
+    settings: Json = {"dialect": dialect, "tokens": tokens}
+    async with responding([script.reply(), *said("Yes.")], tmp_path, server=settings) as served:
+        anna, ben = (served.client_of(token) for token in tokens)
+        first = await anna.responses.create(model="main", input="Which fruit?")
+        ids = [item.id for item in first.output]
+        assert len(set(ids)) == len(ids) >= 3
+        references: Json = [{"type": "item_reference", "id": id} for id in ids]
+        said_before: Json = {"role": "user", "content": "Which fruit?"}
+        history: Json = [said_before, *references, {"role": "user", "content": "Sure?"}]
+        again = await anna.responses.create(model="main", input=history)
+        assert again.output_text == "Yes."
+        sent = served.fake.requests[1].json["input"]
+        assert [item["content"] for item in sent if item.get("role")] == ["Which fruit?", "A papaya.", "Sure?"]
+        counted = await anna.responses.input_tokens.count(model="main", input=history)
+        assert counted.input_tokens > 0
+        for client, given in ((ben, references[-1]), (anna, {"type": "item_reference", "id": f"{ids[-1]}9"})):
+            with pytest.raises(openai.NotFoundError) as caught:
+                await client.responses.create(model="main", input=[given])
+            assert caught.value.param == "input[0].id"
 
 
 @requirement("R140")
@@ -310,6 +359,108 @@ async def test_hosted_tools_of_a_request_run_where_the_provider_hosts_them(tmp_p
         assert sent["code_interpreter"]["container"]["memory_limit"] == "4g"
         assert sent["image_generation"]["partial_images"] == 1
         assert [tool["type"] for tool in response["tools"]] == list(sent)
+
+
+@requirement("R140")
+async def test_restrictions_of_hosted_tools_reach_the_provider(tmp_path: Path):
+    one: Json = {"type": "eq", "key": "tenant", "value": "a"}
+    two: Json = {"type": "and", "filters": [one, {"type": "in", "key": "year", "value": [2025, 2026]}]}
+    network: Json = {"type": "allowlist", "allowed_domains": ["a.example"]}
+    tools: Json = [
+        {"type": "file_search", "vector_store_ids": ["vs_1"], "filters": two},
+        {"type": "code_interpreter", "container": {"type": "auto", "network_policy": network}},
+        {"type": "shell", "environment": {"type": "container_auto", "network_policy": {"type": "disabled"}}},
+        {"type": "image_generation", "input_image_mask": {"file_id": "file_1"}},
+    ]
+    async with responding(said("Done.", "Done."), tmp_path) as served:
+        create = served.client.responses.create
+        response = await create(model="main", input="Go.", tools=tools)
+        assert [tool.to_dict() for tool in response.tools] == tools
+        await create(model="main", input="Go.", tools=[{**tools[0], "filters": one}])
+        first, second = (request.json["tools"] for request in served.fake.requests)
+        sent = {tool["type"]: tool for tool in first}
+        assert sent["file_search"]["filters"] == two
+        assert sent["code_interpreter"]["container"]["network_policy"] == network
+        assert sent["shell"]["environment"]["network_policy"] == {"type": "disabled"}
+        assert sent["image_generation"]["input_image_mask"] == {"file_id": "file_1"}
+        assert second[0]["filters"] == one
+
+
+@requirement("R140")
+async def test_a_tool_that_no_provider_of_the_agent_hosts_is_a_bad_request(tmp_path: Path):
+    async with FakeProvider() as fake:
+        agent = Agent("openai-chat", base_url=fake.base_url, api_key=KEY)
+        async with served_agents({"main": agent}, fake, tmp_path) as served:
+            for tool in ({"type": "file_search", "vector_store_ids": ["vs_1"]}, {"type": "image_generation"}):
+                with pytest.raises(openai.BadRequestError) as caught:
+                    await served.client.responses.create(model="main", input="Hi", tools=[tool])  # type: ignore[list-item]
+                assert (caught.value.param, caught.value.code) == ("tools", "unsupported")
+
+
+@requirement("R140")
+@pytest.mark.parametrize("format", [None, {"type": "text"}, {"type": "grammar", "syntax": "lark", "definition": "x"}])
+async def test_a_tool_whose_input_is_a_text(format: Json, tmp_path: Path):
+    call = ResponsesScript().function_call("sql", {"input": "select 1"}, "c1")
+    async with responding([call.reply(), *said("One.")], tmp_path) as served:
+        tool: Json = {"type": "custom", "name": "sql", **({"format": format} if format else {})}
+        create = served.client.responses.create
+        first = await create(model="main", input="Count.", tools=[tool])
+        (item,) = first.output
+        assert (item.type, item.input) == ("custom_tool_call", "select 1")  # type: ignore[union-attr]
+        output: Json = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "1"}  # type: ignore[union-attr]
+        second = await create(model="main", input=[output], previous_response_id=first.id, tools=[tool])
+        assert second.output_text == "One."
+
+
+def code_with_a_file() -> Any:
+    result = {"type": "code_execution_result", "stdout": "1", "stderr": "", "return_code": 0}
+    made = [{"type": "code_execution_output", "file_id": "file_1"}]
+    script = MessagesScript().server_tool_use("code_execution", {"code": "save()"}, "s1")
+    return script.result("code_execution_tool_result", {**result, "content": made}, "s1").text("Done.")
+
+
+CITED: Json = {"type": "container_file_citation", "container_id": "cntr_1", "file_id": "cfile_1", "filename": "a.csv"}
+FILES: dict[str, list[Any]] = {
+    "anthropic": [
+        code_with_a_file().reply(),
+        Reply(body=b"a,b\n"),
+        json_reply({"id": "file_1", "filename": "a.csv", "mime_type": "text/csv", "size_bytes": 4}),
+    ],
+    "openai-responses": [
+        ResponsesScript()
+        .code_interpreter("save()", logs="1")
+        .text("Done.", annotations=[{**CITED, "start_index": 0, "end_index": 4}])
+        .reply(),
+        Reply(body=b"a,b\n"),
+    ],
+}
+
+
+@requirement("R140")
+@pytest.mark.parametrize("provider", FILES)
+async def test_files_of_a_response_are_cited_and_can_be_fetched(provider: str, tmp_path: Path):
+    async with FakeProvider(FILES[provider]) as fake:
+        agent = Agent(provider, base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])
+        tokens = ["token-of-anna", "token-of-ben"]
+        async with served_agents({"main": agent}, fake, tmp_path, tokens=tokens) as served:
+            anna, ben = (served.client_of(token) for token in tokens)
+            events = await events_in(await anna.responses.create(model="main", input="Go.", stream=True))
+            response = check_events(events, typed=False)
+            (cited,) = response["output"][-1]["content"][0]["annotations"]
+            assert (cited["type"], cited["filename"]) == ("container_file_citation", "a.csv")
+            id, container = cited["file_id"], cited["container_id"]
+            fetched = await anna.containers.files.content.retrieve(id, container_id=container)
+            assert fetched.content == b"a,b\n"
+            assert fetched.response.headers["content-disposition"] == 'attachment; filename="a.csv"'
+            described = await anna.containers.files.retrieve(id, container_id=container)
+            assert (described.path, described.bytes) == ("a.csv", 4)
+            if provider == "anthropic":
+                assert [file.id async for file in anna.containers.files.list(container)] == [id]
+            for other, name in ((ben, id), (anna, "cfile_other")):
+                with pytest.raises(openai.NotFoundError):
+                    await other.containers.files.content.retrieve(name, container_id=container)
+            with pytest.raises(openai.NotFoundError):
+                await anna.containers.files.list("cntr_other")
 
 
 Provider = tuple[str, Callable[[], Any]]
@@ -493,6 +644,31 @@ async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
         response = await create(model="main", input="Hi", tools=tools, tool_choice=one)
         assert served.fake.requests[5].json["tool_choice"] == one
         assert response.tool_choice.to_dict() == one  # type: ignore[union-attr]
+
+
+@requirement("R140")
+@pytest.mark.parametrize(
+    ("provider", "script", "forced"),
+    [
+        ("openai-responses", ResponsesScript, ("tool_choice", "required")),
+        ("anthropic", MessagesScript, ("tool_choice", {"type": "any"})),
+        ("google", GeminiScript, ("toolConfig", None)),  # It cannot be forced there.
+    ],
+)
+async def test_a_hosted_tool_is_forced_where_the_provider_can_be_made_to(
+    provider: str, script: Any, forced: Json, tmp_path: Path
+):
+    async with FakeProvider([script().text("Done.").reply() for _ in range(3)]) as fake:
+        agent = Agent(provider, base_url=fake.base_url, api_key=KEY)
+        async with served_agents({"main": agent}, fake, tmp_path) as served:
+            tools: Json = [{"type": "web_search"}, {"type": "code_interpreter", "container": {"type": "auto"}}]
+            one: Json = {"type": "web_search"}
+            allowed: Json = {"type": "allowed_tools", "mode": "required", "tools": [one]}
+            for choice in (one, allowed, "required"):
+                await served.client.responses.create(model="main", input="Hi", tools=tools, tool_choice=choice)
+            sent = [request.json for request in fake.requests]
+            assert [body.get(forced[0]) for body in sent] == [forced[1]] * 3
+            assert [len(body["tools"]) for body in sent] == [1, 1, 2]
 
 
 @requirement("R140")

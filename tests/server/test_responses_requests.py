@@ -24,6 +24,7 @@ def message(*content: Json, role: str = "user") -> Json:
 BAD: list[tuple[Json, str | None]] = [
     ({}, "input"),
     ({"input": []}, "input"),
+    ({"input": ""}, "input"),
     ({"input": 7}, "input"),
     ({"input": ["text"]}, "input[0]"),
     ({"input": [{"type": "nothing"}]}, "input[0].type"),
@@ -31,6 +32,7 @@ BAD: list[tuple[Json, str | None]] = [
     ({"input": [{"role": "nobody", "content": "Hi"}]}, "input[0].role"),
     ({"input": [{"role": "user"}]}, "input[0].content"),
     ({"input": [{"role": "user", "content": ""}]}, "input[0].content"),
+    (message({"type": "input_text", "text": ""}), "input[0].content"),
     ({"input": [{"role": "assistant", "content": "Hi"}]}, "input"),
     ({"input": [{"role": "system", "content": "Hi"}]}, "input"),
     (message({"type": "nothing"}), "input[0].content[0].type"),
@@ -58,7 +60,7 @@ BAD: list[tuple[Json, str | None]] = [
     ({**HELLO, "reasoning": {"effort": "much"}}, "reasoning.effort"),
     ({**HELLO, "reasoning": {"summary": "long"}}, "reasoning.summary"),
     ({**HELLO, "text": {"format": {"type": "xml"}}}, "text.format.type"),
-    ({**HELLO, "text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format"),
+    ({**HELLO, "text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
     ({**HELLO, "text": {"verbosity": "chatty"}}, "text.verbosity"),
     ({**HELLO, "metadata": {"a": 7}}, "metadata[...]"),
     ({**HELLO, "metadata": {str(n): "" for n in range(17)}}, "metadata"),
@@ -73,9 +75,16 @@ BAD: list[tuple[Json, str | None]] = [
     ({**HELLO, "tools": [{**ADD, "name": "a b"}]}, "tools[0].name"),
     ({**HELLO, "tools": [{**ADD, "parameters": {"type": "array"}}]}, "tools[0].parameters"),
     ({**HELLO, "tools": [{**ADD, "parameters": 7}]}, "tools[0].parameters"),
+    ({**HELLO, "tools": [{**ADD, "parameters": {"type": "object", "properties": 7}}]}, "tools[0].parameters"),
+    ({**HELLO, "tools": [{"type": "custom"}]}, "tools[0].name"),
     ({**HELLO, "tools": [ADD, ADD]}, "tools[1].name"),
     ({**HELLO, "tools": [{"type": "file_search"}]}, "tools[0]"),
     ({**HELLO, "tools": [{"type": "web_search", "search_context_size": "huge"}]}, "tools[0]"),
+    ({**HELLO, "tools": [{"type": "file_search", "vector_store_ids": ["v"], "filters": {"type": "like"}}]}, "tools[0]"),
+    (
+        {**HELLO, "tools": [{"type": "code_interpreter", "container": {"network_policy": {"domain_secrets": []}}}]},
+        "tools[0].container.network_policy.domain_secrets",
+    ),
     ({**HELLO, "tools": [ADD], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
     ({**HELLO, "tools": [ADD], "tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.tools"),
     ({**HELLO, "tools": [ADD], "tool_choice": "sometimes"}, "tool_choice"),
@@ -99,6 +108,49 @@ async def test_every_malformed_request_gets_a_typed_error_with_its_parameter(tmp
         assert await served.server.store.conversations() == []
 
 
+HALF = '"\\ud83d"'
+"""A string of JSON that is half a character."""
+
+
+@requirement("R140")
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/responses", '{"input": "Hi", "truncation": HALF}', "truncation"),
+        ("/v1/responses", '{"input": "Hi", "tools": [{"type": "image_generation", "quality": HALF}]}', "tools[0]"),
+        ("/v1/responses", '{"input": "Hi", "tools": [{"type": "function", "name": HALF}]}', "tools[0].name"),
+        ("/v1/responses/input_tokens", '{"input": "Hi", "tool_choice": HALF}', "tool_choice"),
+        ("/v1/conversations", '{"items": HALF}', "items"),
+        ("/v1/chat/completions", '{"messages": [{"role": HALF}]}', "messages[0].role"),
+        ("/v1/messages", '{"messages": HALF}', None),
+    ],
+)
+async def test_half_a_character_is_no_value_of_a_field(path: str, body: str, param: str | None, tmp_path: Path):
+    async with responding([], tmp_path) as served, httpx2.AsyncClient() as client:
+        headers = {"content-type": "application/json"}
+        answer = await client.post(served.url + path, content=body.replace("HALF", HALF), headers=headers)
+        assert (answer.status_code, answer.json()["error"].get("param")) == (400, param)
+
+
+@requirement("R140")
+async def test_a_schema_that_is_nested_too_deeply(tmp_path: Path):
+    schema: Json = {}
+    for _ in range(300):
+        schema = {"type": "object", "properties": {"a": schema}}
+    async with responding([], tmp_path) as served, httpx2.AsyncClient() as client:
+        body = {**HELLO, "tools": [{"type": "function", "name": "f", "parameters": schema}]}
+        answer = await client.post(f"{served.url}/v1/responses", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].parameters")
+
+
+@requirement("R140")
+async def test_half_a_character_in_a_text_is_passed_on(tmp_path: Path):
+    async with responding(said("Hello."), tmp_path) as served, httpx2.AsyncClient() as client:
+        headers = {"content-type": "application/json"}
+        answer = await client.post(f"{served.url}/v1/responses", content=f'{{"input": {HALF}}}', headers=headers)
+        assert answer.json()["output"][0]["content"][0]["text"] == "Hello."
+
+
 STRICT: list[tuple[Json, str]] = [
     ({**HELLO, "max_output_tokens": 15}, "max_output_tokens"),
     ({**HELLO, "reasoning": {"effort": "minimal"}}, "reasoning.effort"),
@@ -109,7 +161,7 @@ STRICT: list[tuple[Json, str]] = [
 
 @requirement("R140")
 async def test_the_specification_refuses_what_only_openai_has(tmp_path: Path):
-    async with responding(said(*"1234"), tmp_path) as served, httpx2.AsyncClient() as client:
+    async with responding(said("1", "2", "{}", "4"), tmp_path) as served, httpx2.AsyncClient() as client:
         for body, param in STRICT:
             url, given = f"{served.url}/v1/responses", {"model": "main", **body}
             refused = await client.post(url, json=given, headers={"OpenResponses-Version": "1"})

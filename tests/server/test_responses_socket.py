@@ -311,6 +311,22 @@ async def test_a_frame_that_is_no_request_leaves_the_socket_open(tmp_path: Path)
 
 
 @requirement("R140")
+async def test_the_specification_refuses_fields_of_http_on_a_socket(tmp_path: Path):
+    async with (
+        responding(said("Hi."), tmp_path, server={"dialect": "open-responses"}) as served,
+        aiohttp.ClientSession() as session,
+        opened(served, session) as raw,
+    ):
+        socket = Socket(raw)
+        for field, value in (("stream", True), ("stream_options", {}), ("background", False)):
+            await raw.send_json({"type": "response.create", "model": "main", "input": "Hi", field: value})
+            error = (await socket.event())["error"]
+            assert (error["type"], error["param"]) == ("invalid_request_error", field)
+        await raw.send_json({"type": "response.create", "model": "main", "input": "Hi"})
+        assert (await socket.response())["status"] == "completed"
+
+
+@requirement("R140")
 async def test_lanes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(responses_socket, "MAX_LANES", 2)
     async with (

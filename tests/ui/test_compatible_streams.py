@@ -147,6 +147,42 @@ def test_texts_of_several_steps_are_paragraphs_and_calls_of_the_servers_own_tool
 
 
 @requirement("R140")
+def test_citations_of_a_log_come_before_their_text_and_count_in_the_whole_content():
+    parts: list[StreamPart] = [
+        StepStart(0),
+        TextStart("a"),
+        TextDelta("a", "First."),
+        TextEnd("a"),
+        StepFinish(0, "tool-calls", USAGE),
+        StepStart(1),
+        Source("s1", "url", url="https://a.example", start=0, end=4, text_id="b"),
+        Source("s2", "url", url="https://b.example", text_id="b"),
+        TextStart("b"),
+        TextDelta("b", "Then."),
+        TextEnd("b"),
+        StepFinish(1, "stop", USAGE),
+        Finish("stop", USAGE),
+    ]
+    chat = ChatCompletion.model_validate_json(dumps(completion(chat_chunks(parts, set()))), strict=True)
+    first, second = (annotation.url_citation for annotation in chat.choices[0].message.annotations or ())
+    assert (chat.choices[0].message.content or "")[first.start_index : first.end_index] == "Then"
+    assert (second.start_index, second.end_index) == (8, 8)
+    message = Message.model_validate_json(dumps(message_of(message_events(parts, set()))))
+    urls = [[citation.url for citation in block.citations or ()] for block in message.content]  # type: ignore[union-attr]
+    assert urls == [[], ["https://a.example", "https://b.example"]]
+
+
+@requirement("R140")
+def test_a_refusal_is_a_field_of_its_own():
+    start = TextStart("t", provider_metadata={"p": {"refusal": True}})
+    parts: list[StreamPart] = [StepStart(0), start, TextDelta("t", "No."), TextEnd("t")]
+    parts += [StepFinish(0, "content-filter", USAGE), Finish("content-filter", USAGE, "refusal")]
+    (choice,) = completion(chat_chunks(parts, set()))["choices"]
+    assert (choice["message"]["refusal"], choice["message"]["content"]) == ("No.", None)
+    assert choice["finish_reason"] == "stop"
+
+
+@requirement("R140")
 def test_a_run_that_fails_ends_with_its_error():
     parts: list[StreamPart] = [TextStart("a"), TextDelta("a", "Fir"), Error("provider", "down", status=529)]
     parts += [TextEnd("a"), Finish("error", USAGE)]

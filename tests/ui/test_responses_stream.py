@@ -1,10 +1,12 @@
 """Runs as streams of the Responses API: legal in both dialects, whatever a provider sent; OpenAI's own come out as they came."""
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from requirements import requirement
 from response_events import check_events, check_response
@@ -214,7 +216,7 @@ def test_a_final_text_that_is_another_is_a_part_of_its_own():
     [
         ("length", "max_output_tokens", "incomplete", "max_output_tokens"),
         ("content-filter", "content_filter", "incomplete", "content_filter"),
-        ("content-filter", "refusal", "completed", None),
+        ("content-filter", "refusal", "incomplete", "content_filter"),  # Without a part that says so.
         ("other", "steered", "incomplete", "steered"),
         ("tool-calls", None, "completed", None),
         ("stop", None, "completed", None),
@@ -341,6 +343,60 @@ def test_the_tools_of_every_provider_are_items_of_their_kind(dialect: Dialect):
     assert (mcp["server_label"], mcp["name"], mcp["arguments"]) == ("docs", "lookup", '{"id":1}')
     assert (fetch["status"], fetch["action"]) == ("failed", {"type": "open_page", "url": "https://a.example"})
     assert (picture["type"], picture["result"]) == ("image_generation_call", "cG5n")
+
+
+CODE: list[StreamPart] = [
+    ToolCall("c1", "code_execution", "code_execution", True, input={"code": "plot()"}),
+    ToolResult("c1", "code_execution", "code_execution", {"stdout": "1"}, False, True),
+]
+PLOT = File("f1", "image/png", "plot.png", b"image", tool="code_execution", call_id="c1")
+TABLE = File("f2", "text/csv", "a.csv", b"a,b", tool="code_execution", call_id="c1")
+
+
+@requirement("R140")
+@dialects
+def test_an_image_of_a_code_interpreter_that_comes_after_its_result_is_among_its_outputs(dialect: Dialect):
+    first, *rest = output_of(run(*CODE, PLOT, *text("m", "Done.")), dialect)
+    url = f"data:image/png;base64,{b64encode(b'image').decode()}"
+    if dialect == "openai":
+        assert first["outputs"] == [{"type": "logs", "logs": "1"}, {"type": "image", "url": url}]
+    else:
+        assert first["name"] == "code_interpreter"
+        assert url in rest[0]["output"]
+    assert rest[-1]["content"][0]["annotations"] == []
+
+
+@requirement("R140")
+@pytest.mark.parametrize(
+    "parts",
+    [[*CODE, TABLE, *text("m", "Done.")], [*CODE, *text("m", "Done."), TABLE], [*text("m", "Done."), *CODE, TABLE]],
+    ids=["before", "after", "last"],
+)
+def test_a_file_is_an_annotation_of_the_text_beside_it(parts: list[StreamPart]):
+    output = output_of(run(*parts))
+    messages = [item for item in output if item["type"] == "message"]
+    assert messages[0]["content"][0]["text"] == "Done."
+    (cited,) = messages[-1]["content"][-1]["annotations"]
+    assert (cited["type"], cited["filename"]) == ("container_file_citation", "a.csv")
+    assert sum(len(part["annotations"]) for item in messages for part in item["content"]) == 1
+
+
+@requirement("R140")
+def test_a_file_is_an_output_in_the_terms_of_the_specification():
+    *_, call, output = output_of(run(*CODE, *text("m", "Done."), TABLE), "open-responses")
+    assert (call["type"], output["type"]) == ("function_call", "function_call_output")
+    data = f"data:text/csv;base64,{b64encode(b'a,b').decode()}"
+    assert output["output"] == [{"type": "input_file", "filename": "a.csv", "file_data": data}]
+
+
+@requirement("R140")
+def test_a_file_that_its_provider_cites_is_cited_once():
+    metadata = {"p": {"container_id": "cntr_1"}}
+    source = Source("s", "container_file", file_id="f2", title="a.csv", text_id="m", provider_metadata=metadata)
+    parts = run(TextStart("m"), TextDelta("m", "Done."), source, TextEnd("m"), replace(TABLE, call_id=None))
+    (message,) = output_of(parts)
+    (cited,) = message["content"][0]["annotations"]
+    assert (cited["container_id"], cited["file_id"]) == ("cntr_1", "f2")
 
 
 @requirement("R140")

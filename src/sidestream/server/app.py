@@ -126,6 +126,7 @@ def app_of(server: Server) -> Starlette:
             RequestError: refused,
             SidestreamError: _failed,
             HTTPException: http_error,
+            RecursionError: _too_deep,
             Exception: _crashed,
         },
         lifespan=lifespan,
@@ -139,6 +140,7 @@ def routes(server: Server) -> list[BaseRoute]:
     from sidestream.server import (
         agui_api,
         chat_api,
+        containers_api,
         conversations_api,
         models_api,
         response_conversations_api,
@@ -149,6 +151,7 @@ def routes(server: Server) -> list[BaseRoute]:
     return [
         *responses_api.routes(),
         *response_conversations_api.routes(),
+        *containers_api.routes(),
         *models_api.routes(),
         *completions_api.routes(),
         *messages_api.routes(),
@@ -184,6 +187,10 @@ def http_error(request: Request, error: Exception) -> Response:
     kind = "not_found" if error.status_code == 404 else "invalid_request_error"
     message = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
     return refused(request, RequestError(error.status_code, message, type=kind))
+
+
+def _too_deep(request: Request, error: Exception) -> Response:
+    return refused(request, RequestError(400, "the body is nested too deeply", code="invalid_json"))
 
 
 def _crashed(request: Request, error: Exception) -> Response:

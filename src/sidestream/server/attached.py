@@ -1,10 +1,11 @@
-"""Files that requests carry: as base64, as data URLs, or as links."""
+"""Files that requests carry: as base64, as data URLs, or as links; and messages that carry nothing."""
 
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections.abc import Sequence
 
-from sidestream.messages.message import DataPart, LinkPart
+from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 from sidestream.server.errors import RequestError
 
 _DATA_URL = re.compile(r"data:([\w.+/-]+)?(?:;[\w=.-]+)*;base64,", re.IGNORECASE)
@@ -26,3 +27,8 @@ def file_in(data: str, param: str, *, mime_type: str, name: str | None = None) -
         return DataPart(b64decode(data, validate=True), mime_type, name)
     except (Base64Error, ValueError):
         raise RequestError(400, "this is not valid base64", param=param, code="invalid_base64") from None
+
+
+def is_empty(parts: Sequence[MessagePart]) -> bool:
+    """True for a message with nothing to send: no file, and no text but an empty one."""
+    return all(isinstance(part, TextPart) and not part.text for part in parts)

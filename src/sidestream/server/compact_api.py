@@ -14,7 +14,7 @@ from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import checked, json_response, owner_of, read_json, server_of
 from sidestream.server.response_items import read_input
-from sidestream.server.response_view import message_items
+from sidestream.server.response_view import known_items, message_items
 from sidestream.server.responses import base_of, new_conversation
 from sidestream.server.responses_input import PreparedRequest, ResponsesRequest, prepared
 from sidestream.stream.parts import Error, Finish, TextDelta, TextEnd, Usage
@@ -61,7 +61,9 @@ async def _request(request: Request) -> PreparedRequest:
 
 async def _history(server: Server, owner: str, wanted: PreparedRequest) -> list[ChatMessage]:
     base = await base_of(server, owner, wanted)
-    sent = read_input(wanted.body.input).messages if wanted.body.input else []
+    given = wanted.body.input
+    known = await known_items(server, owner, given, base.conversation)
+    sent = read_input(given, known).messages if given else []
     history = [*base.messages, *sent]
     if not history:
         raise RequestError(400, "send an input", param="input", code="missing_required_parameter")

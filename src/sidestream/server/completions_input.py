@@ -14,8 +14,9 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.server.attached import file_at, file_in
+from sidestream.server.attached import file_at, file_in, is_empty
 from sidestream.server.errors import RequestError
+from sidestream.server.functions import ANY_OBJECT, check_names, function_fields
 
 THINKING = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 """`reasoning_effort` → our `thinking`."""
@@ -102,6 +103,23 @@ class _FunctionTool(Struct, tag="function"):
     function: _Function
 
 
+class _Named(Struct):
+    name: str
+
+
+class _FunctionChoice(Struct, tag="function"):
+    function: _Named
+
+
+class _Allowed(Struct):
+    tools: Annotated[list[_FunctionChoice], Meta(min_length=1)]
+    mode: Literal["auto", "required"] = "auto"
+
+
+class _AllowedChoice(Struct, tag="allowed_tools"):
+    allowed_tools: _Allowed
+
+
 class _StreamOptions(Struct):
     include_usage: bool = False
 
@@ -113,7 +131,7 @@ class _Schema(Struct):
 
 
 class _Format(Struct):
-    type: Literal["text", "json_schema"]
+    type: Literal["text", "json_object", "json_schema"]
     json_schema: _Schema | None = None
 
 
@@ -125,7 +143,7 @@ class CompletionRequest(Struct):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     tools: list[_FunctionTool] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: Literal["auto", "none", "required"] | _FunctionChoice | _AllowedChoice | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -145,15 +163,16 @@ class CompletionRequest(Struct):
             "stop": self.stop,
             "seed": self.seed,
             "thinking": self._thinking(),
+            "tool_choice": self._must_call(),
         }
         given = {name: value for name, value in settings.items() if value is not None}
-        form = self.response_format
         return Job(
             agent=self.model or default,
             api="completions",
             settings={**given, "unsupported": "warn"},
-            functions=tuple(_function(tool.function) for tool in self._tools()),
-            output=form.json_schema.schema if form is not None and form.json_schema is not None else None,
+            functions=tuple(self._functions()),
+            allowed=self._allowed(),
+            output=self._output(),
         )
 
     def history(self) -> list[ChatMessage]:
@@ -166,7 +185,10 @@ class CompletionRequest(Struct):
                 case _System() | _Developer():
                     history.append(ChatMessage.system("".join(_texts(message.content, where))))
                 case _User():
-                    history.append(ChatMessage("user", tuple(_parts(message.content, where))))
+                    parts = _parts(message.content, where)
+                    if is_empty(parts):
+                        raise RequestError(400, "the message is empty", param=f"{where}.content")
+                    history.append(ChatMessage("user", tuple(parts)))
                 case _Assistant():
                     calls = [_call(call, where) for call in message.tool_calls or ()]
                     names |= {call.id: call.name for call in calls}
@@ -179,8 +201,55 @@ class CompletionRequest(Struct):
                         history.append(ChatMessage("tool", (result,)))
         return history
 
-    def _tools(self) -> list[_FunctionTool]:
-        return [] if self.tool_choice == "none" else self.tools or []
+    def _functions(self) -> list[JsonObject]:
+        functions = [tool.function for tool in self.tools or ()]
+        check_names([(function.name, f"tools[{index}].function.name") for index, function in enumerate(functions)])
+        return [
+            function_fields(
+                f"tools[{index}].function", function.name, function.description, function.parameters, function.strict
+            )
+            for index, function in enumerate(functions)
+        ]
+
+    def _must_call(self) -> str | None:
+        """What the model must call first: any function, or the one of this name."""
+        match self.tool_choice:
+            case "required":
+                return "required" if self.tools else None
+            case _FunctionChoice(function=function):
+                return self._known(function.name, "tool_choice.function.name")
+            case _AllowedChoice(allowed_tools=_Allowed(mode="required")):
+                return "required"
+            case _:
+                return None
+
+    def _allowed(self) -> tuple[str, ...] | None:
+        match self.tool_choice:
+            case "none":
+                return ()
+            case _AllowedChoice(allowed_tools=allowed):
+                at = "tool_choice.allowed_tools.tools"
+                return tuple(
+                    self._known(entry.function.name, f"{at}[{index}].function.name")
+                    for index, entry in enumerate(allowed.tools)
+                )
+            case _:
+                return None
+
+    def _known(self, name: str, at: str) -> str:
+        if all(tool.function.name != name for tool in self.tools or ()):
+            raise RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
+        return name
+
+    def _output(self) -> JsonObject | None:
+        form = self.response_format
+        if form is None or form.type == "text":
+            return None
+        if form.type == "json_object":
+            return ANY_OBJECT
+        if form.json_schema is None:
+            raise RequestError(400, "send the schema", param="response_format.json_schema")
+        return form.json_schema.schema
 
     def _thinking(self) -> str | None:
         if self.reasoning_effort is None:
@@ -188,12 +257,6 @@ class CompletionRequest(Struct):
         if self.reasoning_effort not in THINKING:
             raise RequestError(400, f"use one of {', '.join(THINKING)}", param="reasoning_effort")
         return THINKING[self.reasoning_effort]
-
-
-def _function(function: _Function) -> JsonObject:
-    fields: JsonObject = {"name": function.name, "description": function.description or ""}
-    fields["schema"] = function.parameters or {"type": "object", "properties": {}}
-    return fields if function.strict is None else {**fields, "strict": function.strict}
 
 
 def _parts(content: _Content, where: str) -> list[MessagePart]:

@@ -50,6 +50,6 @@ def as_request_error(error: SidestreamError) -> RequestError:
         case UnknownProviderError():
             return RequestError(404, message, type="not_found", param="model", code="model_not_found")
         case ConfigurationError():
-            return RequestError(400, message)
+            return RequestError(400, message, code="unsupported")
         case _:
             return RequestError(500, message, type="server_error")

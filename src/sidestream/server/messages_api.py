@@ -56,5 +56,6 @@ async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> 
 
 
 def _error(_: Request, refused: RequestError) -> JsonObject:
-    """An error as this API writes it."""
-    return {"type": "error", "error": {"type": error_type(refused.status), "message": refused.message}}
+    """An error as this API writes it: the message begins with the place of what is wrong."""
+    message = f"{refused.param}: {refused.message}" if refused.param else refused.message
+    return {"type": "error", "error": {"type": error_type(refused.status), "message": message}}

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field, to_builtins
+from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
 
 from sidestream.durable.jobs import Job
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     ChatMessage,
@@ -16,8 +17,10 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.server.attached import file_at, file_in
+from sidestream.server.attached import file_at, file_in, is_empty
 from sidestream.server.errors import RequestError
+from sidestream.server.functions import check_names, function_fields
+from sidestream.tools.server_side import TOOLS
 
 HOSTED = {"web_search_": "web_search", "web_fetch_": "web_fetch", "code_execution_": "code_interpreter"}
 """How the types of the API's own tools begin → our names."""
@@ -83,10 +86,25 @@ class _Tool(Struct):
     description: str | None = None
     input_schema: JsonObject | None = None
     strict: bool | None = None
+    max_uses: int | None = None
+    allowed_domains: list[str] | None = None
+    blocked_domains: list[str] | None = None
+    user_location: JsonObject | None = None
+    max_content_tokens: int | None = None
+    citations: JsonObject | None = None
 
 
 class _Choice(Struct):
-    type: Literal["auto", "none"]
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+
+
+class _Schema(Struct, tag="json_schema"):
+    schema: JsonObject
+
+
+class _OutputConfig(Struct):
+    format: _Schema | None = None
 
 
 class _ThinkingSetting(Struct):
@@ -124,6 +142,7 @@ class MessagesRequest(TokensRequest):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     stop_sequences: list[str] | None = None
     thinking: _ThinkingSetting | None = None
+    output_config: _OutputConfig | None = None
 
     def job(self, default: str) -> Job:
         """What the run is started with."""
@@ -133,17 +152,42 @@ class MessagesRequest(TokensRequest):
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences or None,
             "thinking": self._thinking(),
+            "tool_choice": self._must_call(),
         }
         given = {name: value for name, value in settings.items() if value is not None}
-        used = [] if self.tool_choice is not None and self.tool_choice.type == "none" else self.tools
-        hosted = [_hosted(tool, index) for index, tool in enumerate(used) if tool.type != "custom"]
+        hosted = [_hosted(tool, f"tools[{index}]") for index, tool in enumerate(self.tools) if tool.type != "custom"]
+        form = self.output_config.format if self.output_config is not None else None
         return Job(
             agent=self.model or default,
             api="messages",
             settings={**given, "unsupported": "warn"},
             tools=tuple(hosted) or None,
-            functions=tuple(_function(tool) for tool in used if tool.type == "custom"),
+            adds_tools=True,
+            functions=tuple(self._functions()),
+            allowed=() if self.tool_choice is not None and self.tool_choice.type == "none" else None,
+            output=form.schema if form is not None else None,
         )
+
+    def _functions(self) -> list[JsonObject]:
+        own = [(f"tools[{index}]", tool) for index, tool in enumerate(self.tools) if tool.type == "custom"]
+        check_names([(tool.name, f"{at}.name") for at, tool in own])
+        return [
+            function_fields(at, tool.name, tool.description, tool.input_schema, tool.strict, schema_name="input_schema")
+            for at, tool in own
+        ]
+
+    def _must_call(self) -> str | None:
+        """What the model must call first: any function, or the one of this name."""
+        match self.tool_choice:
+            case _Choice(type="any"):
+                return "required" if any(tool.type == "custom" for tool in self.tools) else None
+            case _Choice(type="tool", name=name):
+                if name is None or all(tool.name != name for tool in self.tools if tool.type == "custom"):
+                    message = f"the request has no tool {name!r:.80}"
+                    raise RequestError(400, message, param="tool_choice.name", code="unknown_tool")
+                return name
+            case _:
+                return None
 
     def _thinking(self) -> str | int | None:
         match self.thinking:
@@ -157,17 +201,35 @@ class MessagesRequest(TokensRequest):
                 return budget or "on"
 
 
-def _hosted(tool: _Tool, index: int) -> str:
+def _hosted(tool: _Tool, at: str) -> JsonObject:
+    """A server-side tool with the restrictions that the request has for it."""
     for start, name in HOSTED.items():
         if tool.type.startswith(start):
-            return name
-    raise RequestError(400, f"this server has no tool of the type {tool.type!r}", param=f"tools[{index}].type")
+            fields = _restrictions(tool, name)
+            try:
+                convert(fields, TOOLS[name])
+            except (ConfigurationError, ValidationError, UnicodeEncodeError) as error:
+                raise RequestError(400, str(error), param=at) from None
+            return {"name": name, **fields}
+    raise RequestError(400, f"this server has no tool of the type {tool.type!r}", param=f"{at}.type")
 
 
-def _function(tool: _Tool) -> JsonObject:
-    fields: JsonObject = {"name": tool.name, "description": tool.description or ""}
-    fields["schema"] = tool.input_schema or {"type": "object", "properties": {}}
-    return fields if tool.strict is None else {**fields, "strict": tool.strict}
+def _restrictions(tool: _Tool, name: str) -> JsonObject:
+    if name == "code_interpreter":
+        return {}
+    fields: JsonObject = {
+        "allowed_domains": tool.allowed_domains,
+        "blocked_domains": tool.blocked_domains,
+        "max_uses": tool.max_uses,
+    }
+    if name == "web_search":
+        place = tool.user_location or {}
+        known = ("city", "region", "country", "timezone")
+        fields["location"] = {name: place[name] for name in known if place.get(name) is not None} or None
+    else:
+        fields["max_content_tokens"] = tool.max_content_tokens
+        fields["citations"] = (tool.citations or {}).get("enabled")
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _messages(message: _Message, where: str, names: dict[str, str]) -> list[ChatMessage]:
@@ -187,7 +249,9 @@ def _messages(message: _Message, where: str, names: dict[str, str]) -> list[Chat
             results = tuple(part for part in parts if isinstance(part, ToolResultPart))
             rest = tuple(part for part in parts if not isinstance(part, ToolResultPart))
             tools = [ChatMessage("tool", results)] if results else []
-            return [*tools, ChatMessage("user", rest)] if rest or not tools else tools
+            if is_empty(rest) and not tools:
+                raise RequestError(400, "the message is empty", param=where)
+            return [*tools, ChatMessage("user", rest)] if rest else tools
 
 
 def _parts(block: _Block, where: str, names: dict[str, str]) -> list[MessagePart]:
@@ -216,7 +280,7 @@ def _file(block: _Image | _Document, where: str) -> DataPart | LinkPart | TextPa
             kind = "image/png" if isinstance(block, _Image) else "application/pdf"
             return file_at(url, f"{where}.source.url", mime_type=kind, name=title)
         case _TextSource(data=data):
-            return DataPart(data.encode(), "text/plain", title)
+            return DataPart(data.encode("utf-8", "replace"), "text/plain", title)
 
 
 def _result(block: _ToolResult, where: str, names: dict[str, str]) -> ToolResultPart:

@@ -28,6 +28,8 @@ BODY_TIMEOUT_S = 30.0
 """How long the next piece of a body may take."""
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 
 
@@ -125,9 +127,28 @@ def checked(value: Any, shape: type[T]) -> T:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         text = str(error)
-        path = _PATH.search(text)
+        found = _PATH.search(text)
+        path = found.group(1) if found else ""
         message = _PATH.sub("", text)
-        raise RequestError(400, message, param=path.group(1) if path and path.group(1) else None) from None
+        if (missing := _MISSING.fullmatch(message)) is not None:
+            path = f"{path}.{missing[1]}" if path else missing[1]
+        raise RequestError(400, message, param=path or None) from None
+    except UnicodeEncodeError:
+        raise RequestError(400, "a text has half a character: a lone surrogate", param=_surrogate_in(value)) from None
+
+
+def _surrogate_in(value: Any) -> str | None:
+    """Where the first text, or name of a field, stands that is no valid Unicode."""
+    places: list[tuple[Any, str]] = [(value, "")]
+    while places:
+        entry, path = places.pop()
+        if _SURROGATE.search(path) or (isinstance(entry, str) and _SURROGATE.search(entry)):
+            return path
+        if jsontext.is_object(entry):
+            places += [(entry[name], f"{path}.{name}" if path else name) for name in reversed(entry)]
+        elif jsontext.is_array(entry):
+            places += [(entry[index], f"{path}[{index}]") for index in reversed(range(len(entry)))]
+    return None
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -17,7 +17,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.server.attached import file_at
+from sidestream.server.attached import file_at, is_empty
 from sidestream.server.compaction import compacted_text
 from sidestream.server.errors import RequestError
 
@@ -57,7 +57,7 @@ class Sent(Struct, frozen=True, kw_only=True):
 
 def read_input(given: str | list[JsonObject] | None, known: Mapping[str, JsonObject] | None = None) -> Sent:
     """The items of an input. `known` are those that an `item_reference` may name. Raises RequestError."""
-    if given is None or given == []:
+    if given is None or given in ([], ""):
         raise RequestError(400, "send an input", param="input", code="missing_required_parameter")
     if isinstance(given, str):
         _check_length(given, "input")
@@ -115,7 +115,7 @@ class _Reader:
             text = "".join(part.text for part in parts if isinstance(part, TextPart))
             self.messages.append(ChatMessage.system(text))
         elif role == "user":
-            if not parts:
+            if is_empty(parts):
                 raise RequestError(400, "the message is empty", param=f"{at}.content")
             self.messages.append(ChatMessage("user", tuple(parts)))
         elif role == "assistant":

@@ -2,10 +2,11 @@
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, objects, text_in
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -19,10 +20,11 @@ from sidestream.messages.steering import steered_message
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.response_log import ResponseFold, ResponseInfo, responses_in
+from sidestream.server.responses import find_response, read_response
 from sidestream.store.records import ApprovalDecided, MessageAdded, Record, Segment, TurnDiscarded
 from sidestream.stream.parts import Steer
 from sidestream.tools.approvals import Decision
-from sidestream.ui.responses_items import approval_item_id, made_id, shown
+from sidestream.ui.responses_items import approval_item_id, made_id, response_of_item, shown
 
 MAX_LISTED = 100
 
@@ -57,6 +59,22 @@ async def conversation_items(server: Server, conversation: str, *, until: int | 
                 open_fold = None
     _take(items, open_fold)
     return items
+
+
+async def known_items(
+    server: Server, owner: str, given: str | list[JsonObject] | None, conversation: str | None
+) -> dict[str, JsonObject]:
+    """The items that the references of an input name: of the conversation, or of any response of the owner."""
+    wanted = {id for item in objects(given) if item.get("type") == "item_reference" and (id := text_in(item, "id"))}
+    known: dict[str, JsonObject] = {}
+    if wanted and conversation is not None:
+        known = {str(item["id"]): item for item in await conversation_items(server, conversation)}
+    responses = {found for id in wanted - known.keys() if (found := response_of_item(id)) is not None}
+    for response, dialect in responses:
+        with suppress(RequestError):  # Whoever reads the input says what it does not know.
+            output = (await read_response(server, await find_response(server, owner, response), dialect))["output"]
+            known |= {str(item["id"]): item for item in output}
+    return known
 
 
 def _fold_of(info: ResponseInfo, earlier: Sequence[Record]) -> ResponseFold:

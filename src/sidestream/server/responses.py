@@ -6,16 +6,17 @@ from contextlib import aclosing
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.agent.settings import CallSettings
 from sidestream.durable.open_runs import open_run
-from sidestream.errors import StoreError
+from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.decisions import RefusedDecisionError
-from sidestream.server.errors import RequestError, not_found
+from sidestream.server.errors import RequestError, as_request_error, not_found
 from sidestream.server.live import RunInfo
 from sidestream.server.requests import AT_HEADER
 from sidestream.server.response_items import Answer, Sent
@@ -76,6 +77,24 @@ async def start(
     at: float | None = None,
 ) -> ResponseInfo:
     """Starts the run of a request, or has it started then. Raises RequestError, and what `Runs.start` raises."""
+    try:
+        try:
+            return await _start(server, owner, request, base, sent, splits=splits, at=at)
+        except ConflictError:
+            if base.conversation is None or request.body.previous_response_id is None:
+                raise
+            # Another request has continued the response in the meantime: this one begins a branch.
+            base = replace(base, conversation=None)
+            return await _start(server, owner, request, base, sent, splits=splits, at=at)
+    except ConfigurationError as error:
+        refused = as_request_error(error)
+        refused.param = refused.param or request.tools.param
+        raise refused from None
+
+
+async def _start(
+    server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent, *, splits: bool, at: float | None
+) -> ResponseInfo:
     agent = server.agent(request.agent)
     job = request.job(**({"splits": True} if splits else {}))
     call = _unstored_call(request, job.call_settings(agent))

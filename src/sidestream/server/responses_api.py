@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from sidestream.jsontext import JsonObject, as_object
+from sidestream.jsontext import JsonObject
 from sidestream.server.answers import event_stream, frame
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
@@ -24,7 +24,7 @@ from sidestream.server.requests import (
 )
 from sidestream.server.response_items import read_input
 from sidestream.server.response_log import DELETED, ResponseFold, ResponseInfo, responses_in
-from sidestream.server.response_view import conversation_items, listed, numbered
+from sidestream.server.response_view import conversation_items, known_items, listed, numbered
 from sidestream.server.responses import (
     base_of,
     find_response,
@@ -84,9 +84,16 @@ def dialect_of(connection: HTTPConnection) -> Dialect:
 def _error(request: Request, refused: RequestError) -> JsonObject:
     """An error, with a type that the dialect has."""
     body = refused.body()
-    if refused.param != "dialect" and dialect_of(request) != "openai" and refused.type not in _SPECIFIED:
-        body["error"]["type"] = _TYPES.get(refused.status, "invalid_request_error")
+    if refused.param != "dialect":
+        body["error"]["type"] = error_type(refused, dialect_of(request))
     return body
+
+
+def error_type(refused: RequestError, dialect: Dialect) -> str:
+    """The type of an error, by a name that the dialect has."""
+    if dialect == "openai" or refused.type in _SPECIFIED:
+        return refused.type
+    return _TYPES.get(refused.status, "invalid_request_error")
 
 
 async def create(request: Request) -> Response:
@@ -111,10 +118,7 @@ async def create(request: Request) -> Response:
 async def begin(server: Server, owner: str, request: PreparedRequest, at: float | None = None) -> ResponseInfo:
     """Starts the run of a request, or has it started then."""
     base = await base_of(server, owner, request)
-    known: dict[str, JsonObject] = {}
-    if base.conversation is not None and _has_references(request.body):
-        items = await conversation_items(server, base.conversation)
-        known = {str(item["id"]): item for item in items}
+    known = await known_items(server, owner, request.body.input, base.conversation)
     return await start(server, owner, request, base, read_input(request.body.input, known), at=at)
 
 
@@ -133,7 +137,10 @@ async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObj
     if error is not None and not response["output"]:
         from sidestream.server.compatible import run_error
 
-        raise run_error(error)
+        refused = run_error(error)
+        if refused.code == "unsupported":
+            refused.param = refused.param or ("tools" if info.job.tools else None)
+        raise refused
     return response
 
 
@@ -196,8 +203,3 @@ async def _frames(server: Server, info: ResponseInfo, dialect: Dialect, after: i
     finally:
         if not info.is_stored:
             await asyncio.shield(forget(server, info))
-
-
-def _has_references(body: ResponsesRequest) -> bool:
-    given = body.input if isinstance(body.input, list) else []
-    return any(as_object(item).get("type") == "item_reference" for item in given)

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from sidestream.durable.jobs import Job
 from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
 from sidestream.server.errors import RequestError
+from sidestream.server.functions import ANY_OBJECT
 from sidestream.server.responses_tools import RequestTools, allowed_tools, tools_of
 from sidestream.server.settings import Dialect, ServerSettings
 from sidestream.ui.responses_object import ECHOED
@@ -122,7 +123,6 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
             "tool_choice": self.tools.choice,
             "thinking": THINKING[body.reasoning.effort] if body.reasoning and body.reasoning.effort else None,
         }
-        form = body.text.format if body.text is not None else None
         return Job(
             agent=self.agent,
             api="responses",
@@ -132,7 +132,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
             adds_tools=True,
             functions=self.tools.functions,
             allowed=self.tools.allowed,
-            output=form.schema if isinstance(form, _JsonSchema) else None,
+            output=_output(body.text.format if body.text is not None else None),
             limits={} if body.max_tool_calls is None else {"max_tool_calls": body.max_tool_calls},
             details={"response": {**self._details(), **details}},
             is_resumable=not self.tools.has_secrets,
@@ -165,6 +165,16 @@ def prepared(given: JsonObject, body: ResponsesRequest, settings: ServerSettings
         agent=body.model or settings.default,
         tools=allowed_tools(tools, body.tool_choice),
     )
+
+
+def _output(form: _PlainText | _JsonObjectFormat | _JsonSchema | None) -> JsonObject | None:
+    match form:
+        case _JsonSchema(schema=schema):
+            return schema
+        case _JsonObjectFormat():
+            return ANY_OBJECT
+        case _:
+            return None
 
 
 def _check_strict(body: ResponsesRequest) -> None:

@@ -17,9 +17,9 @@ from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import checked, owner_of, server_of
 from sidestream.server.response_items import read_input
 from sidestream.server.response_log import ResponseFold, ResponseInfo, responses_in
-from sidestream.server.response_view import message_items
+from sidestream.server.response_view import known_items, message_items
 from sidestream.server.responses import Base, base_after, base_of, followed, forget, prepare, start
-from sidestream.server.responses_api import dialect_of
+from sidestream.server.responses_api import dialect_of, error_type
 from sidestream.server.responses_input import PreparedRequest, ResponsesRequest, prepared
 from sidestream.server.settings import Dialect
 from sidestream.store.conversation import Conversation
@@ -38,6 +38,8 @@ MAX_LIFE_S = 3600.0
 """How long one socket may live."""
 
 _LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_HTTP_FIELDS = ("stream", "stream_options", "background")
+"""Fields that the specification forbids on a socket; OpenAI's service ignores the first two."""
 _OWN_FIELDS = ("type", "stream_id", "generate", "stream", "stream_options")
 
 _log = get_logger(__name__)
@@ -122,7 +124,8 @@ class _Socket:
 
     async def refuse(self, error: RequestError, lane: str | None) -> None:
         """Reports an error. The socket stays open."""
-        fields: JsonObject = {"type": error.type, "code": error.code, "message": error.message, "param": error.param}
+        kind = error_type(error, self._dialect)
+        fields: JsonObject = {"type": kind, "code": error.code, "message": error.message, "param": error.param}
         await self._send({"type": "error", "status": error.status, "error": fields}, lane)
 
     async def aclose(self) -> None:
@@ -169,12 +172,17 @@ class _Socket:
 
     async def _create(self, frame: JsonObject, lane: str | None) -> None:
         given = {name: value for name, value in frame.items() if name not in _OWN_FIELDS}
+        if self._dialect == "open-responses":
+            for name in _HTTP_FIELDS:
+                if frame.get(name) is not None:
+                    raise RequestError(400, f"a socket has no {name}", param=name, code="unsupported_parameter")
         body = checked(given, ResponsesRequest)
         if body.background:
             raise RequestError(400, "a socket has no background", param="background", code="unsupported_parameter")
         request = prepared(given, body, self._server.settings, self._dialect)
         base = await self._base(request)
-        sent = read_input(body.input)
+        known = await known_items(self._server, self._owner, body.input, base.conversation)
+        sent = read_input(body.input, known)
         prewarms = as_object(frame.get("prompt_cache_options")).get("prewarm") is True
         if frame.get("generate") is False or prewarms:
             info = await prepare(self._server, self._owner, request, base, sent)

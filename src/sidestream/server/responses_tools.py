@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from sidestream.durable.jobs import INDEX
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import Json, JsonObject, as_list, as_object, is_object, objects
+from sidestream.jsontext import Json, JsonObject, as_list, as_object, is_array, is_object, objects
 from sidestream.server.errors import RequestError
+from sidestream.server.functions import check_names, function_fields
 from sidestream.server.requests import checked
 from sidestream.server.settings import ServerSettings, offers_index
-from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
 
 _TEXT_INPUT: JsonObject = {
@@ -41,13 +41,18 @@ class RequestTools(Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...] | None = None
     """What the model may use; None: all."""
     choice: str | None = None
-    """What it must call first: any function, or the one of this name."""
+    """What it must call first: any tool, or the function of this name."""
     secrets: tuple[ServerSideTool, ...] = ()
     """MCP servers with what is not stored, in place of the hosted tools of the same label."""
 
     @property
     def has_secrets(self) -> bool:
         return bool(self.secrets)
+
+    @property
+    def param(self) -> str | None:
+        """The parameter at fault if the agent cannot be called as the request wants: mostly its hosted tools are."""
+        return "tools" if self.hosted else None
 
 
 class _Function(Struct):
@@ -60,7 +65,6 @@ class _Function(Struct):
 def tools_of(given: Sequence[JsonObject], settings: ServerSettings) -> RequestTools:
     """The tools. Raises RequestError for those that are unknown, malformed or not allowed."""
     found = RequestTools()
-    names: set[str] = set()
     for index, tool in enumerate(given):
         at = f"tools[{index}]"
         kind = tool.get("type")
@@ -71,10 +75,8 @@ def tools_of(given: Sequence[JsonObject], settings: ServerSettings) -> RequestTo
                 400, f"no tool of the type {kind!r:.80}; use {known}", param=f"{at}.type", code="unknown_tool"
             )
         found = handler(found, tool, at, settings)
-        if found.functions and (name := str(found.functions[-1]["name"])) not in names and kind in _NAMED:
-            names.add(name)
-        elif kind in _NAMED:
-            raise RequestError(400, f"two tools are called {tool.get('name')!r}", param=f"{at}.name")
+    named = [(index, tool) for index, tool in enumerate(given) if tool.get("type") in _NAMED]
+    check_names([(str(tool["name"]), f"tools[{index}].name") for index, tool in named])
     return found
 
 
@@ -83,7 +85,8 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
     if choice == "none":
         return replace(tools, allowed=())
     if not is_object(choice):
-        return replace(tools, choice=choice if choice == "required" and tools.functions else None)
+        is_required = choice == "required" and bool(tools.functions or tools.hosted)
+        return replace(tools, choice=choice if is_required else None)
     if choice.get("type") == "allowed_tools":
         chosen = [(_chosen(entry), f"tool_choice.tools[{i}]") for i, entry in enumerate(objects(choice.get("tools")))]
         if not chosen:
@@ -97,7 +100,8 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
             raise RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
     if choice.get("type") in _NAMED:
         return replace(tools, choice=chosen[0][0])
-    must_call = choice.get("mode") == "required" and any(name in functions for name, _ in chosen)
+    # One hosted tool is forced by offering no other: only some providers can name it.
+    must_call = choice.get("mode") == "required" or choice.get("type") != "allowed_tools"
     allowed = tuple(dict.fromkeys(name for name, _ in chosen))
     return replace(tools, allowed=allowed, choice="required" if must_call else None)
 
@@ -118,22 +122,17 @@ Handler = Callable[[RequestTools, JsonObject, str, ServerSettings], RequestTools
 
 def _function(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:
     function = _checked(tool, _Function, at)
-    fields: JsonObject = {"name": function.name, "description": function.description or ""}
-    fields["schema"] = function.parameters or {"type": "object", "properties": {}}
-    if function.strict is not None:
-        fields["strict"] = function.strict
-    _external(fields, at)
+    fields = function_fields(at, function.name, function.description, function.parameters, function.strict)
     shown = {**tool, "parameters": function.parameters, "strict": function.strict}
     return replace(found, functions=(*found.functions, fields), shown=(*found.shown, shown))
 
 
 def _custom(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:
     function = _checked(tool, _Function, at)
-    format = as_object(tool.get("format"))
-    grammar = f"\n\nThe input must follow this grammar ({format.get('syntax')}):\n{format['definition']}"
-    description = (function.description or "") + (grammar if isinstance(format.get("definition"), str) else "")
-    fields: JsonObject = {"name": function.name, "description": description, "schema": _TEXT_INPUT}
-    _external(fields, at)
+    description, format = function.description or "", as_object(tool.get("format"))
+    if isinstance(definition := format.get("definition"), str):
+        description += f"\n\nThe input must follow this grammar ({format.get('syntax')}):\n{definition}"
+    fields = function_fields(at, function.name, description, _TEXT_INPUT)
     return replace(
         found,
         functions=(*found.functions, fields),
@@ -144,6 +143,7 @@ def _custom(found: RequestTools, tool: JsonObject, at: str, settings: ServerSett
 
 def _hosted(key: str, fields_of: Callable[[JsonObject], JsonObject]) -> Handler:
     def handler(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:
+        _check_secrets(tool, at)
         given = {name: value for name, value in fields_of(tool).items() if value is not None}
         made = _converted(TOOLS[key], given, at)
         if isinstance(made, FileSearch):
@@ -151,6 +151,15 @@ def _hosted(key: str, fields_of: Callable[[JsonObject], JsonObject]) -> Handler:
         return replace(found, hosted=(*found.hosted, {"name": key, **given}), shown=(*found.shown, tool))
 
     return handler
+
+
+def _check_secrets(tool: JsonObject, at: str) -> None:
+    for name in ("container", "environment"):
+        policy = as_object(as_object(tool.get(name)).get("network_policy"))
+        if policy.get("domain_secrets") is not None:
+            place = f"{at}.{name}.network_policy.domain_secrets"
+            message = "secrets for the network of a container would be stored with the request"
+            raise RequestError(400, message, param=place, code="unsupported_parameter")
 
 
 def _searched(tool: FileSearch, at: str, settings: ServerSettings) -> JsonObject:
@@ -234,6 +243,7 @@ def _web_search(tool: JsonObject) -> JsonObject:
         "location": location or None,
         "allowed_domains": as_object(tool.get("filters")).get("allowed_domains"),
         "external_web_access": tool.get("external_web_access"),
+        "content_types": tool.get("search_content_types"),
     }
 
 
@@ -244,6 +254,24 @@ def _file_search(tool: JsonObject) -> JsonObject:
         "max_results": tool.get("max_num_results"),
         "ranker": ranking.get("ranker"),
         "score_threshold": ranking.get("score_threshold"),
+        "hybrid_search": ranking.get("hybrid_search"),
+        "filters": _search_filter(tool.get("filters")),
+    }
+
+
+def _search_filter(given: Json) -> Json:
+    """A filter of file search: a comparison, or several in a combination; the shape of ours refuses anything else."""
+    if not is_object(given):
+        return given
+    if given.get("type") in ("and", "or"):
+        inner = given.get("filters")
+        filters = [_search_filter(each) for each in inner] if is_array(inner) else inner
+        return {"type": "combination", "operator": given["type"], "filters": filters}
+    return {
+        "type": "comparison",
+        "operator": given.get("type"),
+        "attribute": given.get("key"),
+        "value": given.get("value"),
     }
 
 
@@ -251,8 +279,15 @@ def _code_interpreter(tool: JsonObject) -> JsonObject:
     container = tool.get("container")
     if isinstance(container, str):
         return {"container_id": container}
-    options = as_object(container)
-    return {"file_ids": options.get("file_ids"), "memory_limit": options.get("memory_limit")}
+    return _container(as_object(container))
+
+
+def _container(options: JsonObject) -> JsonObject:
+    """Settings of a new container."""
+    policy = options.get("network_policy")
+    domains = as_object(policy).get("allowed_domains")
+    network = None if policy is None else {"allowed_domains": domains} if domains is not None else {}
+    return {"file_ids": options.get("file_ids"), "memory_limit": options.get("memory_limit"), "network": network}
 
 
 def _image_generation(tool: JsonObject) -> JsonObject:
@@ -260,16 +295,20 @@ def _image_generation(tool: JsonObject) -> JsonObject:
         *("model", "action", "background", "quality", "size", "output_format", "partial_images", "moderation"),
         *("input_fidelity", "complexity", "frame_count", "frame_duration_ms"),
     )
-    return {**{name: tool.get(name) for name in same}, "compression": tool.get("output_compression")}
+    mask, svg = as_object(tool.get("input_image_mask")), as_object(tool.get("svg"))
+    drawing = {"model": svg.get("model"), "effort": as_object(svg.get("reasoning")).get("effort")}
+    return {
+        **{name: tool.get(name) for name in same},
+        "compression": tool.get("output_compression"),
+        "mask_file_id": mask.get("file_id"),
+        "mask_url": mask.get("image_url"),
+        "svg": {name: value for name, value in drawing.items() if value is not None} or None,
+    }
 
 
 def _shell(tool: JsonObject) -> JsonObject:
     environment = as_object(tool.get("environment"))
-    return {
-        "container_id": environment.get("container_id"),
-        "file_ids": environment.get("file_ids"),
-        "memory_limit": environment.get("memory_limit"),
-    }
+    return {"container_id": environment.get("container_id"), **_container(environment)}
 
 
 _NAMED = frozenset({"function", "custom"})
@@ -301,18 +340,10 @@ _HANDLERS: dict[str, Handler] = {
 """Type of a tool → how it is read."""
 
 
-def _external(fields: JsonObject, at: str) -> None:
-    try:
-        msgspec.convert(fields, ExternalTool)
-    except (ConfigurationError, msgspec.ValidationError) as error:
-        problem = "name" if "name" in str(error) and "schema" not in str(error) else "parameters"
-        raise RequestError(400, str(error), param=f"{at}.{problem}") from None
-
-
 def _converted(kind: type[ServerSideTool], given: JsonObject, at: str) -> ServerSideTool:
     try:
         return msgspec.convert(given, kind)
-    except (ConfigurationError, msgspec.ValidationError) as error:
+    except (ConfigurationError, msgspec.ValidationError, UnicodeEncodeError) as error:
         raise RequestError(400, str(error), param=at) from None
 
 
@@ -320,6 +351,4 @@ def _checked(tool: JsonObject, shape: type[_Function], at: str) -> _Function:
     try:
         return checked(tool, shape)
     except RequestError as error:
-        missing = "name" if "name" in error.message else ""
-        place = ".".join(part for part in (at, error.param or missing) if part)
-        raise RequestError(400, error.message, param=place) from None
+        raise RequestError(400, error.message, param=f"{at}.{error.param}" if error.param else at) from None

@@ -60,6 +60,8 @@ class MessagesEncoder:
         """Blocks that are not sent completely, by the id of their part, in order. Only the first is being sent."""
         self._is_sending = False
         """True once the start of the first one was sent."""
+        self._early: dict[str, list[JsonObject]] = {}
+        """Citations of blocks that have not begun: a log has a block where it ends."""
         self._index = 0
         self._has_calls = False
         self._has_begun = False
@@ -125,9 +127,15 @@ class MessagesEncoder:
         self._blocks[part.id] = _Block({"type": "text", "text": ""})
         return []
 
+    def _cite(self, id: str) -> None:
+        """Sends the citations of a text, after the first of it."""
+        for citation in self._early.pop(id, ()):
+            self._delta(id, {"type": "citations_delta", "citation": citation})
+
     def text_delta(self, part: TextDelta) -> list[JsonObject]:
         """A piece of text."""
         self._delta(part.id, {"type": "text_delta", "text": part.delta})
+        self._cite(part.id)
         return []
 
     def text_end(self, part: TextEnd) -> list[JsonObject]:
@@ -135,6 +143,7 @@ class MessagesEncoder:
         block = self._blocks.get(part.id)
         if part.text and block is not None and not block.has_content:
             self._delta(part.id, {"type": "text_delta", "text": part.text})
+        self._cite(part.id)
         self._close(part.id)
         return []
 
@@ -159,8 +168,9 @@ class MessagesEncoder:
         return []
 
     def source(self, part: Source) -> list[JsonObject]:
-        """A citation of the text that is still open."""
-        if part.url is not None and part.text_id is not None:
+        """A citation of a text that is open, or has yet to begin."""
+        text = part.text_id if part.text_id is not None else self._open_text()
+        if part.url is not None and text is not None:
             citation = {
                 "type": "web_search_result_location",
                 "url": part.url,
@@ -168,8 +178,14 @@ class MessagesEncoder:
                 "cited_text": part.cited_text or "",
                 "encrypted_index": "",
             }
-            self._delta(part.text_id, {"type": "citations_delta", "citation": citation})
+            self._early.setdefault(text, []).append(citation)
+            if text in self._blocks:
+                self._cite(text)
         return []
+
+    def _open_text(self) -> str | None:
+        texts = [id for id, block in self._blocks.items() if block.start["type"] == "text" and not block.is_closed]
+        return texts[-1] if texts else None
 
     def input_start(self, part: ToolInputStart) -> list[JsonObject]:
         """A call of one of the client's tools begins."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, as_object
 from sidestream.stream.parts import (
     Error,
     Finish,
@@ -20,6 +20,7 @@ from sidestream.stream.parts import (
     StreamPart,
     TextDelta,
     TextEnd,
+    TextStart,
     ToolCall,
     ToolInputDelta,
     ToolInputStart,
@@ -51,8 +52,12 @@ class ChatCompletionsEncoder:
         """The client's calls: id → index."""
         self._written: set[str] = set()
         """Calls whose arguments have come."""
-        self._texts: set[str] = set()
-        """Blocks of text that have come in deltas."""
+        self._texts: dict[str, int] = {}
+        """Blocks of text that have come in deltas → where they begin in the content."""
+        self._refusals: set[str] = set()
+        """Blocks of text that are refusals."""
+        self._length = 0
+        """Characters of the content so far."""
         self._has_begun = False
         self._has_text = False
         self._needs_break = False
@@ -68,10 +73,14 @@ class ChatCompletionsEncoder:
         """Text, after an empty line where an earlier step had text too."""
         if not delta:
             return []
-        if self._needs_break and self._has_text:
-            delta = "\n\n" + delta
+        delta = self._break + delta
         self._needs_break, self._has_text = False, True
+        self._length += len(delta)
         return [self._chunk({"content": delta})]
+
+    @property
+    def _break(self) -> str:
+        return "\n\n" if self._needs_break and self._has_text else ""
 
     def _chunk(self, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:
         if not self._has_begun:
@@ -91,14 +100,25 @@ class ChatCompletionsEncoder:
         self._needs_break = True
         return []
 
+    def text_start(self, part: TextStart) -> list[JsonObject]:
+        """A block of text begins: what the model says, or why it refuses to."""
+        if any(as_object(fields).get("refusal") is True for fields in (part.provider_metadata or {}).values()):
+            self._refusals.add(part.id)
+        return []
+
     def text_delta(self, part: TextDelta) -> list[JsonObject]:
         """A piece of text."""
-        self._texts.add(part.id)
-        return self.text(part.delta)
+        return self._grown(part.id, part.delta)
 
     def text_end(self, part: TextEnd) -> list[JsonObject]:
         """The text of a block that came whole."""
-        return self.text(part.text) if part.text and part.id not in self._texts else []
+        return self._grown(part.id, part.text) if part.text and part.id not in self._texts else []
+
+    def _grown(self, id: str, text: str) -> list[JsonObject]:
+        self._texts.setdefault(id, self._length + len(self._break))
+        if id in self._refusals:
+            return [self._chunk({"refusal": text})] if text else []
+        return self.text(text)
 
     def reasoning(self, part: ReasoningDelta | ReasoningEnd) -> list[JsonObject]:
         """A piece of reasoning, in the field that most servers use for it."""
@@ -106,10 +126,13 @@ class ChatCompletionsEncoder:
         return [self._chunk({"reasoning_content": text})] if text else []
 
     def source(self, part: Source) -> list[JsonObject]:
-        """A citation."""
+        """A citation, in numbers of the whole content. It may come before its text."""
         if part.url is None:
             return []
-        citation = {"url": part.url, "title": part.title or part.url, "start_index": part.start, "end_index": part.end}
+        begin = self._texts.get(part.text_id or "", self._length + len(self._break))
+        start = begin + (part.start or 0)
+        end = begin + (part.end or part.start or 0)
+        citation = {"url": part.url, "title": part.title or part.url, "start_index": start, "end_index": end}
         return [self._chunk({"annotations": [{"type": "url_citation", "url_citation": citation}]})]
 
     def input_start(self, part: ToolInputStart) -> list[JsonObject]:
@@ -144,6 +167,8 @@ class ChatCompletionsEncoder:
         if self.error is not None:
             return []
         reason = "tool_calls" if self._calls and part.reason in _WAITING else _REASONS[part.reason]
+        if self._refusals and reason == "content_filter":
+            reason = "stop"  # The refusal is the answer.
         chunks = [self._chunk({}, reason)]
         if self._include_usage:
             chunks.append({**self._base, "choices": [], "usage": usage_object(part.usage)})
@@ -153,6 +178,7 @@ class ChatCompletionsEncoder:
 _WAITING = frozenset({"tool-calls", "approval", "stop"})
 _HANDLERS: dict[type, Callable[[ChatCompletionsEncoder, Any], list[JsonObject]]] = {
     StepStart: ChatCompletionsEncoder.step,
+    TextStart: ChatCompletionsEncoder.text_start,
     TextDelta: ChatCompletionsEncoder.text_delta,
     TextEnd: ChatCompletionsEncoder.text_end,
     ReasoningDelta: ChatCompletionsEncoder.reasoning,
@@ -176,7 +202,7 @@ def completion(chunks: list[JsonObject]) -> JsonObject:
         for choice in chunk["choices"]:
             delta = choice["delta"]
             reason = choice["finish_reason"] or reason
-            for name in ("content", "reasoning_content"):
+            for name in ("content", "reasoning_content", "refusal"):
                 if name in delta:
                     message[name] = (message.get(name) or "") + delta[name]
             message.setdefault("annotations", []).extend(delta.get("annotations", ()))

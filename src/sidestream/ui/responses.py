@@ -37,7 +37,6 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
-from sidestream.ui.responses_items import made_id
 from sidestream.ui.responses_object import Dialect, Outcome, ResponseHead, Status, failure_of
 from sidestream.ui.responses_stream import ResponseStream
 from sidestream.ui.responses_text import TextItems
@@ -106,7 +105,8 @@ class ResponsesEncoder:
         if self.is_over:
             return []
         self.at = at if at is not None else self.at
-        if not self._texts.continues(part):
+        self.tools.settle(part)
+        if not self._texts.continues(part) and not (isinstance(part, File) and self.tools.is_cited(part)):
             self._texts.leave()
         if (handler := _HANDLERS.get(type(part))) is not None:
             handler(self, part)
@@ -115,6 +115,7 @@ class ResponsesEncoder:
     def started(self, call_id: str) -> list[JsonObject]:
         """The server begins to run a call."""
         if not self.is_over:
+            self.tools.settle()
             self._texts.leave()
             self.tools.started(call_id)
         return self.stream.take()
@@ -151,7 +152,7 @@ class ResponsesEncoder:
     def step_finish(self, part: StepFinish) -> None:
         self._is_in_step = False
         self._usage += part.usage
-        is_cut = part.reason in _CUT and (part.outcome is None or part.outcome.raw_reason != "refusal")
+        is_cut = part.reason in _CUT and not self._texts.has_refusal
         self.stream.is_cut = is_cut
         self._texts.end_step(is_cut=is_cut)
         self.tools.end_step(is_cut=is_cut)
@@ -160,17 +161,21 @@ class ResponsesEncoder:
         if part.kind != "tool":
             self.error = redacted(part)
 
+    def file(self, part: File) -> None:
+        if (annotation := self.tools.file(part)) is not None:
+            self._texts.cite(annotation, part.id)
+
     def custom(self, part: Custom) -> None:
         given = passed_on(part.data, is_strict=self.stream.dialect == "open-responses")
         if given is not None:
             kind = str(given["type"])
-            self.stream.done(self.stream.add({**given, "id": self._id(kind)}))
+            self.stream.done(self.stream.add({**given, "id": self.stream.next_id(kind)}))
 
     def finish(self, part: Finish) -> None:
         status, reason = _REASONS[part.reason]
         raw = part.raw_reason or ""
-        if part.reason == "content-filter" and raw == "refusal":
-            status, reason = "completed", None
+        if part.reason == "content-filter" and self._texts.has_refusal:
+            status, reason = "completed", None  # The refusal is the answer.
         elif part.reason == "other" and raw in _INCOMPLETE:
             status, reason = "incomplete", raw
         elif part.reason == "limit":
@@ -188,14 +193,12 @@ class ResponsesEncoder:
         self.stream.is_cut = status != "completed"
         self._texts.end_step(is_cut=is_cut)
         self.tools.end()
+        self._texts.end_citations()
         error = None
         if status == "failed":
             error = failure_of(self.error or Error("provider", "the run failed"))
         usage = None if error is not None and self._usage.is_empty else self._usage
         self.stream.end(Outcome(status, usage, reason, error, self.at))
-
-    def _id(self, kind: str) -> str:
-        return made_id(kind, self.stream.head.id, len(self.stream.items))
 
 
 def _text(name: str) -> Callable[[ResponsesEncoder, Any], None]:
@@ -220,7 +223,7 @@ _HANDLERS: dict[type, Callable[[ResponsesEncoder, Any], None]] = {
     ToolEvent: _tool("event"),
     ToolResult: _tool("result"),
     ToolApprovalRequest: _tool("approval"),
-    File: _tool("file"),
+    File: ResponsesEncoder.file,
     Custom: ResponsesEncoder.custom,
     StepStart: ResponsesEncoder.step_start,
     StepFinish: ResponsesEncoder.step_finish,

@@ -10,7 +10,12 @@ from sidestream.jsontext import Json, JsonObject, as_list, as_object
 from sidestream.run import tool_facts
 from sidestream.run.code import CODE_FIELDS, code_in
 from sidestream.stream.parts import File, Source, ToolApprovalRequest, ToolCall, ToolResult
+from sidestream.ui.responses_object import Dialect
 
+_RESPONSE: Final = "resp_"
+_STRICT: Final = "s"
+_ITEM_ID: Final = re.compile(rf"[a-z]+_([0-9a-f]+)_[0-9]+({_STRICT})?")
+_CONTAINER: Final = "cntr_resp_"
 SERVER: Final = "server"
 """The `server_label` of functions that are registered on the server."""
 
@@ -38,6 +43,7 @@ _ITEM_TYPES: Final = {
     "url_context": "web_search_call",
     "file_search": "file_search_call",
     "code_interpreter": "code_interpreter_call",
+    "code_execution": "code_interpreter_call",
     "image_generation": "image_generation_call",
 }
 """Key of a hosted tool → the type of its items. Others are `mcp_call`: a call that the client never runs."""
@@ -47,6 +53,19 @@ def made_id(type: str, *names: object) -> str:
     """An id that follows from these names, and from which they do not."""
     digest = sha256("\0".join(map(str, names)).encode("utf-8", "surrogatepass")).hexdigest()
     return f"{_PREFIXES.get(type, 'item')}_{digest[:40]}"
+
+
+def item_id(type: str, response_id: str, index: int, dialect: Dialect) -> str:
+    """The id of an item of a response, which says where it is: a later request may refer to it."""
+    place = f"{response_id.removeprefix(_RESPONSE)}_{index}"
+    return f"{_PREFIXES.get(type, 'item')}_{place}{_STRICT if dialect == 'open-responses' else ''}"
+
+
+def response_of_item(id: str) -> tuple[str, Dialect] | None:
+    """The response of an item, and the dialect in which it has this id; None for the ids of other items."""
+    if (found := _ITEM_ID.fullmatch(id)) is None:
+        return None
+    return f"{_RESPONSE}{found[1]}", "open-responses" if found[2] else "openai"
 
 
 def approval_item_id(approval_id: str) -> str:
@@ -117,6 +136,49 @@ def closed(type: str, call: ToolCall, result: ToolResult, files: list[File]) -> 
             label = tool_facts.server_in(result.result) or tool_facts.server_in(result.provider_metadata)
             named: JsonObject = {"server_label": label} if label is not None else {}
             return {"status": status, **named, **outcome}
+
+
+def container_of(response_id: str) -> str:
+    """The id of the container with the files of a response, as its citations have it."""
+    return f"{_CONTAINER}{response_id.removeprefix(_RESPONSE)}"
+
+
+def is_container_of_response(id: str) -> bool:
+    """True for an id that `container_of` made; providers have others."""
+    return id.startswith(_CONTAINER)
+
+
+def response_of_container(id: str) -> str:
+    """The response whose files the container has."""
+    return f"{_RESPONSE}{id.removeprefix(_CONTAINER)}"
+
+
+def file_id(number: int) -> str:
+    """The id of a file of a response, by its place among them."""
+    return f"sfile_{number}"
+
+
+def file_annotation(file: File, number: int, response_id: str, at: int) -> JsonObject:
+    """A file as an annotation of a text: the API has no item for one that is no image."""
+    if file.data is None and file.url is not None:
+        named = {"url": file.url, "title": file.name or file.url}
+        return {"type": "url_citation", "start_index": at, "end_index": at, **named}
+    return {
+        "type": "container_file_citation",
+        "container_id": container_of(response_id),
+        "file_id": file_id(number),
+        "filename": file.name or file.id,
+        "start_index": at,
+        "end_index": at,
+    }
+
+
+def file_content(file: File) -> JsonObject:
+    """A file as the output of a function."""
+    if file.mime_type.startswith("image/"):
+        return {"type": "input_image", "image_url": data_url(file), "detail": "auto"}
+    named: JsonObject = {"type": "input_file", "filename": file.name or file.id}
+    return {**named, "file_url": file.url} if file.data is None else {**named, "file_data": data_url(file)}
 
 
 def image_item(file: File) -> JsonObject:
@@ -231,7 +293,7 @@ def as_function(item: JsonObject) -> tuple[str, str, Any]:
         output = item.get("output") if item.get("output") is not None else item.get("error")
         label = item.get("server_label")
         name = str(item.get("name")) if label == SERVER else f"{label}__{item.get('name')}"
-        return _function_name(name), str(item.get("arguments") or "{}"), shown(output)
+        return function_name(name), str(item.get("arguments") or "{}"), shown(output)
     name, fields = _ARGUMENTS.get(kind, (kind, ()))
     arguments = {field: item[field] for field in fields if item.get(field) is not None}
     if kind == "image_generation_call" and isinstance(item.get("result"), str):
@@ -239,8 +301,9 @@ def as_function(item: JsonObject) -> tuple[str, str, Any]:
         return name, jsontext.dumps(arguments).decode(), [{"type": "input_image", "image_url": url, "detail": "auto"}]
     rest = {field: value for field, value in item.items() if field not in (*_NOT_SAID, *fields) and value is not None}
     said: JsonObject = {"status": item.get("status") or "completed", **rest}
-    return _function_name(name), jsontext.dumps(arguments).decode(), jsontext.dumps(said).decode()
+    return function_name(name), jsontext.dumps(arguments).decode(), jsontext.dumps(said).decode()
 
 
-def _function_name(name: str) -> str:
+def function_name(name: str) -> str:
+    """A name that a function may have."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "tool"

@@ -8,6 +8,7 @@ the text that its deltas had; every event has the next number, from 0. A call th
 from typing import Any, Final, Literal
 
 from sidestream.jsontext import Json, JsonObject
+from sidestream.ui.responses_items import item_id
 from sidestream.ui.responses_object import Dialect, Outcome, ResponseHead, error_event
 
 PartKind = Literal["output_text", "refusal", "summary_text"]
@@ -162,6 +163,10 @@ class ResponseStream:
         return self.head.response(Outcome(status), [], self.dialect)
 
     # Items
+
+    def next_id(self, type: str) -> str:
+        """The id of the next item, if it is of this type."""
+        return item_id(type, self.head.id, len(self.items), self.dialect)
 
     def add(self, fields: JsonObject) -> OpenItem:
         """`response.output_item.added`."""

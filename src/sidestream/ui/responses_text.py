@@ -18,7 +18,7 @@ from sidestream.stream.parts import (
     TextEnd,
     TextStart,
 )
-from sidestream.ui.responses_items import annotation_of, made_id
+from sidestream.ui.responses_items import annotation_of
 from sidestream.ui.responses_stream import OpenItem, OpenPart, PartKind, ResponseStream
 
 _NUMBER = re.compile(r"(?::summary|:content)?:\d+$")
@@ -49,9 +49,15 @@ class TextItems:
     def __init__(self, stream: ResponseStream, *, encrypted: bool) -> None:
         self._stream = stream
         self._has_encrypted = encrypted
+        self.has_refusal = False
+        """True once the model has said that it refuses, in a part of its own kind."""
         self._blocks: dict[str, _Block] = {}
         self._early: dict[str, list[Source]] = {}
         """Sources of blocks that have not begun: a log has a block where it ends."""
+        self._cited: list[JsonObject] = []
+        """Citations of files that no text has yet."""
+        self._known_files: set[str] = set()
+        """Files that the provider itself cites."""
         self._current: tuple[OpenItem, str] | None = None
         """The item that is open, and the name that its blocks share."""
         self._made: list[OpenItem] = []
@@ -66,6 +72,7 @@ class TextItems:
         details = [as_object(fields) for fields in (part.provider_metadata or {}).values()]
         phase = next((found["phase"] for found in details if isinstance(found.get("phase"), str)), None)
         is_refusal = any(found.get("refusal") is True for found in details)
+        self.has_refusal = self.has_refusal or is_refusal
         fields: JsonObject = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
         if phase is not None:
             fields["phase"] = phase
@@ -74,6 +81,10 @@ class TextItems:
             block.part = self._stream.add_part(block.item, block.kind)
         for source in self._early.pop(part.id, ()):
             self.source(source)
+        if block.part is not None and block.kind == "output_text":
+            for annotation in self._cited:
+                self._stream.annotate(block.item, block.part, annotation)
+            self._cited = []
 
     def text_delta(self, part: TextDelta) -> None:
         """More text."""
@@ -107,6 +118,8 @@ class TextItems:
             return
         block = self._blocks[part.text_id] if part.text_id is not None else self._last_text()
         annotation = annotation_of(part)
+        if annotation is not None and annotation["type"] == "container_file_citation":
+            self._known_files.add(annotation["file_id"])
         if block is None or annotation is None or not block.item.is_open or block.kind != "output_text":
             return
         if self._stream.dialect == "open-responses" and annotation["type"] != "url_citation":
@@ -115,6 +128,29 @@ class TextItems:
             self._stream.annotate(block.item, block.part, annotation)
         elif block.part is None:
             block.sources.append(annotation)
+
+    def cite(self, annotation: JsonObject, file: str) -> None:
+        """A file of the text that is open, or of the next one, unless the provider has cited it."""
+        if file in self._known_files:
+            return
+        block = self._last_text()
+        if block is not None and block.part is not None and block.part.is_open:
+            at = len(block.part.text)
+            self._stream.annotate(block.item, block.part, {**annotation, "start_index": at, "end_index": at})
+        else:
+            self._cited.append(annotation)
+
+    def end_citations(self) -> None:
+        """The response is over: files that no text was there for have an empty one."""
+        if not self._cited:
+            return
+        fields: JsonObject = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+        item = self._stream.add({"id": self._stream.next_id("message"), **fields})
+        part = self._stream.add_part(item, "output_text")
+        for annotation in self._cited:
+            self._stream.annotate(item, part, annotation)
+        self._cited = []
+        self._done(item, is_cut=False)
 
     # Items
 
@@ -180,7 +216,7 @@ class TextItems:
             block.repeats = block.part.text if block.part is not None else ""
         else:
             self.diverged()
-            item = self._stream.add({"id": self._id(kind), **fields})
+            item = self._stream.add({"id": self._stream.next_id(kind), **fields})
             block = self._blocks[id] = _Block(item, part)
         self._made.append(item)
         self._current = (item, name)
@@ -223,7 +259,7 @@ class TextItems:
             self._made.remove(old)
         self._done(old, is_cut=True)
         self.diverged()
-        fields: JsonObject = {**old.fields, "id": self._id(kind)}
+        fields: JsonObject = {**old.fields, "id": self._stream.next_id(kind)}
         fields |= {"status": "in_progress"} if kind == "message" else {}
         fields["content" if kind == "message" else "summary"] = []
         block.item = self._stream.add(fields)
@@ -279,11 +315,8 @@ class TextItems:
 
     def _last_text(self) -> _Block | None:
         item = self._current[0] if self._current is not None else None
-        blocks = (block for block in self._blocks.values() if block.item is item and block.kind == "output_text")
-        return next(blocks, None)
-
-    def _id(self, kind: str) -> str:
-        return made_id(kind, self._stream.head.id, len(self._stream.items))
+        blocks = [block for block in self._blocks.values() if block.item is item and block.kind == "output_text"]
+        return blocks[-1] if blocks else None
 
 
 _SILENT = frozenset(

@@ -11,6 +11,7 @@ from sidestream.jsontext import JsonObject, as_object, text_in
 from sidestream.run.code import CodeExtractor
 from sidestream.stream.parts import (
     File,
+    StreamPart,
     ToolApprovalRequest,
     ToolCall,
     ToolEvent,
@@ -51,6 +52,12 @@ class ToolItems:
         """Hosted calls whose code is being written."""
         self._calls: dict[str, ToolCall] = {}
         self._files: dict[str, list[File]] = {}
+        """Call id → images that belong into its item."""
+        self._ended: tuple[ToolCall, ToolResult] | None = None
+        """A call of a code interpreter whose result has come: its images come after that."""
+        self._over: set[str] = set()
+        """Calls whose items are done."""
+        self._file_count = 0
         self._approvals: dict[str, str] = {}
         """Call id → the approval that it waits, or waited, for."""
 
@@ -115,6 +122,22 @@ class ToolItems:
             return
         if part.preliminary or is_denial(part):
             return
+        if part.provider_executed and items.item_type(call) == _CODE:
+            self._ended = (call, part)
+        else:
+            self._close(call, part)
+
+    def settle(self, part: StreamPart | None = None) -> None:
+        """Something follows: a call whose result has come is done, unless it is one more file of it."""
+        if self._ended is None or (part is not None and part.type in _BESIDE_FILES):
+            return
+        call, result = self._ended
+        if not isinstance(part, File) or part.call_id != call.id:
+            self._ended = None
+            self._close(call, result)
+
+    def _close(self, call: ToolCall, part: ToolResult) -> None:
+        self._over.add(call.id)
         if self._is_strict:
             kind = items.item_type(call) if part.provider_executed else "mcp_call"
             begun = {
@@ -128,9 +151,13 @@ class ToolItems:
             return
         item = self._open.pop(part.id, None) or self._begin_hosted(call)
         self._open.pop(part.id, None)
-        changes = items.closed(item.type, call, part, self._files.pop(part.id, []))
+        files = self._files.pop(part.id, [])
+        changes = items.closed(item.type, call, part, files)
         self._stream.stage(item, "failed" if part.is_error else "completed")
         self._stream.done(item, **changes)
+        if item.type == "image_generation_call":
+            for file in files[1:]:
+                self._image(file)
 
     def approval(self, part: ToolApprovalRequest) -> None:
         """A call waits for a decision; one of the client's functions is an item already."""
@@ -140,16 +167,50 @@ class ToolItems:
         if part.id not in self._native_calls:
             self._whole(items.approval_item(part))
 
-    def file(self, part: File) -> None:
-        """A deliverable: part of its call, if that is open; an image that no call made is an item."""
-        if part.call_id is not None and part.call_id in self._calls:
-            if part.call_id not in self._native_calls:
-                self._files.setdefault(part.call_id, []).append(part)
-        elif part.mime_type.startswith("image/") and part.data is not None and part.tool in (None, "image_generation"):
-            self._whole({**items.image_item(part), "id": self._id("image_generation_call")})
+    def file(self, part: File) -> JsonObject | None:
+        """A deliverable: part of its call, an item, or an annotation, which is returned, of the text beside it."""
+        number, self._file_count = self._file_count, self._file_count + 1
+        if part.call_id is not None and part.call_id in self._native_calls:
+            return None
+        if self._belongs_to_call(part):
+            self._files.setdefault(part.call_id or "", []).append(part)
+        elif self._is_made_image(part):
+            self._image(part)
+        elif self._is_strict:
+            self._file_function(part, number)
+        else:
+            return items.file_annotation(part, number, self._stream.head.id, 0)
+        return None
+
+    def is_cited(self, part: File) -> bool:
+        """True for a file that becomes an annotation."""
+        is_native = part.call_id is not None and part.call_id in self._native_calls
+        return not (is_native or self._is_strict or self._belongs_to_call(part) or self._is_made_image(part))
+
+    def _belongs_to_call(self, part: File) -> bool:
+        """True for an image of a call that is not over, and whose item has a place for it."""
+        call = self._calls.get(part.call_id or "")
+        if call is None or call.id in self._over or not call.provider_executed:
+            return False
+        return part.mime_type.startswith("image/") and items.item_type(call) in (_CODE, "image_generation_call")
+
+    def _is_made_image(self, part: File) -> bool:
+        """True for an image that is an item of its own: a model made it, with or without a call."""
+        is_image = part.mime_type.startswith("image/") and part.data is not None
+        return is_image and part.tool in (None, "image_generation")
+
+    def _image(self, part: File) -> None:
+        self._whole({**items.image_item(part), "id": self._stream.next_id("image_generation_call")})
+
+    def _file_function(self, part: File, number: int) -> None:
+        """A file in the specification's terms: a call of its tool, whose output is the file."""
+        name = items.function_name(part.tool or "file")
+        output = [items.file_content(part)]
+        self._pair(f"{name}_{items.file_id(number)}", name, "{}", output)
 
     def end_step(self, *, is_cut: bool) -> None:
         """The step is over: what is still open was cut off. Calls that the server runs stay open."""
+        self.settle()
         for index in list(self._native):
             call = self._calls.get(self._native_owner.get(index) or "")
             if is_cut or call is None or call.provider_executed:
@@ -231,7 +292,7 @@ class ToolItems:
         """A provider's item under an id of this response, and with ids that its approvals have here."""
         kind, was = str(given.get("type")), text_in(given, "id") or ""
         if id is None:
-            id = items.approval_item_id(was) if kind == "mcp_approval_request" else self._id(kind)
+            id = items.approval_item_id(was) if kind == "mcp_approval_request" else self._stream.next_id(kind)
         own = {**given, "id": id}
         if isinstance(asked := given.get("approval_request_id"), str):
             own["approval_request_id"] = items.approval_item_id(asked)
@@ -242,16 +303,13 @@ class ToolItems:
     def _is_client(self, name: str) -> bool:
         return self._functions is None or name in self._functions
 
-    def _id(self, kind: str) -> str:
-        return items.made_id(kind, self._stream.head.id, len(self._stream.items))
-
     def _open_function(self, call_id: str, name: str) -> OpenItem:
         if name in self._custom:
             fields: JsonObject = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": ""}
         else:
             fields = {"type": "function_call", "call_id": call_id, "name": name, "arguments": ""}
             fields["status"] = "in_progress"
-        item = self._open[call_id] = self._stream.add({"id": self._id(fields["type"]), **fields})
+        item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(fields["type"]), **fields})
         return item
 
     def _end_function(self, part: ToolCall) -> None:
@@ -267,7 +325,7 @@ class ToolItems:
 
     def _begin_code(self, call_id: str) -> OpenItem:
         fields: JsonObject = {"type": _CODE, "status": "in_progress", "container_id": "", "code": ""}
-        item = self._open[call_id] = self._stream.add({"id": self._id(_CODE), **fields})
+        item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(_CODE), **fields})
         self._stream.stage(item, "in_progress")
         return item
 
@@ -277,7 +335,7 @@ class ToolItems:
         item = self._open.get(call.id)
         if item is None:
             kind = items.item_type(call) if call.provider_executed else "mcp_call"
-            fields = {"id": self._id(kind), **items.opened(kind, call)}
+            fields = {"id": self._stream.next_id(kind), **items.opened(kind, call)}
             if (approval := self._approvals.get(call.id)) is not None:
                 fields["approval_request_id"] = items.approval_item_id(approval)
             item = self._open[call.id] = stream.add(fields)
@@ -292,14 +350,16 @@ class ToolItems:
 
     def _as_function(self, item: JsonObject, call_id: str) -> None:
         """What others ran, in the specification's terms: a function's call with its output."""
-        name, arguments, output = items.as_function(item)
+        self._pair(call_id, *items.as_function(item))
+
+    def _pair(self, call_id: str, name: str, arguments: str, output: Any) -> None:
         stream, call = self._stream, f"call_{call_id}"[:64]
         begun: JsonObject = {"type": "function_call", "call_id": call, "name": name, "arguments": ""}
-        opened = stream.add({"id": self._id("function_call"), **begun, "status": "in_progress"})
+        opened = stream.add({"id": self._stream.next_id("function_call"), **begun, "status": "in_progress"})
         stream.end_input(opened, arguments)
         stream.done(opened, status="completed")
         given: JsonObject = {"type": "function_call_output", "call_id": call, "output": output}
-        answered = stream.add({"id": self._id("function_call_output"), **given, "status": "in_progress"})
+        answered = stream.add({"id": self._stream.next_id("function_call_output"), **given, "status": "in_progress"})
         stream.done(answered, status="completed")
 
     def _whole(self, item: JsonObject) -> None:
@@ -321,6 +381,8 @@ class ToolItems:
         self._stream.done(item, **changes)
 
 
+_BESIDE_FILES = frozenset({"raw", "response-metadata", "tool-event"})
+"""Parts that may come between the result of a call and its files."""
 _IDS = ("id", "call_id", "approval_request_id")
 _OWN_FIELDS = frozenset({"type", "sequence_number", "output_index", "item_id", "obfuscation", "stream_id"})
 """Fields of an event that this response has values of its own for."""

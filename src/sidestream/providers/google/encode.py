@@ -152,7 +152,8 @@ def _tool_config(
         return {}
     config: JsonObject = {}
     calling = given(options, _CALLING)
-    if options.function_calling is not None:
+    if options.function_calling is not None and (request.tools or options.function_calling != "any"):
+        # Without functions the API refuses it; tools that it hosts cannot be forced.
         calling["mode"] = options.function_calling.upper()
     if calling:
         config["functionCallingConfig"] = calling

@@ -1,0 +1,46 @@
+"""Functions of a request, which its client runs, and schemas: checked before anything is started."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sidestream.errors import ConfigurationError
+from sidestream.jsontext import JsonObject
+from sidestream.server.errors import RequestError
+from sidestream.tools.external import ExternalTool
+
+NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
+ANY_OBJECT: JsonObject = {"type": "object"}
+"""The schema of an answer that must be a JSON object, and no other thing."""
+
+
+def function_fields(
+    at: str,
+    name: str,
+    description: str | None,
+    schema: JsonObject | None,
+    strict: bool | None = None,
+    *,
+    schema_name: str = "parameters",
+) -> JsonObject:
+    """The fields of an `ExternalTool`, from what stands `at` this place of a request. Raises RequestError."""
+    fields: JsonObject = {"name": name, "description": description or "", "schema": schema or NO_ARGUMENTS}
+    if strict is not None:
+        fields["strict"] = strict
+    for given, place in (({**fields, "schema": NO_ARGUMENTS}, "name"), (fields, schema_name)):
+        try:
+            msgspec.convert(given, ExternalTool)
+        except (ConfigurationError, msgspec.ValidationError, UnicodeEncodeError) as error:
+            raise RequestError(400, str(error), param=f"{at}.{place}") from None
+        except RecursionError:
+            raise RequestError(400, "the schema is nested too deeply", param=f"{at}.{place}") from None
+    return fields
+
+
+def check_names(names: Sequence[tuple[str, str]]) -> None:
+    """Raises RequestError if two functions have one name. `names` are pairs of a name and its place."""
+    known: set[str] = set()
+    for name, at in names:
+        if name in known:
+            raise RequestError(400, f"two tools are called {name!r}", param=at)
+        known.add(name)
