@@ -1,5 +1,6 @@
 """The settings of a server."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,8 @@ from sidestream.redaction import Secret
 
 Dialect = Literal["openai", "open-responses"]
 Disconnect = Literal["detach", "cancel"]
+_HOST = re.compile(r"[^\s:/\[\]]+|\[?[0-9a-f]*:[0-9a-f.]*:[0-9a-f:.]*\]?", re.IGNORECASE)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*]+/?", re.IGNORECASE)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -83,6 +86,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"approval_s={self.approval_s!r}: it must be more than 0, or None for no limit")
         if self.retention_s is not None and not self.retention_s > 0:
             raise ConfigurationError(f"retention_s={self.retention_s!r}: it must be more than 0, or None to keep all")
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise ConfigurationError(f"{host!r} is no host: name it without a scheme, port or path")
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigurationError(f"{origin!r} is no origin: write it as https://app.example.com")
 
 
 def offers_index(settings: ServerSettings) -> bool:
