@@ -2,6 +2,7 @@
 
 import os
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 import click
 
@@ -135,10 +136,11 @@ def serve(
     """
     try:
         from sidestream.server.app import create_app
-        from sidestream.server.serving import bound_socket, check_exposure, serve as serve_app
+        from sidestream.server.serving import bound_socket, check_exposure, serve as serve_app, shown_host
     except ImportError:
         raise MissingExtraError("server", "sidestream serve") from None
     from sidestream.cli.default_model import default_model
+    from sidestream.cli.process import exit_now
     from sidestream.server.settings import LOOPBACK, Caps
 
     warn_on_stderr()
@@ -166,11 +168,10 @@ def serve(
         index_folders=index_folders,
     )
     listening = bound_socket(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    suffix = f"?token={tokens[0]}" if tokens else ""
-    click.echo(f"http://{shown}:{listening.getsockname()[1]}/{suffix}")
+    suffix = f"?token={quote(tokens[0], safe='')}" if tokens else ""
+    click.echo(f"http://{shown_host(host)}:{listening.getsockname()[1]}/{suffix}")
     click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
-    serve_app(app, listening)
+    serve_app(app, listening, exit_now)
     return exit_codes.OK
 
 

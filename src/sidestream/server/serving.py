@@ -1,7 +1,11 @@
 """Serves an app with uvicorn, on a socket that is bound before anything is said."""
 
+import errno
+import signal
 import socket
+from collections.abc import Callable
 from ipaddress import ip_address
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -27,6 +31,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def shown_host(host: str) -> str:
+    """An address to bind to, as a URL has it."""
+    return f"[{host.strip('[]')}]" if ":" in host else host
+
+
 def check_exposure(host: str, *, has_token: bool) -> None:
     """Raises ConfigurationError for a server that others on the network could use without a token."""
     if not is_loopback(host) and not has_token:
@@ -47,7 +56,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         reason = error.strerror or str(error)
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from None
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        advice = "choose another --port" if is_port else "choose another --host"
+        raise ConfigurationError(f"cannot listen on {shown_host(host)}:{port}: {reason}; {advice}") from None
     return listening
 
 
@@ -60,11 +71,19 @@ def serving_config(app: Starlette) -> "uvicorn.Config":
     )
 
 
-def serve(app: Starlette, listening: socket.socket) -> None:
-    """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection."""
+def serve(app: Starlette, listening: socket.socket, exit_now: Callable[[], object]) -> None:
+    """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection.
+
+    A second SIGINT does not wait for what is being closed: it calls `exit_now`.
+    """
     import uvicorn
 
     class StreamingServer(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if self.should_exit and sig == signal.SIGINT:
+                exit_now()
+            super().handle_exit(sig, frame)
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             keep_what_is_loaded()
