@@ -62,6 +62,7 @@ class Server:
             readers=Readers(settings.caps.max_open_streams),
             on_disconnect=settings.on_disconnect,
         )
+        self._opening: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._made: dict[str, Agent[Any]] = {}
         """Model string → its agent."""
@@ -99,7 +100,16 @@ class Server:
             raise ConfigurationError(error.message) from None
 
     async def open(self) -> None:
-        """Begins to drive what this process, or another one, left, and to delete what expires."""
+        """Begins to drive what this process, or another one, left, and to delete what expires. Once."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        try:
+            await asyncio.shield(self._opening)  # Several requests may wait for it.
+        except SidestreamError:
+            self._opening = None  # The next one tries again.
+            raise
+
+    async def _open(self) -> None:
         if self.runs.driving.is_here:
             # Now, not in the first request: it would wait for them, and so would the streams beside it.
             for module in NEEDED_BY_RUNS:
