@@ -116,15 +116,47 @@ async def test_an_interrupted_server_ends_at_once_without_a_traceback_and_keeps_
                 assert (await response.json())["run"]["status"] == "complete"
 
 
+@requirement("R142", "R144")
+async def test_requests_that_wait_are_answered_when_the_server_is_stopped(tmp_path: Path):
+    interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
+    async with (
+        asyncio.timeout(BOUND_S),
+        FakeProvider([interrupted]) as fake,
+        aiohttp.ClientSession() as session,
+        serve(fake, tmp_path) as server,
+    ):
+        async with session.post(f"{server.url}api/chat", json=BODY) as response:
+            (start, *_) = await chunks_of(response, until="One")
+        records = f"{server.url}api/runs/{start['messageMetadata']['run']}/records"
+        async with session.get(records) as response:
+            last = (await response.json())["records"][-1]["seq"]
+        news = asyncio.create_task(session.get(records, params={"after": last, "wait": 25}))
+        reader, writer = await half_a_request(server)
+        server.process.send_signal(signal.SIGTERM)
+        assert (await (await news).json())["records"] == []
+        assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 503 Service Unavailable\r\n"
+        assert await server.ended() == -signal.SIGTERM
+        writer.close()
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said, said
+    assert "ERROR" not in said, said
+
+
+async def half_a_request(server: Serve) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a server that reads a body and waits for the rest of it."""
+    port = int(server.url.rstrip("/").rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = ["POST /api/chat HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: 9"]
+    writer.write("\r\n".join([*lines, "Expect: 100-continue", "", "{"]).encode())
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    return reader, writer
+
+
 @requirement("F26", "R144")
 async def test_a_second_interrupt_does_not_wait_for_what_is_being_closed(tmp_path: Path):
     async with asyncio.timeout(BOUND_S), FakeProvider([]) as fake, serve(fake, tmp_path) as server:
         port = int(server.url.rstrip("/").rpartition(":")[2])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        lines = ["POST /api/chat HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: 9"]
-        # Half of a request: the server waits for the rest before it ends.
-        writer.write("\r\n".join([*lines, "Expect: 100-continue", "", "{"]).encode())
-        assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"
+        _, writer = await half_a_request(server)
         server.process.send_signal(signal.SIGINT)
         with suppress(ConnectionError):
             while True:  # Until it does not listen any more.

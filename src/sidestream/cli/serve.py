@@ -139,6 +139,7 @@ def serve(
         from sidestream.server.serving import bound_socket, check_exposure, serve as serve_app, shown_host
     except ImportError:
         raise MissingExtraError("server", "sidestream serve") from None
+    from sidestream.agent.agent import Agent
     from sidestream.cli.default_model import default_model
     from sidestream.cli.process import exit_now
     from sidestream.server.settings import LOOPBACK, Caps
@@ -147,6 +148,8 @@ def serve(
     key_file.load()
     check_exposure(host, has_token=bool(tokens))
     chosen = next(iter(named)) if named else model or default_model()
+    if not named:
+        Agent(chosen)  # An unknown model, or one without a key, is an error now, not of the first message.
     app = create_app(
         named or chosen,
         store=store,
@@ -169,9 +172,13 @@ def serve(
     )
     listening = bound_socket(host, port)
     suffix = f"?token={quote(tokens[0], safe='')}" if tokens else ""
-    click.echo(f"http://{shown_host(host)}:{listening.getsockname()[1]}/{suffix}")
-    click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
-    serve_app(app, listening, exit_now)
+    url = f"http://{shown_host(host)}:{listening.getsockname()[1]}/{suffix}"
+
+    def started() -> None:
+        click.echo(url)
+        click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
+
+    serve_app(app, listening, exit_now=exit_now, on_start=started)
     return exit_codes.OK
 
 

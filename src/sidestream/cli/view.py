@@ -36,7 +36,7 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
     if not no_browser:
         with suppress(webbrowser.Error, OSError):  # The address is printed.
             webbrowser.open(address)
-    serve(app, listening, exit_now)
+    serve(app, listening, exit_now=exit_now)
     return exit_codes.OK
 
 

@@ -32,6 +32,7 @@ _log = get_logger(__name__)
 
 NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
 """Modules that the first run would import."""
+_WRITE_NOTHING = "DELETE FROM {conversations} WHERE id IS NULL RETURNING id"
 MAX_MODELS = 64
 """Agents made of model strings that are kept."""
 
@@ -100,7 +101,10 @@ class Server:
             raise ConfigurationError(error.message) from None
 
     async def open(self) -> None:
-        """Begins to drive what this process, or another one, left, and to delete what expires. Once."""
+        """Begins to drive what this process, or another one, left, and to delete what expires. Once.
+
+        Raises StoreError if the store cannot be opened, or written.
+        """
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
         try:
@@ -110,6 +114,8 @@ class Server:
             raise
 
     async def _open(self) -> None:
+        # Now, not in the first request: without a log there are no runs.
+        await self.store.execute(_WRITE_NOTHING)
         if self.runs.driving.is_here:
             # Now, not in the first request: it would wait for them, and so would the streams beside it.
             for module in NEEDED_BY_RUNS:
