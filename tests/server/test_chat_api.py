@@ -241,6 +241,14 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
             {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "file", "url": "data:x;base64,*"}]}]},
             "parts[0].url",
         ),
+        (
+            {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "file", "url": "http://["}]}]},
+            "parts[0].url",
+        ),
+        (
+            {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "file", "url": "https:///a.png"}]}]},
+            "parts[0].url",
+        ),
         ({"id": "c1", "messages": [user("Hi.")], "trigger": "nothing"}, "trigger"),
         ({"id": "c1", "messages": [user("Hi.")], "thinking": "much"}, "thinking"),
         ({"id": "c1", "approvalId": "a", "approved": True}, "digest"),
