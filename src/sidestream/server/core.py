@@ -179,4 +179,6 @@ def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":
 
 
 def _unknown(name: str, reason: str) -> RequestError:
-    return RequestError(404, f"no model {name!r:.100}: {reason}", type="not_found", param="model", code="model_not_found")
+    return RequestError(
+        404, f"no model {name!r:.100}: {reason}", type="not_found", param="model", code="model_not_found"
+    )
