@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     "retention_s",
     callback=options.duration,
     metavar="AGE",
-    help="Delete conversations of the store, those of other programs too, that have not changed for this long, e.g. 30d "
-    "or 12h.",
+    help="Delete conversations of the store, those of other programs too, that have not changed for this long, "
+    "e.g. 30d or 12h.",
 )
 @options.approval_options
 @click.option(
