@@ -5,10 +5,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from requirements import requirement
 from server.chat_client import Client, Json, chatting, paused, user
+from serving import served
+from sidestream import Agent
+from sidestream.limits import MIB
 from sidestream.redaction import Secret
+from sidestream.server import create_app
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 SEND = {"type": "send", "requestId": "r1", "id": "c1", "trigger": "submit-message", "messages": [user("Count.")]}
@@ -59,6 +64,25 @@ async def test_a_frame_that_is_none_closes_its_socket_with_a_reason(text: str, t
             assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1003)
             assert closed.extra
         assert await client.json("GET", "/api/conversations")
+
+
+@requirement("R141", "R144")
+async def test_a_frame_may_be_as_large_as_a_body(tmp_path: Path):
+    async with FakeProvider([]) as fake:
+        app = create_app(Agent("openai-responses", base_url=fake.base_url, api_key=TOKEN), store=tmp_path / "talks.db")
+        async with (
+            served(app) as url,
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{url}/api/chat/ws") as socket,
+        ):
+            resume = {"type": "resume", "requestId": "r1", "id": "c1", "body": {"more": "x" * (20 * MIB)}}
+            await socket.send_json(resume)
+            assert (await socket.receive_json())["type"] == "no-active"
+            server = app.state.server
+            server.settings = replace(server.settings, max_body_bytes=1000)
+            await socket.send_json(resume)
+            closed = await socket.receive()
+    assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1003)
 
 
 @requirement("R144", "F46")

@@ -48,7 +48,7 @@ async def chat_socket(websocket: WebSocket) -> None:
         while True:
             text = await websocket.receive_text()
             try:
-                frame = checked(_parsed(text), ClientFrame)
+                frame = checked(_parsed(text, server_of(websocket).settings.max_body_bytes), ClientFrame)
             except RequestError as error:
                 await websocket.close(_UNSUPPORTED_DATA, close_reason(error.message))
                 return
@@ -167,7 +167,9 @@ def close_reason(message: str) -> str:
     return message.encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
 
 
-def _parsed(text: str) -> JsonObject:
+def _parsed(text: str, max_bytes: int) -> JsonObject:
+    if len(text) > max_bytes:
+        raise RequestError(413, f"a frame is larger than {max_bytes} bytes")
     try:
         return jsontext.as_object(jsontext.loads(text))
     except (ValueError, RecursionError):

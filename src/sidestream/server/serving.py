@@ -19,6 +19,7 @@ from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import json_response
 from sidestream.server.security import HEADERS
+from sidestream.server.settings import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     import uvicorn
@@ -74,7 +75,12 @@ def serving_config(app: ASGIApp) -> "uvicorn.Config":
     import uvicorn
 
     return uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_S
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        ws_max_size=MAX_BODY_BYTES,
     )
 
 

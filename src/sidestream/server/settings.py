@@ -18,6 +18,7 @@ Dialect = Literal["openai", "open-responses"]
 Disconnect = Literal["detach", "cancel"]
 _HOST = re.compile(r"[^\s:/\[\]]+|\[?[0-9a-f]*:[0-9a-f.]*:[0-9a-f:.]*\]?", re.IGNORECASE)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*]+/?", re.IGNORECASE)
+MAX_BODY_BYTES = 64 * MIB
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -59,7 +60,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     on_disconnect: Disconnect = "detach"
     """What becomes of a run whose last reader leaves: it continues, or it is stopped."""
     caps: Caps = Caps()
-    max_body_bytes: int = 64 * MIB
+    max_body_bytes: int = MAX_BODY_BYTES
     """A request. Attachments come in it as base64."""
     interval_s: float = INTERVAL_S
     """How long parts wait to be written to the log together. Readers see them after that."""
