@@ -230,6 +230,7 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
         ({"messages": [user("Hi.")]}, None),
         ({"id": "a/b", "messages": [user("Hi.")]}, "id"),
         ({"id": "a~2", "messages": [user("Hi.")]}, "id"),
+        ({"id": "..", "messages": [user("Hi.")]}, "id"),
         ({"id": "c1", "messages": []}, "messages"),
         ({"id": "c1", "messages": [user(" ")]}, "parts"),
         ({"id": "c1", "messages": [{"role": "system", "parts": []}]}, "role"),
