@@ -107,6 +107,19 @@ async def test_a_mounted_app_whose_lifespan_does_not_run_opens_with_its_first_re
     await store.aclose()
 
 
+@requirement("R144", "F33")
+async def test_a_mounted_app_whose_store_cannot_be_opened_says_so_until_it_can(tmp_path: Path):
+    path = tmp_path / "talks.db"
+    path.write_bytes(b"no database" * 1000)
+    inner = create_app("local", store=path)
+    async with served(Starlette(routes=[Mount("/ai", inner)])) as url, httpx2.AsyncClient(base_url=url) as client:
+        failed = await client.get("/ai/api/conversations")
+        assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
+        path.unlink()
+        assert (await client.get("/ai/api/conversations")).status_code == 200
+        await inner.state.server.aclose()
+
+
 @requirement("R144")
 @pytest.mark.parametrize(
     "settings",

@@ -13,6 +13,7 @@ from sidestream.errors import MissingExtraError
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent
     from sidestream.durable.expiry import OnExpiry
+    from sidestream.mcp import MCPConfig
 
 
 @click.command()
@@ -148,9 +149,11 @@ def serve(
     warn_on_stderr()
     key_file.load()
     check_exposure(host, has_token=bool(tokens))
+    mcp_file = mcp_file or _mcp_file()
     chosen = next(iter(named)) if named else model or default_model()
     if not named:
         Agent(chosen)  # An unknown model, or one without a key, is an error now, not of the first message.
+    allows_models = not named or model is not None
     app = create_app(
         named or chosen,
         store=store,
@@ -158,7 +161,7 @@ def serve(
         tokens=tokens,
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
-        allows_models=not named or model is not None,
+        allows_models=allows_models,
         retention_s=retention_s,
         approval_s=approval_s,
         on_expiry=on_expiry,
@@ -168,7 +171,7 @@ def serve(
             max_concurrent_runs=max_runs,
             max_cost_per_day=max_cost_per_day,
         ),
-        mcp_file=mcp_file or _mcp_file(),
+        mcp_file=mcp_file,
         index_folders=index_folders,
     )
     listening = bound_socket(host, port)
@@ -178,6 +181,10 @@ def serve(
     def started() -> None:
         click.echo(url)
         click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
+        servers: MCPConfig | None = app.state.server.servers
+        found = (*servers.toolsets, *servers.remote_servers) if servers is not None else ()
+        if found and allows_models:  # Whoever wrote the file has these started here.
+            click.echo(f"MCP servers of {mcp_file}: {', '.join(server.label for server in found)}", err=True)
 
     serve_app(app, listening, exit_now=exit_now, on_start=started)
     return exit_codes.OK

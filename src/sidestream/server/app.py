@@ -146,7 +146,13 @@ class _Opened:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            await self._server.open()
+            try:
+                await self._server.open()
+            except SidestreamError as error:
+                if scope["type"] != "http":
+                    raise
+                await _failed(Request(scope), error)(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
 
