@@ -1,11 +1,14 @@
 """The app: one agent, several by name, or mounted below a path of another app, with tools and auth of its own."""
 
+import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -14,7 +17,9 @@ from server.serving import agent_of
 from serving import served
 from sidestream.errors import ConfigurationError
 from sidestream.server import create_app
+from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
+from stores import BOUND_S, message
 
 PATH = "/v1/chat/completions"
 
@@ -83,8 +88,55 @@ async def test_the_app_is_mounted_below_a_path(tmp_path: Path):
             assert len(listed) == 1
 
 
+@requirement("R140", "R142")
+async def test_a_mounted_app_whose_lifespan_does_not_run_opens_with_its_first_request(tmp_path: Path):
+    path = tmp_path / "talks.db"
+    old = replace(message(1, "Hi."), time=time.time() - 7200)
+    store = open_store(path)
+    await store.append("/old", 0, [old])
+    async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
+        inner = create_app(agent_of(fake), store=path, retention_s=3600)
+        outer = Starlette(routes=[Mount("/ai", inner)])
+        async with asyncio.timeout(BOUND_S), served(outer) as url, httpx2.AsyncClient(base_url=url) as client:
+            answers = await asyncio.gather(*(client.get("/ai/api/conversations") for _ in range(3)))
+            assert [answer.status_code for answer in answers] == [200] * 3
+            assert (await client.post(f"/ai{PATH}", json=body())).status_code == 200
+            while await store.read("/old"):
+                pass
+            await inner.state.server.aclose()
+    await store.aclose()
+
+
+@requirement("R144", "F33")
+async def test_a_mounted_app_whose_store_cannot_be_opened_says_so_until_it_can(tmp_path: Path):
+    path = tmp_path / "talks.db"
+    path.write_bytes(b"no database" * 1000)
+    inner = create_app("local", store=path)
+    async with served(Starlette(routes=[Mount("/ai", inner)])) as url, httpx2.AsyncClient(base_url=url) as client:
+        failed = await client.get("/ai/api/conversations")
+        assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
+        path.unlink()
+        assert (await client.get("/ai/api/conversations")).status_code == 200
+        await inner.state.server.aclose()
+
+
 @requirement("R144")
-@pytest.mark.parametrize("settings", [{"approval_s": 0}, {"retention_s": -1}, {"tokens": [""]}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"approval_s": 0},
+        {"retention_s": -1},
+        {"tokens": [""]},
+        {"tokens": ["two words"]},
+        {"tokens": "pässword"},
+        {"hosts": ["chat.example.com:8787"]},
+        {"hosts": "https://chat.example.com"},
+        {"hosts": [""]},
+        {"origins": ["app.example.com"]},
+        {"origins": "*"},
+        {"origins": ["https://app.example.com/page"]},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, settings: dict[str, object]):
     with pytest.raises(ConfigurationError):
         create_app(store=tmp_path / "talks.db", **settings)

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from requirements import requirement
 from server.chat_client import chatting, data, paused, text_of, types, user
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from stores import message
 from streams import PNG
 from ui.ui_chunks import check
 
@@ -228,6 +230,7 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
         ({"messages": [user("Hi.")]}, None),
         ({"id": "a/b", "messages": [user("Hi.")]}, "id"),
         ({"id": "a~2", "messages": [user("Hi.")]}, "id"),
+        ({"id": "..", "messages": [user("Hi.")]}, "id"),
         ({"id": "c1", "messages": []}, "messages"),
         ({"id": "c1", "messages": [user(" ")]}, "parts"),
         ({"id": "c1", "messages": [{"role": "system", "parts": []}]}, "role"),
@@ -239,6 +242,14 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
         ),
         (
             {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "file", "url": "data:x;base64,*"}]}]},
+            "parts[0].url",
+        ),
+        (
+            {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "file", "url": "http://["}]}]},
+            "parts[0].url",
+        ),
+        (
+            {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "file", "url": "https:///a.png"}]}]},
             "parts[0].url",
         ),
         ({"id": "c1", "messages": [user("Hi.")], "trigger": "nothing"}, "trigger"),
@@ -269,6 +280,21 @@ async def test_what_is_not_there_is_not_found(tmp_path: Path):
         assert (await client.post(missing, 404))["param"] == "messageId"
         await client.json("GET", "/api/runs/run_0/records", status=404)
         await client.json("GET", "/api/conversations?limit=nan", status=400)
+        await client.json("GET", f"/api/conversations?search={'x' * 60_000}", status=400)
+
+
+@requirement("R143")
+async def test_conversations_that_changed_at_the_same_moment_are_all_listed(tmp_path: Path):
+    async with FakeProvider() as fake, chatting(fake, tmp_path) as client:
+        for number, time in enumerate([1.0, 2.0, 2.0, 2.0, 3.0, 4.0]):
+            await client.server.store.append(f"/c{number}", 0, [replace(message(1, "Hi."), time=time)])
+        pages: list[list[str]] = []
+        query = ""
+        while not pages or query:
+            page = await client.json("GET", f"/api/conversations?limit=2{query}")
+            pages.append(sorted(entry["id"] for entry in page["conversations"]))
+            query = f"&before={page['next']}" if page["next"] is not None else ""
+    assert pages == [["c4", "c5"], ["c1", "c2", "c3"], ["c0"]]
 
 
 @requirement("R141", "R143")

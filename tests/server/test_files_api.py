@@ -54,6 +54,7 @@ async def test_only_images_by_their_content_are_shown_and_all_else_is_downloaded
     assert response.headers["x-content-type-options"] == "nosniff"
     assert "sandbox" in response.headers["content-security-policy"]
     assert again.status_code == 304
+    assert "sandbox" in again.headers["content-security-policy"]
 
 
 @requirement("F45")

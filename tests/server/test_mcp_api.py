@@ -14,9 +14,11 @@ from mcp_servers.signed_in import SignInServer
 from requirements import requirement
 from server.serving import JOB, ended, serving
 from sidestream.mcp import TokenFiles
+from sidestream.mcp.token_store import SignIn
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 SECRET = "header-canary-77a1"
+JSON = {"content-type": "application/json"}
 TOOLS = [
     {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
     {
@@ -80,6 +82,23 @@ async def test_servers_are_listed_without_their_secrets_and_with_what_is_wrong(t
 
 
 @requirement("R143")
+async def test_a_server_is_listed_and_signed_in_whatever_its_address_hides(tmp_path: Path):
+    entries = {
+        "secret": {"url": f"https://user:{SECRET}@docs.test/mcp?key={SECRET}"},
+        "wrong": {"url": "http://["},
+        "off": {"disabled": True},
+    }
+    await TokenFiles().save(f"https://docs.test/mcp?key={SECRET}", SignIn(access_token="access-canary-1"))
+    async with serving(None, tmp_path, mcp_file=str(write(tmp_path, {"mcpServers": entries}))) as (_, client):
+        response = await client.get("/api/mcp")
+    assert "canary" not in response.text
+    shown = {
+        server["label"]: (server["signIn"]["state"], bool(server["problem"])) for server in response.json()["servers"]
+    }
+    assert shown == {"secret": ("signed-in", False), "wrong": ("none", True), "off": ("none", False)}
+
+
+@requirement("R143")
 async def test_a_change_keeps_what_it_does_not_name_and_leaves_an_invalid_file_alone(tmp_path: Path):
     content = {
         "inputs": [{"id": "of another program"}],
@@ -102,6 +121,10 @@ async def test_a_change_keeps_what_it_does_not_name_and_leaves_an_invalid_file_a
             await client.put("/api/mcp/docs", json={"url": "ftp://docs.test"}),
             await client.put("/api/mcp/docs", json={"url": "https://docs.test/?[redacted]"}),
             await client.put("/api/mcp/docs", json={"unheard_of": 1}),
+            await client.put("/api/mcp/docs", json={"url": "http://["}),
+            await client.put("/api/mcp/docs", json={"type": []}),
+            await client.put("/api/mcp/docs", content=b'{"description": "\\ud800"}', headers=JSON),
+            await client.put("/api/mcp/other", content=b'{"command": "\\ud800"}', headers=JSON),
             await client.put("/api/mcp/other", json={"command": "uvx", "url": "https://both.test"}),
         ]
         assert file.read_text() == before
@@ -110,7 +133,7 @@ async def test_a_change_keeps_what_it_does_not_name_and_leaves_an_invalid_file_a
     assert changed.status_code == added.status_code == removed.status_code == 200
     assert changed.json()["entry"]["headers"] == {"X-Key": None, "X-New": None}
     assert "canary" not in changed.text
-    assert [response.status_code for response in refusals] == [400] * 4
+    assert [response.status_code for response in refusals] == [400] * 8
     assert refusals[2].json()["error"]["param"] == "unheard_of"
     assert gone.status_code == 404
     assert file.stat().st_mode & 0o777 == 0o640

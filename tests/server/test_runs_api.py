@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from requirements import requirement
 from server.serving import JOB, KEY, agent_of, ended, serving
-from sidestream.server import runs_api
+from sidestream.server import create_app, runs_api
 from sidestream.server.security import owner_name
 from sidestream.stream import grammar
 from sidestream.stream.parts import part_from_json
@@ -142,3 +144,15 @@ async def test_a_run_is_exported_as_parts_and_as_markdown_with_secrets_replaced_
     assert text.text.startswith("## You\n\nAdd, then tell my key.")
     assert "**add** (here)" in text.text
     assert "Your key is [redacted]" in text.text
+
+
+@requirement("R144", "F46")
+async def test_a_run_with_a_name_that_no_database_takes_is_not_found(postgres_url: str):
+    app = create_app("local", store=postgres_url)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        for method, path in (("GET", "records"), ("GET", "export"), ("POST", "stop"), ("POST", "resume")):
+            assert (await client.request(method, f"/api/runs/a%00b/{path}")).status_code == 404

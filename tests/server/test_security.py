@@ -13,6 +13,9 @@ import httpx2
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from mcp_servers.peers import eventually
 from requirements import requirement
@@ -76,6 +79,36 @@ async def test_pages_of_other_sites_cannot_call_the_server_unless_they_are_allow
 
 
 @requirement("R144", "F46")
+@pytest.mark.parametrize("origin", ["http://[", "http://127.0.0.1:1", "//", "http://", "://127.0.0.1", "file://"])
+async def test_an_origin_that_is_none_is_refused(origin: str, tmp_path: Path):
+    async with client_of(tmp_path) as (client, _):
+        refused = await client.get("/api/conversations", headers={"origin": origin})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "wrong_origin")
+
+
+@requirement("R144", "F46")
+async def test_an_allowed_page_can_read_refusals_and_send_the_headers_of_any_client(tmp_path: Path):
+    friend = {"origin": "https://app.example"}
+    async with client_of(tmp_path, tokens=[ANNA], origins=["https://app.example"]) as (client, _):
+        refused = await client.post(PATH, json=BODY, headers=friend)
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, friend["origin"])
+        wanted = "authorization,x-api-key,x-stainless-lang"
+        preflight = await client.options(PATH, headers={**friend, "access-control-request-headers": wanted})
+        assert preflight.headers["access-control-allow-headers"] == wanted
+        assert preflight.headers["access-control-expose-headers"] == "*"
+
+
+@requirement("R144", "F46")
+@pytest.mark.parametrize(
+    ("bound", "host"), [("::", "[::]:8787"), ("[fd00::1]", "[FD00::1]"), ("Chat.example", "chat.example:80")]
+)
+async def test_hosts_are_known_in_the_form_of_the_header(bound: str, host: str, tmp_path: Path):
+    async with client_of(tmp_path, hosts=[bound]) as (client, _):
+        assert (await client.get("/api/conversations", headers={"host": host})).status_code == 200
+        assert (await client.get("/api/conversations", headers={"host": "127.0.0.1"})).status_code == 421
+
+
+@requirement("R144", "F46")
 async def test_with_tokens_each_request_needs_one(tmp_path: Path):
     async with client_of(tmp_path, answer(3), tokens=[ANNA, BEN]) as (client, _):
         for headers in (
@@ -106,6 +139,25 @@ async def test_the_page_opens_with_a_token_in_its_address_which_then_is_a_cookie
         assert (await client.get(f"/api/conversations?token={ANNA}", headers={"cookie": ""})).status_code == 401
 
 
+@requirement("R144", "F46")
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/c/%E2%98%83", "/c/%E2%98%83"),
+        ("/c/a%0d%0aX-Evil:1", "/c/a%0D%0AX-Evil%3A1"),
+        ("//evil.example/", "/evil.example/"),
+    ],
+)
+async def test_the_address_of_a_page_with_a_token_stays_a_path_of_this_server(path: str, place: str, tmp_path: Path):
+    async with client_of(tmp_path, tokens=[ANNA]) as (client, _):
+        opened = await client.get(f"{str(client.base_url).rstrip('/')}{path}?token={ANNA}")
+        assert (opened.status_code, opened.headers["location"]) == (303, place)
+        assert "x-evil" not in opened.headers
+        assert "Secure" not in opened.headers["set-cookie"]
+        secure = await client.get(f"/?token={ANNA}", headers={"x-forwarded-proto": "https"})
+        assert "Secure" in secure.headers["set-cookie"].split("; ")
+
+
 @requirement("R144", "F42")
 async def test_what_one_token_started_no_other_can_address(tmp_path: Path):
     async with client_of(tmp_path, answer(), tokens=[ANNA, BEN]) as (client, server):
@@ -126,6 +178,24 @@ async def test_every_response_forbids_what_a_page_does_not_need(tmp_path: Path):
             assert found.headers["cross-origin-resource-policy"] == "same-origin"
             assert "server" not in found.headers
     assert "unsafe" not in CONTENT_SECURITY_POLICY
+
+
+@requirement("R144", "F45")
+async def test_a_server_that_crashes_forbids_the_same(tmp_path: Path):
+    def crash(request: Request) -> Response:
+        raise ZeroDivisionError(KEY)
+
+    app = create_app(store=tmp_path / "talks.db")
+    app.router.routes.insert(0, Route("/crash", crash))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        found = await client.get("/crash")
+    assert found.status_code == 500
+    assert KEY not in found.text
+    assert found.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
 
 
 @requirement("R144", "F38")

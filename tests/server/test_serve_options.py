@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,61 @@ def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options
     result = CliRunner().invoke(commands, ["serve", *options])
     assert result.exit_code == 2
     assert options[0] in result.output
+
+
+@requirement("R144", "F33")
+@pytest.mark.parametrize("store", ["damaged", "no-folder", "postgresql"])
+def test_a_store_that_cannot_be_used_is_one_line_and_no_address(store: str, tmp_path: Path) -> None:
+    (tmp_path / "damaged.db").write_bytes(b"no database" * 1000)
+    locations = {
+        "damaged": str(tmp_path / "damaged.db"),
+        "no-folder": str(tmp_path / "damaged.db" / "talks.db"),
+        "postgresql": "postgresql://user:canary-password@127.0.0.1:1/none",
+    }
+    code, out, err = run_serve(tmp_path, "-m", "openai-responses", "--store", locations[store])
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "canary" not in err
+
+
+@requirement("R144")
+@pytest.mark.parametrize(("model", "said"), [("nosuch:model", "unknown provider"), ("anthropic", "ANTHROPIC_API_KEY")])
+def test_a_model_that_cannot_be_used_is_refused_before_anything_starts(model: str, said: str, tmp_path: Path) -> None:
+    code, out, err = run_serve(tmp_path, "-m", model)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+@requirement("R144", "F43")
+@pytest.mark.parametrize(("options", "are_named"), [((), True), (("--agent", "mine=shop:agent"), False)])
+async def test_the_servers_of_a_found_file_are_named_if_models_may_use_them(
+    tmp_path: Path, options: tuple[str, ...], are_named: bool
+) -> None:
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"files": {"command": "true"}, "off": {"disabled": true}}}')
+    (tmp_path / "shop.py").write_text('from sidestream import Agent\nagent = Agent("openai-responses")\n')
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OPENAI_API_KEY": KEY, "PYTHONPATH": str(tmp_path)}
+    env.pop("SIDESTREAM_MODEL", None)
+    command = (*COMMAND, "serve", "--port", "0", "--store", str(tmp_path / "talks.db"), *options)
+    async with asyncio.timeout(BOUND_S):
+        with (
+            (tmp_path / "stderr").open("wb") as errors,
+            started(*command, stdout=-1, stderr=errors, env=env, cwd=tmp_path) as process,
+        ):
+            assert process.stdout is not None
+            url = (await asyncio.to_thread(process.stdout.readline)).decode().strip()
+            async with httpx2.AsyncClient(base_url=url) as client:
+                assert (await client.get("api/about")).status_code == 200
+    said = (tmp_path / "stderr").read_text()
+    assert ("MCP servers of .mcp.json: files\n" in said) == are_named
+
+
+def run_serve(path: Path, *options: str) -> tuple[int, str, str]:
+    """The exit code of a server that does not start, and what it wrote."""
+    env = {**os.environ, "XDG_CONFIG_HOME": str(path), "XDG_DATA_HOME": str(path), "OPENAI_API_KEY": KEY}
+    env.pop("ANTHROPIC_API_KEY", None)
+    env.pop("ANTHROPIC_AUTH_TOKEN", None)
+    done = subprocess.run(
+        [*COMMAND, "serve", "--port", "0", *options], env=env, cwd=path, capture_output=True, text=True, timeout=BOUND_S
+    )
+    return done.returncode, done.stdout, done.stderr

@@ -5,8 +5,9 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from children import started
 from cli.command import COMMAND, KEY
 from requirements import requirement
 from server.chat_client import paused, user
+from sidestream.server.serving import GRACE_S
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from stores import BOUND_S
 
@@ -112,3 +114,59 @@ async def test_an_interrupted_server_ends_at_once_without_a_traceback_and_keeps_
                 await response.read()
             async with session.get(f"{server.url}api/chat/c1") as response:
                 assert (await response.json())["run"]["status"] == "complete"
+
+
+@requirement("R142", "R144")
+async def test_requests_that_wait_are_answered_when_the_server_is_stopped(tmp_path: Path):
+    interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
+    async with (
+        asyncio.timeout(BOUND_S),
+        FakeProvider([interrupted]) as fake,
+        aiohttp.ClientSession() as session,
+        serve(fake, tmp_path) as server,
+    ):
+        async with session.post(f"{server.url}api/chat", json=BODY) as response:
+            (start, *_) = await chunks_of(response, until="One")
+        records = f"{server.url}api/runs/{start['messageMetadata']['run']}/records"
+        async with session.get(records) as response:
+            last = (await response.json())["records"][-1]["seq"]
+        news = asyncio.create_task(session.get(records, params={"after": last, "wait": 25}))
+        reader, writer = await half_a_request(server)
+        server.process.send_signal(signal.SIGTERM)
+        assert (await (await news).json())["records"] == []
+        assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 503 Service Unavailable\r\n"
+        assert await server.ended() == -signal.SIGTERM
+        writer.close()
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said, said
+    assert "ERROR" not in said, said
+
+
+async def half_a_request(server: Serve) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a server that reads a body and waits for the rest of it."""
+    port = int(server.url.rstrip("/").rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = ["POST /api/chat HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: 9"]
+    writer.write("\r\n".join([*lines, "Expect: 100-continue", "", "{"]).encode())
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    return reader, writer
+
+
+@requirement("F26", "R144")
+async def test_a_second_interrupt_does_not_wait_for_what_is_being_closed(tmp_path: Path):
+    async with asyncio.timeout(BOUND_S), FakeProvider([]) as fake, serve(fake, tmp_path) as server:
+        port = int(server.url.rstrip("/").rpartition(":")[2])
+        _, writer = await half_a_request(server)
+        server.process.send_signal(signal.SIGINT)
+        with suppress(ConnectionError):
+            while True:  # Until it does not listen any more.
+                _, other = await asyncio.open_connection("127.0.0.1", port)
+                other.close()
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        assert await server.ended() == 130
+        assert time.monotonic() - began < GRACE_S - 1
+        writer.close()
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said, said
+    assert "ERROR" not in said, said

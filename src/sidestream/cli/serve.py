@@ -2,6 +2,7 @@
 
 import os
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 import click
 
@@ -12,6 +13,7 @@ from sidestream.errors import MissingExtraError
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent
     from sidestream.durable.expiry import OnExpiry
+    from sidestream.mcp import MCPConfig
 
 
 @click.command()
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
     "retention_s",
     callback=options.duration,
     metavar="AGE",
-    help="Delete conversations that have not changed for this long, e.g. 30d or 12h.",
+    help="Delete conversations of the store, those of other programs too, that have not changed for this long, "
+    "e.g. 30d or 12h.",
 )
 @options.approval_options
 @click.option(
@@ -135,16 +138,22 @@ def serve(
     """
     try:
         from sidestream.server.app import create_app
-        from sidestream.server.serving import bound_socket, check_exposure, serve as serve_app
+        from sidestream.server.serving import bound_socket, check_exposure, serve as serve_app, shown_host
     except ImportError:
         raise MissingExtraError("server", "sidestream serve") from None
+    from sidestream.agent.agent import Agent
     from sidestream.cli.default_model import default_model
+    from sidestream.cli.process import exit_now
     from sidestream.server.settings import LOOPBACK, Caps
 
     warn_on_stderr()
     key_file.load()
     check_exposure(host, has_token=bool(tokens))
+    mcp_file = mcp_file or _mcp_file()
     chosen = next(iter(named)) if named else model or default_model()
+    if not named:
+        Agent(chosen)  # An unknown model, or one without a key, is an error now, not of the first message.
+    allows_models = not named or model is not None
     app = create_app(
         named or chosen,
         store=store,
@@ -152,7 +161,7 @@ def serve(
         tokens=tokens,
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
-        allows_models=not named or model is not None,
+        allows_models=allows_models,
         retention_s=retention_s,
         approval_s=approval_s,
         on_expiry=on_expiry,
@@ -162,15 +171,22 @@ def serve(
             max_concurrent_runs=max_runs,
             max_cost_per_day=max_cost_per_day,
         ),
-        mcp_file=mcp_file or _mcp_file(),
+        mcp_file=mcp_file,
         index_folders=index_folders,
     )
     listening = bound_socket(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    suffix = f"?token={tokens[0]}" if tokens else ""
-    click.echo(f"http://{shown}:{listening.getsockname()[1]}/{suffix}")
-    click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
-    serve_app(app, listening)
+    suffix = f"?token={quote(tokens[0], safe='')}" if tokens else ""
+    url = f"http://{shown_host(host)}:{listening.getsockname()[1]}/{suffix}"
+
+    def started() -> None:
+        click.echo(url)
+        click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
+        servers: MCPConfig | None = app.state.server.servers
+        found = (*servers.toolsets, *servers.remote_servers) if servers is not None else ()
+        if found and allows_models:  # Whoever wrote the file has these started here.
+            click.echo(f"MCP servers of {mcp_file}: {', '.join(server.label for server in found)}", err=True)
+
+    serve_app(app, listening, exit_now=exit_now, on_start=started)
     return exit_codes.OK
 
 

@@ -26,7 +26,7 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
         from sidestream.server.viewing import open_file, view_app
     except ImportError:
         raise MissingExtraError("server", "sidestream view") from None
-    from sidestream.cli.process import run_async
+    from sidestream.cli.process import exit_now, run_async
 
     file = _log_file() if file is None else file
     app = view_app(run_async(open_file(file)), file.name)
@@ -36,7 +36,7 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
     if not no_browser:
         with suppress(webbrowser.Error, OSError):  # The address is printed.
             webbrowser.open(address)
-    serve(app, listening)
+    serve(app, listening, exit_now=exit_now)
     return exit_codes.OK
 
 

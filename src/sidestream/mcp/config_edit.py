@@ -97,8 +97,13 @@ class ConfigEditor:
     def _write(self, content: dict[str, Any]) -> None:
         file = self.path.resolve()
         try:
+            text = json.dumps(content, indent=2, ensure_ascii=False)
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError(f"{self.path} would hold half of a character, which no file can") from None
+        try:
             mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-            write_private(file, f"{json.dumps(content, indent=2, ensure_ascii=False)}\n")
+            write_private(file, f"{text}\n")
             file.chmod(mode)
         except OSError as error:
             raise ConfigurationError(f"cannot write {self.path}: {error.strerror}") from None

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, cast, get_args
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -88,7 +89,7 @@ class ServerEntry(Struct, frozen=True):
             if "server_label" not in fields:
                 self._fail("server_label", "is missing")
             return "remote"
-        if declared is not None and declared not in _TYPES:
+        if declared is not None and (not isinstance(declared, str) or declared not in _TYPES):
             self._fail("type", f"must be one of {', '.join(_TYPES)}")
         if declared is not None and _TYPES[declared] not in fields:
             self._fail(_TYPES[declared], f"is missing: servers of type {declared} need it")
@@ -104,6 +105,15 @@ class ServerEntry(Struct, frozen=True):
         if not isinstance(value, str):
             self._fail(field, "must be a string")
         return _VARIABLE.sub(lambda match: self._variable(field, match[1]), value)
+
+    def url(self, field: str, value: Any) -> str:
+        """The address of a server."""
+        text = self.text(field, value)
+        try:
+            urlsplit(text)
+        except ValueError:
+            self._fail(field, "is not a URL")
+        return text
 
     def texts(self, field: str, value: Any) -> list[str]:
         """A list of such strings."""
@@ -218,7 +228,7 @@ _FIELDS: Mapping[Kind, Mapping[str, _Field]] = {
         "on_interruption": _Field(ServerEntry.interruption),
     },
     "url": {
-        "url": _Field(ServerEntry.text),
+        "url": _Field(ServerEntry.url),
         "headers": _Field(ServerEntry.mapping),
         "authorization": _Field(ServerEntry.text),
         "allowed_tools": _Field(ServerEntry.tools),
@@ -228,7 +238,7 @@ _FIELDS: Mapping[Kind, Mapping[str, _Field]] = {
     },
     "remote": {
         "server_label": _Field(ServerEntry.text, "label"),
-        "server_url": _Field(ServerEntry.text, "url"),
+        "server_url": _Field(ServerEntry.url, "url"),
         "connector_id": _Field(ServerEntry.text, "connector"),
         "tunnel_id": _Field(ServerEntry.text, "tunnel"),
         "server_description": _Field(ServerEntry.text, "description"),

@@ -1,5 +1,6 @@
 """The ASGI app."""
 
+import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -21,6 +22,7 @@ try:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Receive, Scope, Send
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
@@ -37,9 +39,10 @@ from sidestream.server import (
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import json_response
-from sidestream.server.security import Guard
+from sidestream.server.security import HEADERS, Guard
 
 DEFAULT_MODEL = "local"
+_TOKEN = re.compile(r"[!-~]+")
 
 
 def create_app(
@@ -88,9 +91,9 @@ def create_app(
         agents=named,
         default=next(iter(named)) if named else agents if isinstance(agents, str) else DEFAULT_MODEL,
         allows_models=not named if allows_models is None else allows_models,
-        tokens=tuple(Secret(token) for token in ([tokens] if isinstance(tokens, str) else tokens)),
-        hosts=tuple(hosts),
-        origins=tuple(origins),
+        tokens=tuple(Secret(token) for token in _several(tokens)),
+        hosts=_several(hosts),
+        origins=_several(origins),
         dialect=dialect,
         on_disconnect=on_disconnect,
         caps=caps or Caps(),
@@ -98,13 +101,13 @@ def create_app(
         approval_s=approval_s,
         on_expiry=on_expiry,
         engine=Secret(engine) if isinstance(engine, str) else engine,
-        mcp_hosts=tuple(mcp_hosts),
+        mcp_hosts=_several(mcp_hosts),
         mcp_file=mcp_file,
-        index_folders=tuple(index_folders),
-        examples=tuple(examples),
+        index_folders=_several(index_folders),
+        examples=_several(examples),
     )
-    if not all(settings.tokens):
-        raise ConfigurationError("a token of the server is empty")
+    if not all(_TOKEN.fullmatch(token) for token in settings.tokens):
+        raise ConfigurationError("a token of the server is empty, or cannot be sent in a header: use visible ASCII")
     return app_of(Server(settings, open_store(store)))
 
 
@@ -121,7 +124,7 @@ def app_of(server: Server) -> Starlette:
 
     app = Starlette(
         routes=routes(server),
-        middleware=[Middleware(Guard, settings=server.settings)],
+        middleware=[Middleware(Guard, settings=server.settings), Middleware(_Opened, server=server)],
         exception_handlers={
             RequestError: refused,
             SidestreamError: _failed,
@@ -133,6 +136,25 @@ def app_of(server: Server) -> Starlette:
     )
     app.state.server = server
     return app
+
+
+class _Opened:
+    """Opens the server with its first request: the lifespan of an app that is mounted in another one does not run."""
+
+    def __init__(self, app: ASGIApp, server: Server) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            try:
+                await self._server.open()
+            except SidestreamError as error:
+                if scope["type"] != "http":
+                    raise
+                await _failed(Request(scope), error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def routes(server: Server) -> list[BaseRoute]:
@@ -158,6 +180,11 @@ def routes(server: Server) -> list[BaseRoute]:
         *(route for api in apis for route in api.routes(server)),
         *page_files.routes(),
     ]
+
+
+def _several(values: str | Iterable[str]) -> tuple[str, ...]:
+    """The values; a text alone is one, not its letters."""
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:
@@ -194,4 +221,7 @@ def _too_deep(request: Request, error: Exception) -> Response:
 
 
 def _crashed(request: Request, error: Exception) -> Response:
-    return refused(request, RequestError(500, "the server failed; its log says why", type="server_error"))
+    # Outside of the guard, which adds them to all other responses.
+    return refused(
+        request, RequestError(500, "the server failed; its log says why", type="server_error", headers=dict(HEADERS))
+    )

@@ -198,9 +198,17 @@ async def _file(url: str, mime_type: str | None, name: str | None, at: str, read
         if (data := await read_blob(found[1])) is None:
             raise RequestError(404, "this chat has no such file", type="not_found", param=f"{at}.url")
         return DataPart(data, mime_type or "application/octet-stream", name)
-    if urlsplit(url).scheme in ("http", "https"):
+    if _is_link(url):
         return LinkPart(url, mime_type, name)
     raise RequestError(400, "a file has a data: URL or one with http or https", param=f"{at}.url")
+
+
+def _is_link(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # Such as brackets without an address.
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _data(text: str, parameters: str, at: str) -> bytes:

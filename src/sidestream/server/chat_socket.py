@@ -11,6 +11,7 @@ from sidestream import jsontext
 from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
+from sidestream.redaction import redact
 from sidestream.server.chat_input import ChatBody
 from sidestream.server.chat_turns import Turn, begin_turn, open_turn
 from sidestream.server.chats import read_chat
@@ -21,6 +22,8 @@ MAX_REQUESTS = 32
 """Open requests of one socket."""
 _UNSUPPORTED_DATA = 1003
 _POLICY = 1008
+_MAX_REASON_BYTES = 123
+"""What a close frame has room for, by RFC 6455."""
 
 _log = get_logger(__name__)
 
@@ -45,9 +48,9 @@ async def chat_socket(websocket: WebSocket) -> None:
         while True:
             text = await websocket.receive_text()
             try:
-                frame = checked(_parsed(text), ClientFrame)
+                frame = checked(_parsed(text, server_of(websocket).settings.max_body_bytes), ClientFrame)
             except RequestError as error:
-                await websocket.close(_UNSUPPORTED_DATA, error.message[:100])
+                await websocket.close(_UNSUPPORTED_DATA, close_reason(error.message))
                 return
             if not await socket.take(frame):
                 await websocket.close(_POLICY, "too many open requests")
@@ -67,6 +70,10 @@ class _Socket:
         self._owner = owner_of(websocket)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turns: dict[str, Turn] = {}
+        """Those that are read."""
+        self._aborted: set[str] = set()
+        """Requests that were ended before their turn had begun."""
+        self._is_closed = False
 
     async def take(self, frame: ClientFrame) -> bool:
         """Begins or ends a request; False if there are too many."""
@@ -81,19 +88,25 @@ class _Socket:
         return True
 
     async def aclose(self) -> None:
-        """Ends all requests; their runs continue."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        """Ends all requests; their runs continue. A message that was received is sent, as over HTTP."""
+        self._is_closed = True
+        for request_id in self._turns:
+            self._tasks[request_id].cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
 
     async def _abort(self, request_id: str) -> None:
-        task, turn = self._tasks.get(request_id), self._turns.get(request_id)
-        if task is not None:
-            task.cancel()
-        if turn is not None:
+        if (turn := self._turns.get(request_id)) is not None:
+            self._tasks[request_id].cancel()
+            await self._stop(turn)
+        elif request_id in self._tasks:
+            self._aborted.add(request_id)
+
+    async def _stop(self, turn: Turn) -> None:
+        try:
             await self._server.runs.stop(turn.conversation)
+        except SidestreamError as error:
+            _log.warning("conversation %s: its run is not stopped: %s", turn.conversation, redact(str(error)))
 
     async def _serve(self, frame: ClientFrame) -> None:
         request = {"requestId": frame.request_id}
@@ -101,6 +114,10 @@ class _Socket:
             turn = await self._turn(frame)
             if turn is None:
                 await self._send({"type": "no-active", **request})
+                return
+            if frame.request_id in self._aborted:
+                await self._stop(turn)
+            if self._is_closed or frame.request_id in self._aborted:
                 return
             self._turns[frame.request_id] = turn
             await self._send({"type": "start", **request})
@@ -124,6 +141,7 @@ class _Socket:
         finally:
             self._tasks.pop(frame.request_id, None)
             self._turns.pop(frame.request_id, None)
+            self._aborted.discard(frame.request_id)
 
     async def _turn(self, frame: ClientFrame) -> Turn | None:
         if frame.type == "resume":
@@ -144,7 +162,14 @@ class _Socket:
             await self._websocket.send_text(jsontext.dumps(frame).decode())
 
 
-def _parsed(text: str) -> JsonObject:
+def close_reason(message: str) -> str:
+    """The beginning of a message that fits in a close frame."""
+    return message.encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
+
+
+def _parsed(text: str, max_bytes: int) -> JsonObject:
+    if len(text) > max_bytes:
+        raise RequestError(413, f"a frame is larger than {max_bytes} bytes")
     try:
         return jsontext.as_object(jsontext.loads(text))
     except (ValueError, RecursionError):

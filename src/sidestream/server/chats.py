@@ -168,7 +168,7 @@ def stored_id(owner: str, chat: str, leaf: int) -> str:
 
 def check_chat_id(id: str) -> None:
     """Raises RequestError for a text that cannot be a chat's id."""
-    if not is_id(id) or "/" in id or "~" in id or len(id) > 200:
+    if not is_id(id) or "/" in id or "~" in id or len(id) > 200 or id in (".", ".."):  # No path could name these.
         raise RequestError(400, "a chat's id is a text of 1 to 200 characters without / and ~", param="id")
 
 

@@ -15,6 +15,8 @@ from sidestream.server.requests import json_response, owner_of, server_of
 from sidestream.store.protocol import ConversationInfo
 
 MAX_LISTED = 100
+MAX_SEARCH = 1000
+"""Characters: databases refuse patterns that are much longer."""
 _LEAF = re.compile(r"~\d+$")
 
 
@@ -34,13 +36,16 @@ async def list_conversations(request: Request) -> Response:
     limit = max(1, min(_number(request, "limit", 50), MAX_LISTED))
     before: float | None = _number(request, "before", 0) or None
     search = request.query_params.get("search", "").strip()
+    if len(search) > MAX_SEARCH:
+        raise RequestError(400, f"search for at most {MAX_SEARCH} characters", param="search")
     found: dict[str, JsonObject] = {}
     has_more = True
     while has_more and len(found) < limit:
         page = await server.store.conversations(limit, before, prefix=f"{owner}/", search=search)
-        has_more = len(page) == limit
+        has_more = len(page) >= limit
         for info in page:
-            if len(found) == limit:
+            # Those that changed at the same moment stay together: the next page begins before it.
+            if len(found) >= limit and info.updated != before:
                 has_more = True
                 break
             before = info.updated

@@ -32,6 +32,7 @@ _log = get_logger(__name__)
 
 NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
 """Modules that the first run would import."""
+_WRITE_NOTHING = "DELETE FROM {conversations} WHERE id IS NULL RETURNING id"
 MAX_MODELS = 64
 """Agents made of model strings that are kept."""
 
@@ -62,6 +63,7 @@ class Server:
             readers=Readers(settings.caps.max_open_streams),
             on_disconnect=settings.on_disconnect,
         )
+        self._opening: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._made: dict[str, Agent[Any]] = {}
         """Model string → its agent."""
@@ -99,7 +101,21 @@ class Server:
             raise ConfigurationError(error.message) from None
 
     async def open(self) -> None:
-        """Begins to drive what this process, or another one, left, and to delete what expires."""
+        """Begins to drive what this process, or another one, left, and to delete what expires. Once.
+
+        Raises StoreError if the store cannot be opened, or written.
+        """
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        try:
+            await asyncio.shield(self._opening)  # Several requests may wait for it.
+        except SidestreamError:
+            self._opening = None  # The next one tries again.
+            raise
+
+    async def _open(self) -> None:
+        # Now, not in the first request: without a log there are no runs.
+        await self.store.execute(_WRITE_NOTHING)
         if self.runs.driving.is_here:
             # Now, not in the first request: it would wait for them, and so would the streams beside it.
             for module in NEEDED_BY_RUNS:
@@ -163,4 +179,6 @@ def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":
 
 
 def _unknown(name: str, reason: str) -> RequestError:
-    return RequestError(404, f"no model {name!r}: {reason}", type="not_found", param="model", code="model_not_found")
+    return RequestError(
+        404, f"no model {name!r:.100}: {reason}", type="not_found", param="model", code="model_not_found"
+    )

@@ -35,7 +35,7 @@ async def blob(request: Request) -> Response:
     if not is_digest(digest) or not await store.refers_to(digest, prefix=f"{owner_of(request)}/"):
         raise not_found("file", digest[:64])
     if request.headers.get("if-none-match") == f'"{digest}"':
-        return Response(status_code=304)
+        return Response(status_code=304, headers=_HEADERS)  # A cache takes them over.
     try:
         data = await store.blob(digest)
     except BlobError:

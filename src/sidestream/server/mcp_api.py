@@ -61,7 +61,7 @@ async def servers(request: Request) -> Response:
         found = editor.servers()
     except ConfigurationError as error:
         problem = redact(str(error))
-    shown = [await _described(server, each) for each in found]
+    shown = [await _described(server, editor, each) for each in found]
     is_editable = _is_editable(server) and problem is None
     return json_response({"file": editor.path.name, "editable": is_editable, "servers": shown, "problem": problem})
 
@@ -76,7 +76,7 @@ async def change(request: Request) -> Response:
     editor.patch(label, changes)
     await server.load_servers()
     (changed,) = [each for each in editor.servers() if each.label == label]
-    return json_response(await _described(server, changed))
+    return json_response(await _described(server, editor, changed))
 
 
 async def remove(request: Request) -> Response:
@@ -118,7 +118,7 @@ async def accept(request: Request) -> Response:
         raise RequestError(409, message, type="conflict", param="pin", code="changed_again")
     await server.load_servers()
     (found,) = [each for each in editor.servers() if each.label == label]
-    return json_response(await _described(server, found))
+    return json_response(await _described(server, editor, found))
 
 
 async def login(request: Request) -> Response:
@@ -161,10 +161,10 @@ async def callback(request: Request) -> Response:
     return PlainTextResponse("You are signed in. You can close this tab and return to the page.")
 
 
-async def _described(server: Server, each: ConfiguredServer) -> dict[str, Any]:
+async def _described(server: Server, editor: ConfigEditor, each: ConfiguredServer) -> dict[str, Any]:
     pending = server.sign_ins[each.label]
-    url = each.entry.get("url") or each.entry.get("server_url")
-    stored = await TokenFiles().load(without_user(str(url), {})[0]) if url else None
+    url = _url(editor, each.label)
+    stored = await TokenFiles().load(without_user(url, {})[0]) if url else None
     return {
         "label": each.label,
         "kind": _kind(each.entry),
@@ -179,6 +179,15 @@ async def _described(server: Server, each: ConfiguredServer) -> dict[str, Any]:
             "error": pending.error if pending else None,
         },
     }
+
+
+def _url(editor: ConfigEditor, label: str) -> str | None:
+    """The address of a server; the one that is shown lacks what is secret in it."""
+    try:
+        configured = _configured(editor, label)
+    except ConfigurationError:
+        return None
+    return configured.url if isinstance(configured, RemoteMCP) else None
 
 
 def _accepted(server: Server) -> AcceptedDefinitions:

@@ -17,7 +17,7 @@ from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
 from sidestream.redaction import redact
 from sidestream.server.core import Server
-from sidestream.server.errors import RequestError
+from sidestream.server.errors import RequestError, not_found
 from sidestream.server.live import RunInfo
 from sidestream.server.log import Feed
 from sidestream.server.requests import json_response, owner_of, server_of
@@ -70,14 +70,14 @@ async def engine_stats(request: Request) -> Response:
 async def stop(request: Request) -> Response:
     """Stops a run, whoever drives it."""
     server = server_of(request)
-    info = await server.runs.find(owner_of(request), request.path_params["run"])
+    info = await _run(request)
     return json_response({"stopped": info.is_live and await server.runs.stop(info.conversation)})
 
 
 async def resume(request: Request) -> Response:
     """Continues a run that was stopped or has failed; one in progress that nobody drives is enqueued again."""
     server = server_of(request)
-    info = await server.runs.find(owner_of(request), request.path_params["run"])
+    info = await _run(request)
     rows = await server.store.read(info.conversation)
     last = last_start(rows)
     if last is None or last.run != info.id or info.job is None:
@@ -95,7 +95,7 @@ async def records(request: Request) -> Response:
     """The records of a run after a number; with `wait`, once there are any, or after so many seconds."""
     after, wait_s = _number(request, "after"), min(_number(request, "wait"), MAX_WAIT_S)
     server = server_of(request)
-    info = await server.runs.find(owner_of(request), request.path_params["run"])
+    info = await _run(request)
     with server.store.subscribed(info.conversation) as feed:
         rows = await _rows(server, info, after)
         if not rows and info.is_live and wait_s:
@@ -119,7 +119,7 @@ async def export(request: Request) -> Response:
     if name not in _EXPORTS:
         raise RequestError(400, f"no format {name!r}: there are {', '.join(_EXPORTS)}", param="format")
     server = server_of(request)
-    info = await server.runs.find(owner_of(request), request.path_params["run"])
+    info = await _run(request)
     found = [await server.store.record(row, load=True) for row in await _rows(server, info, 0)]
     write, extension, media_type = _EXPORTS[name]
     text, redacted = await asyncio.to_thread(write, found)
@@ -128,6 +128,14 @@ async def export(request: Request) -> Response:
         "X-Sidestream-Redacted": str(redacted),
     }
     return Response(text, headers=headers, media_type=media_type)
+
+
+async def _run(request: Request) -> RunInfo:
+    """The run that a request names. Raises RequestError(404)."""
+    id = request.path_params["run"]
+    if not id.isprintable():  # PostgreSQL does not even look for a text with a NUL.
+        raise not_found("run", id)
+    return await server_of(request).runs.find(owner_of(request), id)
 
 
 async def _news(server: Server, info: RunInfo, feed: Feed, after: int, wait_s: float) -> None:

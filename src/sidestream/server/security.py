@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,13 +22,14 @@ CONTENT_SECURITY_POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_HEADERS = {
+HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+"""What every response has."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -38,7 +39,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
         self._settings = settings
-        self._hosts = {host.lower() for host in settings.hosts}
+        self._hosts = {_in_header(host) for host in settings.hosts}
         self._origins = {origin.lower().rstrip("/") for origin in settings.origins}
         for token in settings.tokens:
             register_secret(token)
@@ -48,6 +49,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        origin: str | None = None
         try:
             self._check_host(headers)
             origin = self._checked_origin(scope, headers)
@@ -62,7 +64,8 @@ class Guard:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": error.message[:100]})
                 return
-            await json_response(error.body(), error.status, error.headers)(scope, receive, _with_headers(send))
+            refusal = json_response(error.body(), error.status, error.headers)
+            await refusal(scope, receive, _with_headers(send, origin))
             return
         await self._app(scope, receive, _with_headers(send, origin) if scope["type"] == "http" else send)
 
@@ -70,19 +73,22 @@ class Guard:
         host = headers.get("host", "").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if "*" not in self._hosts and name not in self._hosts:
-            raise RequestError(421, f"this server does not answer for the host {name!r}", code="wrong_host")
+            message = (
+                f"this server does not answer for the host {name!r}; --allow-host, or create_app(hosts=…), adds it"
+            )
+            raise RequestError(421, message, code="wrong_host")
 
     def _checked_origin(self, scope: Scope, headers: Headers) -> str | None:
         """The origin of another site whose pages may call this server, if the request comes from one."""
-        origin = headers.get("origin", "").lower().rstrip("/")
+        origin = headers.get("origin", "").lower()
         if not origin:
             is_safe = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
             if headers.get("sec-fetch-site") == "cross-site" and not is_safe:
                 raise _wrong_origin("another site")
             return None
-        if urlsplit(origin).netloc == headers.get("host", "").lower():
+        if origin in (f"{scheme}://{headers.get('host', '').lower()}" for scheme in ("http", "https")):
             return None
-        if origin not in self._origins:
+        if origin.rstrip("/") not in self._origins:
             raise _wrong_origin(origin)
         return origin
 
@@ -92,6 +98,8 @@ class Guard:
             return ""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key") or _cookie(headers)
+        if not given and scope["type"] == "websocket":  # A page of another site can send it no other way.
+            given = _query(scope).get("token", [""])[0]
         if (token := _known(given, self._settings.tokens)) is None:
             raise RequestError(
                 401,
@@ -106,7 +114,7 @@ class Guard:
         """Opens the page with the token of its address, which then stands in a cookie and no longer in the address."""
         if scope["type"] != "http" or scope["method"] != "GET" or not self._settings.tokens:
             return None
-        query = parse_qs(scope["query_string"].decode("latin-1"))
+        query = _query(scope)
         if is_guarded(_path(scope)) or "token" not in query:
             return None
         token = _known(query.pop("token")[0], self._settings.tokens)
@@ -114,22 +122,36 @@ class Guard:
             raise RequestError(401, "the token in the address is not valid", type="authentication_error")
         rest = urlencode(query, doseq=True)
         place = quote(scope.get("root_path", "").rstrip("/")) or "/"
-        cookie = f"{COOKIE}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path={place}"
-        headers = {"Location": scope["path"] + (f"?{rest}" if rest else ""), "Set-Cookie": cookie}
+        secure = "; Secure" if scope["scheme"] == "https" else ""
+        cookie = f"{COOKIE}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path={place}{secure}"
+        # Quoted, and with one slash at its beginning: a path must not become a header or another site.
+        path = "/" + quote(scope["path"].lstrip("/"))
+        headers = {"Location": path + (f"?{rest}" if rest else ""), "Set-Cookie": cookie}
         return json_response({}, 303, headers)
 
     async def _preflight(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
             "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-            "Access-Control-Allow-Headers": "authorization, content-type, x-sidestream-at",
+            # Whatever the client sends: each vendor's SDK has headers of its own.
+            "Access-Control-Allow-Headers": Headers(scope=scope).get("access-control-request-headers", ""),
             "Access-Control-Max-Age": "600",
         }
         await json_response({}, 200, headers)(scope, receive, _with_headers(send, origin))
 
 
+def _in_header(host: str) -> str:
+    """A host as `Host` has it: addresses of IPv6 in brackets."""
+    host = host.lower()
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 def is_guarded(path: str) -> bool:
     """True for what needs a token where tokens are required; the page's own files do not. `path` is below the mount."""
     return path.startswith(("/api/", "/v1/"))
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    return parse_qs(scope["query_string"].decode("latin-1"))
 
 
 def _path(scope: Scope) -> str:
@@ -172,10 +194,11 @@ def _with_headers(send: Send, origin: str | None = None) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
+            for name, value in HEADERS.items():
                 headers.setdefault(name, value)
             if origin is not None:
                 headers["Access-Control-Allow-Origin"] = origin
+                headers["Access-Control-Expose-Headers"] = "*"
                 headers.add_vary_header("Origin")
         await send(message)
 

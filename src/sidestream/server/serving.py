@@ -1,20 +1,32 @@
 """Serves an app with uvicorn, on a socket that is bound before anything is said."""
 
+import asyncio
+import errno
+import signal
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sidestream.durable.tuning import allow_many_streams, keep_what_is_loaded
 from sidestream.errors import ConfigurationError
+from sidestream.server.core import Server
+from sidestream.server.errors import RequestError
+from sidestream.server.requests import json_response
+from sidestream.server.security import HEADERS
+from sidestream.server.settings import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     import uvicorn
 
 DEFAULT_PORT = 8787
 GRACE_S = 5
-"""How long open streams have to end when the server is stopped."""
+"""How long requests have to be answered when the server is stopped."""
 
 
 def is_loopback(host: str) -> bool:
@@ -25,6 +37,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def shown_host(host: str) -> str:
+    """An address to bind to, as a URL has it."""
+    return f"[{host.strip('[]')}]" if ":" in host else host
 
 
 def check_exposure(host: str, *, has_token: bool) -> None:
@@ -47,36 +64,98 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         reason = error.strerror or str(error)
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from None
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        advice = "choose another --port" if is_port else "choose another --host"
+        raise ConfigurationError(f"cannot listen on {shown_host(host)}:{port}: {reason}; {advice}") from None
     return listening
 
 
-def serving_config(app: Starlette) -> "uvicorn.Config":
+def serving_config(app: ASGIApp) -> "uvicorn.Config":
     """How uvicorn serves an app: it names neither itself nor its requests, and open streams have time to end."""
     import uvicorn
 
     return uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_S
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        ws_max_size=MAX_BODY_BYTES,
     )
 
 
-def serve(app: Starlette, listening: socket.socket) -> None:
-    """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection."""
+def serve(
+    app: Starlette,
+    listening: socket.socket,
+    *,
+    exit_now: Callable[[], object],
+    on_start: Callable[[], object] = lambda: None,
+) -> None:
+    """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection.
+
+    Calls `on_start` once requests are answered. A second SIGINT does not wait for what is being closed: it calls
+    `exit_now`. Raises StoreError if the app's store cannot be used.
+    """
     import uvicorn
 
+    server: Server | None = getattr(app.state, "server", None)
+    interruptible = _Interruptible(app)
+
     class StreamingServer(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if self.should_exit and sig == signal.SIGINT:
+                exit_now()
+            super().handle_exit(sig, frame)
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            if server is not None:
+                await server.open()  # In the lifespan, an error would be a traceback in the log.
             await super().startup(sockets)
             keep_what_is_loaded()
+            on_start()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # A stream ends with its run, not within the grace. Its client reconnects, and continues after a restart.
             for connection in list(self.server_state.connections):
                 _drop_stream(connection)
-            await super().shutdown(sockets)
+            ending = asyncio.create_task(self._interrupt())
+            try:
+                await super().shutdown(sockets)
+            finally:
+                ending.cancel()
+
+        async def _interrupt(self) -> None:
+            for _ in range(GRACE_S):
+                if server is not None:
+                    server.store.wake_all()  # Requests that wait for news of a run.
+                await asyncio.sleep(1.0)
+            interruptible.is_ending = True
+            for task in list(self.server_state.tasks):
+                task.cancel()
 
     allow_many_streams()
-    StreamingServer(serving_config(app)).run(sockets=[listening])
+    config = serving_config(interruptible)
+    config.timeout_graceful_shutdown = 2 * GRACE_S  # Later than ours, which logs no error.
+    StreamingServer(config).run(sockets=[listening])
+
+
+class _Interruptible:
+    """The app; requests that are cancelled because the server ends are answered with status 503."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.is_ending = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self.is_ending:
+                raise
+            if scope["type"] == "http":
+                error = RequestError(503, "the server is being stopped", type="server_error", code="stopping")
+                with suppress(RuntimeError):  # The response has begun.
+                    await json_response(error.body(), error.status, dict(HEADERS))(scope, receive, send)
 
 
 def _drop_stream(connection: Any) -> None:

@@ -1,5 +1,6 @@
 """The settings of a server."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,9 @@ from sidestream.redaction import Secret
 
 Dialect = Literal["openai", "open-responses"]
 Disconnect = Literal["detach", "cancel"]
+_HOST = re.compile(r"[^\s:/\[\]]+|\[?[0-9a-f]*:[0-9a-f.]*:[0-9a-f:.]*\]?", re.IGNORECASE)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*]+/?", re.IGNORECASE)
+MAX_BODY_BYTES = 64 * MIB
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -56,7 +60,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     on_disconnect: Disconnect = "detach"
     """What becomes of a run whose last reader leaves: it continues, or it is stopped."""
     caps: Caps = Caps()
-    max_body_bytes: int = 64 * MIB
+    max_body_bytes: int = MAX_BODY_BYTES
     """A request. Attachments come in it as base64."""
     interval_s: float = INTERVAL_S
     """How long parts wait to be written to the log together. Readers see them after that."""
@@ -83,6 +87,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"approval_s={self.approval_s!r}: it must be more than 0, or None for no limit")
         if self.retention_s is not None and not self.retention_s > 0:
             raise ConfigurationError(f"retention_s={self.retention_s!r}: it must be more than 0, or None to keep all")
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise ConfigurationError(f"{host!r} is no host: name it without a scheme, port or path")
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigurationError(f"{origin!r} is no origin: write it as https://app.example.com")
 
 
 def offers_index(settings: ServerSettings) -> bool:

@@ -1,0 +1,98 @@
+"""The socket of chats: stopped before it has begun, closed at once, with frames that are none, with a token."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from requirements import requirement
+from server.chat_client import Client, Json, chatting, paused, user
+from serving import served
+from sidestream import Agent
+from sidestream.limits import MIB
+from sidestream.redaction import Secret
+from sidestream.server import create_app
+from sidestream.testing import FakeProvider, ResponsesScript, sse
+
+SEND = {"type": "send", "requestId": "r1", "id": "c1", "trigger": "submit-message", "messages": [user("Count.")]}
+TOKEN = "token-of-anna-0123"
+
+
+def endless() -> list[object]:
+    return [sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))]
+
+
+async def conversations(client: Client) -> list[Json]:
+    return (await client.json("GET", "/api/conversations"))["conversations"]
+
+
+@requirement("R141", "R142")
+async def test_an_abort_that_comes_before_the_run_has_begun_stops_it(tmp_path: Path):
+    async with (
+        FakeProvider(endless()) as fake,
+        chatting(fake, tmp_path) as client,
+        client.session.ws_connect(f"{client.url}/api/chat/ws") as socket,
+    ):
+        await socket.send_json(SEND)
+        await socket.send_json({"type": "abort", "requestId": "r1"})
+        while [chat["status"] for chat in await conversations(client)] != ["cancelled"]:
+            pass
+        await socket.send_json({"type": "resume", "requestId": "r2", "id": "c1"})
+        assert await socket.receive_json() == {"type": "no-active", "requestId": "r2"}
+
+
+@requirement("R141", "R142", "F29")
+async def test_a_message_is_sent_though_its_socket_is_closed_at_once(tmp_path: Path):
+    async with FakeProvider([ResponsesScript().text("One.").reply()]) as fake, chatting(fake, tmp_path) as client:
+        async with client.session.ws_connect(f"{client.url}/api/chat/ws") as socket:
+            await socket.send_json(SEND)
+        while not await conversations(client):
+            pass
+        await client.stream()
+        assert (await client.chat())["run"]["status"] == "complete"
+
+
+@requirement("R144", "F46")
+@pytest.mark.parametrize("text", ["[", "[" * 100_000, '"x"', '{"type": "' + "\u0436" * 200 + '", "requestId": "1"}'])
+async def test_a_frame_that_is_none_closes_its_socket_with_a_reason(text: str, tmp_path: Path):
+    async with FakeProvider([]) as fake, chatting(fake, tmp_path) as client:
+        async with client.session.ws_connect(f"{client.url}/api/chat/ws") as socket:
+            await socket.send_str(text)
+            closed = await socket.receive()
+            assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1003)
+            assert closed.extra
+        assert await client.json("GET", "/api/conversations")
+
+
+@requirement("R141", "R144")
+async def test_a_frame_may_be_as_large_as_a_body(tmp_path: Path):
+    async with FakeProvider([]) as fake:
+        app = create_app(Agent("openai-responses", base_url=fake.base_url, api_key=TOKEN), store=tmp_path / "talks.db")
+        async with (
+            served(app) as url,
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{url}/api/chat/ws") as socket,
+        ):
+            resume = {"type": "resume", "requestId": "r1", "id": "c1", "body": {"more": "x" * (20 * MIB)}}
+            await socket.send_json(resume)
+            assert (await socket.receive_json())["type"] == "no-active"
+            server = app.state.server
+            server.settings = replace(server.settings, max_body_bytes=1000)
+            await socket.send_json(resume)
+            closed = await socket.receive()
+    assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1003)
+
+
+@requirement("R144", "F46")
+async def test_a_socket_needs_a_token_which_may_stand_in_its_address(tmp_path: Path):
+    async with FakeProvider([]) as fake, chatting(fake, tmp_path, tokens=[Secret(TOKEN)]) as client:
+        for query in ("", "?token=", "?token=wrong"):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await client.session.ws_connect(f"{client.url}/api/chat/ws{query}")
+            assert refused.value.status == 403
+        async with client.session.ws_connect(f"{client.url}/api/chat/ws?token={TOKEN}") as socket:
+            await socket.send_json({"type": "resume", "requestId": "r1", "id": "c1"})
+            assert (await socket.receive_json())["type"] == "no-active"
+        await client.json("GET", f"/api/conversations?token={TOKEN}", status=401)
