@@ -115,8 +115,16 @@ function TimelineLink({ run, seq, isShown }: { run: string | null; seq: number |
   );
 }
 
+interface GroupProps {
+  count: number;
+  ms: number;
+  /** True if one of them ran because its tool is allowed in the conversation. */
+  isGranted: boolean;
+  children: ReactNode;
+}
+
 /** Several finished calls as one line. */
-export function ToolGroup({ count, ms, children }: { count: number; ms: number; children: ReactNode }) {
+export function ToolGroup({ count, ms, isGranted, children }: GroupProps) {
   const [isOpen, open] = useState(false);
   const body = useId();
   return (
@@ -130,7 +138,7 @@ export function ToolGroup({ count, ms, children }: { count: number; ms: number; 
       >
         <Icon name="wrench" />
         <span className="card-title">{words.usedTools(count, ms)}</span>
-        <span className="card-where" />
+        <span className="card-where meta">{isGranted && toolWords.granted}</span>
         <Icon name={isOpen ? "down" : "right"} />
       </button>
       <div id={body} className="tool-group-body" hidden={!isOpen}>

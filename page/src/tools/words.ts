@@ -46,5 +46,6 @@ export const toolWords = {
   remembering: "Reading notes…",
   took: (ms: number) => duration(ms),
   here: "here",
+  granted: "allowed in this conversation",
   denied: (title: string) => `${title} was denied`,
 } as const;

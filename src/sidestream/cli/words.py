@@ -200,6 +200,10 @@ def here() -> str:
     return "here"
 
 
+def granted() -> str:
+    return "allowed in this conversation"
+
+
 def denied(title: str) -> str:
     return f"{title} was denied"
 
