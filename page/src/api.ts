@@ -33,6 +33,8 @@ export const fileUrl = (address: string) => (address.startsWith("/api/") ? BASE 
 /** The error that a refused request is. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
+  // What the server says of a missing token is meant for programs.
+  if (response.status === 401) return new ApiError(401, words.needsToken);
   try {
     const { message, type, param, code } = JSON.parse(text).error;
     return new ApiError(response.status, String(message), type ?? "", param ?? null, code ?? null);

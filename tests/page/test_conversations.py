@@ -368,3 +368,17 @@ async def test_on_a_touch_screen_every_button_that_can_be_hit_is_seen(chromium: 
         assert row is not None
         assert link is not None
         assert link["x"] + link["width"] <= row["x"] + 1
+
+
+@requirement("R143")
+async def test_files_that_are_too_large_together_are_kept_with_words_for_it(chromium: Browser, tmp_path: Path):
+    async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        error = {"error": {"message": "the body is larger than 67108864 bytes"}}
+        await page.route("**/api/chat", lambda route: route.fulfill(status=413, json=error))
+        for number in range(3):
+            (tmp_path / f"{number}.txt").write_text("x" * 2000)
+        await page.locator("input[type=file]").set_input_files([tmp_path / f"{number}.txt" for number in range(3)])
+        await ask(page, "Read these.")
+        await expect(page.get_by_role("alert")).to_contain_text("too large to be sent together")
+        await expect(composer(page)).to_have_value("Read these.")
+        await expect(page.locator(".attachments li")).to_have_count(3)

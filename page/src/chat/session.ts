@@ -142,7 +142,7 @@ export class Session {
       } catch (error) {
         if (reading.signal.aborted) return;
         if (error instanceof ApiError) {
-          this.set({ phase: error.status === 404 ? "missing" : "failed", refusal: error.message });
+          this.set({ phase: error.status === 404 ? "missing" : "failed", refusal: sentence(error.message) });
           return;
         }
         this.set({ isOffline: true });
@@ -328,8 +328,8 @@ export class Session {
     this.chat.messages = before;
     this.chat.clearError();
     const { status = 0, code = null } = error instanceof ApiError ? error : {};
-    const known = REFUSALS[code ?? ""] ?? (status === 409 ? words.conflict : null);
-    this.set({ refusal: known ?? error?.message ?? words.unreachable });
+    const known = REFUSALS[code ?? ""] ?? REFUSED[status];
+    this.set({ refusal: known ?? sentence(error?.message ?? words.unreachable) });
     if (status === 409 || status === 403) void this.load(this.state.leaf);
   }
 
@@ -388,6 +388,12 @@ const REFUSALS: Record<string, string> = {
   approval_refused: words.changedArguments,
   approval_expired: words.expired,
 };
+
+/** Status of a refusal → what it means to the person. */
+const REFUSED: Record<number, string> = { 409: words.conflict, 413: words.tooMuch };
+
+/** The server's words as a sentence. */
+const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 
 function withDecisions(message: PageMessage, made: Map<string, Decision>): PageMessage {
   const parts = message.parts.map((part) => {

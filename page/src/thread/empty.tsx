@@ -16,8 +16,15 @@ const MOST = 4;
 
 /** A page without messages: who answers here, and what could be asked, with what it uses. */
 export function Empty({ onPick }: Props) {
-  const about = useAbout();
+  const { value: about, error } = useAbout();
   const model = useModels().find((one) => one.default);
+  if (error) {
+    return (
+      <p className="notice" role="alert">
+        {error.message}
+      </p>
+    );
+  }
   if (!about) return null;
   const usable = Object.entries(words.toolExamples).filter(
     ([tool]) => model && !model.isAgent && isThere(model.tools[tool]),

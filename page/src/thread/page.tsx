@@ -346,7 +346,7 @@ function LastRun({ messages }: { messages: PageMessage[] }) {
     .at(-1);
   if (!run) return null;
   return (
-    <Link to={`/r/${encodeURIComponent(run)}`} className="button quiet" data-key="timeline">
+    <Link to={`/r/${encodeURIComponent(run)}`} className="button quiet" data-key="timeline" aria-label={words.timeline}>
       <Icon name="bars" /> <span className="wide-only">{words.timeline}</span>
     </Link>
   );

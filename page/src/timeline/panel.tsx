@@ -94,6 +94,7 @@ function FileTimeline({ name, run, seq }: { name: string; run: string | null; se
           </select>
         </label>
       )}
+      {!chosen && !picked && <h1 className="hidden">{words.title}</h1>}
       {!chosen && !picked && (
         <p className="notice">
           {words.drop}{" "}
