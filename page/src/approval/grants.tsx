@@ -45,7 +45,7 @@ export function Granted({ grant, tool, server }: { grant: string; tool: string; 
   const grants = useSyncExternalStore(session?.subscribe ?? never, () => session?.state.grants);
   const stands = grants?.some(({ id }) => id === grant) ?? false;
   return (
-    <p className="decided granted meta" dir="auto" data-grant={grant}>
+    <p className="decided granted meta" dir="auto" data-grant={grant} tabIndex={-1}>
       <span>
         <Visible text={say.granted(tool, server)} />
         {!stands && ` ${say.withdrawn}`}
@@ -56,7 +56,11 @@ export function Granted({ grant, tool, server }: { grant: string; tool: string; 
           className="link"
           aria-label={say.withdraw(tool)}
           title={say.withdraw(tool)}
-          onClick={() => void session?.withdraw(grant)}
+          onClick={({ currentTarget }) => {
+            // The button goes: the line that it stood in keeps the focus.
+            const line = currentTarget.closest<HTMLElement>(".granted");
+            void session?.withdraw(grant).then(() => line?.focus());
+          }}
         >
           {say.withdrawThis}
         </button>
