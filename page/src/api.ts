@@ -1,6 +1,7 @@
 // The server's REST, typed. A refusal is an `ApiError` with the server's own words.
 import { BASE } from "./base";
 import type { PageMessage } from "./chat/types";
+import { words } from "./words";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -32,6 +33,8 @@ export const fileUrl = (address: string) => (address.startsWith("/api/") ? BASE 
 /** The error that a refused request is. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
+  // What the server says of a missing token is meant for programs.
+  if (response.status === 401) return new ApiError(401, words.needsToken);
   try {
     const { message, type, param, code } = JSON.parse(text).error;
     return new ApiError(response.status, String(message), type ?? "", param ?? null, code ?? null);
@@ -46,6 +49,9 @@ async function call<T>(method: string, address: string, body?: unknown, signal?:
     headers: body === undefined ? undefined : { "content-type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
     signal,
+  }).catch((error: unknown) => {
+    // The browser's own words for a lost connection say nothing to a person, and differ from browser to browser.
+    throw error instanceof TypeError ? new TypeError(words.noAnswer) : error;
   });
   if (!response.ok) throw await errorOf(response);
   return response.status === 204 ? (undefined as T) : ((await response.json()) as T);

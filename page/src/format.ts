@@ -3,6 +3,7 @@ const locale = typeof navigator === "undefined" ? "en" : navigator.language;
 const whole = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
 const tenths = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit" });
+const shortDay = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short" });
 const day = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short", year: "numeric" });
 
 export const count = (value: number) => whole.format(value);
@@ -42,5 +43,10 @@ export function date(time: number | string | null | undefined): Date | null {
   return Number.isNaN(found.getTime()) ? null : found;
 }
 
+/** The time of a moment, with its day if that is not today. */
+export const moment = (time: Date) =>
+  time.toDateString() === new Date().toDateString()
+    ? clock.format(time)
+    : `${shortDay.format(time)}, ${clock.format(time)}`;
 export const timeOfDay = (time: Date) => clock.format(time);
 export const dateOf = (time: Date) => day.format(time);

@@ -110,6 +110,7 @@ export const words = {
   file: "File",
   notDownloaded: (name: string) => `${name} could not be loaded`,
   view: "View",
+  screenshot: "Screen after these actions",
   previewOnly: "Preview only: not finished",
   // Errors
   continue: "Continue",
@@ -128,6 +129,9 @@ export const words = {
   // Events
   offline: "No connection. The run continues on the server.",
   back: "Connected again",
+  needsToken: "This server needs a token. Open the address that it printed when it was started: it ends with ?token=…",
+  tooMuch: "Your files are too large to be sent together. Remove some of them, then send again.",
+  noAnswer: "The server does not answer. Check that it runs, then try again.",
   unreachable: "The server does not answer. Trying again.",
   stopped: (ms: number | null) => (ms === null ? "Stopped by you" : `Stopped by you after ${duration(ms)}`),
   mayFinish: (who: string) => `${who} may still finish this call`,

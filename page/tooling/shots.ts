@@ -42,6 +42,24 @@ const SCENES: Scene[] = [
     prompt: "Book two seats to Stockholm.",
     after: (page) => page.locator(".approval-actions .button:enabled").first().waitFor(),
   },
+  {
+    name: "granted",
+    agent: "approval",
+    prompt: "Book two seats to Stockholm.",
+    after: async (page) => {
+      for (const card of await page.locator(".approval").all()) {
+        await card.locator(".approval-actions .button:enabled").first().waitFor();
+        await card.getByRole("button", { name: "Allow in this conversation" }).click();
+      }
+      await page.locator(".grants li").nth(1).waitFor();
+      await page.getByRole("button", { name: "Send" }).waitFor();
+      await page.getByLabel("Message").fill("And two for the way back.");
+      await page.getByLabel("Message").press("Enter");
+      await page.locator(".granted").nth(1).waitFor();
+      await page.getByRole("button", { name: "Send" }).waitFor();
+      await page.waitForTimeout(300);
+    },
+  },
   { name: "error", agent: "error", prompt: "Please fail." },
   { name: "rtl", agent: "arabic", prompt: "كم تدوم أطول مدة للكسوف؟" },
   {

@@ -22,7 +22,7 @@ from sidestream.cli.progress import Detail, ProgressView
 from sidestream.cli.terminal import Screen
 from sidestream.cli.typing_buffer import TypedLines
 from sidestream.replay.runs import replay
-from sidestream.stream.parts import StreamPart, ToolInputDelta
+from sidestream.stream.parts import StreamPart, StreamStart, ToolCall, ToolInputDelta, ToolResult
 from sidestream.testing import (
     FakeProvider,
     Recording,
@@ -32,6 +32,8 @@ from sidestream.testing import (
     responses_text,
     sse,
 )
+from sidestream.tools.approvals import Question
+from sidestream.turn.rounds import granted
 
 DEMO = Path(cli.__file__).parent / "demo"
 MARKDOWN = """# Title
@@ -256,3 +258,17 @@ def test_a_chat_shows_what_is_typed_while_the_model_answers(talks: Talks):
         talk.send("exit\r")
         assert talk.end() == 0
     assert [item["content"] for item in fake.requests[1].json["input"]][-1] == "half a line more"
+
+
+def test_the_line_of_a_call_says_that_its_tool_is_allowed_in_the_conversation():
+    place = io.StringIO()
+    view = ProgressView(Screen(place, place), detail=Detail(hints=False))
+    view.feed(StreamStart(()))
+    for id, grant in (("c1", None), ("c2", "approval_1")):
+        view.feed(ToolCall(id, "book", "book", False, {}))
+        if grant is not None:
+            view.feed(granted(Question(call_id=id, tool="book", input={}, grant=grant), id))
+        view.feed(ToolResult(id, "book", "book", "booked", False, False))
+    view.close()
+    lines = [line for line in place.getvalue().splitlines() if line.startswith("book ") or line == "book"]
+    assert lines == ["book", "book · allowed in this conversation"]

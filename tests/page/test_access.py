@@ -227,3 +227,35 @@ async def test_an_answer_is_announced_once_when_it_begins_and_when_it_ends(chrom
         await expect(answers(page)).to_be_visible()
         await expect(status).to_have_text("")
         await expect(page.get_by_role("log")).to_have_attribute("aria-live", "off")
+
+
+@requirement("R143")
+@pytest.mark.parametrize("width", [360, 720])
+async def test_a_narrow_window_names_its_controls_and_shows_the_tools_whole(
+    chromium: Browser, tmp_path: Path, width: int
+):
+    async with page_server(agents(), tmp_path) as (_, origin), tab(chromium, origin, width=width) as page:
+        await ask(page, "Show me.", "text")
+        await is_over(page)
+        assert await violations_of_axe(page) == []
+        await page.locator(".pick-tools summary").click()
+        box = await page.locator(".pick-list").bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert await violations_of_axe(page) == []
+        await page.goto("/view/file")
+        await expect(page.get_by_text("Open a file of parts")).to_be_visible()
+        assert await violations_of_axe(page) == []
+
+
+@requirement("R143", "R144")
+async def test_without_its_token_the_page_says_how_to_open_it(chromium: Browser, tmp_path: Path):
+    async with page_server(agents(), tmp_path, tokens=["secret"]) as (_, origin):
+        for path in ("/", "/c/abc"):
+            async with tab(chromium, origin, path) as page:
+                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with ?token=")
+        async with tab(chromium, origin, "/?token=secret") as page:
+            await ask(page, "Show me.", "text")
+            await is_over(page)
+            assert "secret" not in page.url

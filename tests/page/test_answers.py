@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Browser, expect
 
-from page.browsing import answers, ask, card, is_over, page_server, tab, until
+from page.browsing import answers, ask, card, is_over, page_server, tab, until, violations_of_axe
 from page.scenes import has, scripted, stopped
 from requirements import requirement
 from server.serving import agent_of
@@ -212,7 +212,8 @@ async def test_files_are_viewed_and_downloaded(chromium: Browser, tmp_path: Path
         await is_over(page)
         files = answers(page).locator("figure.file")
         await expect(files.locator(".file-name")).to_have_text(["hours.csv", "dot.png", "all.zip"])
-        await expect(files.get_by_role("button", name="View")).to_have_count(1)
+        # The text beside the thread, the image in full; an archive is only downloaded.
+        await expect(files.get_by_role("button", name="View")).to_have_count(2)
         await files.first.get_by_role("button", name="View").click()
         await expect(page.locator(".inspector")).to_contain_text("Oslo,18.8")
         await expect(files.locator("img")).to_have_count(1)
@@ -292,3 +293,22 @@ async def test_a_card_does_not_fold_before_the_eyes_of_a_reader(chromium: Browse
         # Once it is off the screen, it folds.
         await page.get_by_role("button", name="New below").click()
         await expect(page.locator("figure.code")).to_have_count(0)
+
+
+@requirement("R143")
+async def test_an_image_can_be_looked_at_in_full(chromium: Browser, tmp_path: Path):
+    image = File("f1", "image/png", "chart.png", pixel_png())
+    async with (
+        page_server({"main": scripted([["Look:", image]])}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Draw.")
+        await is_over(page)
+        view = answers(page).get_by_role("button", name="View")
+        await view.click()
+        large = page.get_by_role("dialog", name="chart.png").get_by_role("img", name="chart.png")
+        await expect(large).to_be_visible()
+        assert await violations_of_axe(page) == []
+        await page.keyboard.press("Escape")
+        await expect(large).to_have_count(0)
+        await expect(view).to_be_focused()

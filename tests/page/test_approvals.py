@@ -100,11 +100,20 @@ async def test_a_tool_that_is_allowed_in_the_conversation_is_listed_there_until_
         await expect(answers(page).nth(1)).to_contain_text("That is all.")
         await is_over(page)
         assert booking.booked == ["A", "A"]
-        await page.reload()
+        mark = "Ran without a question: you allowed book in this conversation."
+        for _ in range(2):  # Live, and from the log.
+            await expect(answers(page).nth(0).locator(".decided")).to_have_text("Allowed by you")
+            await expect(answers(page).nth(1).locator(".decided")).to_have_text(f"{mark}Withdraw")
+            await page.reload()
         await expect(grants).to_contain_text("book")
         assert await violations_of_axe(page) == []
-        await grants.get_by_role("button", name="Withdraw book").click()
+        await answers(page).nth(1).get_by_role("link", name="Timeline").click()
+        await expect(page.locator(".tl-row.wait")).to_contain_text("Allowed before, in this conversation: book")
+        await page.go_back()
+        await answers(page).nth(1).get_by_role("button", name="Withdraw book").click()
         await expect(grants).to_have_count(0)
+        # What it ran under stays: it is history.
+        await expect(answers(page).nth(1).locator(".decided")).to_have_text(f"{mark} That no longer holds.")
         await ask(page, "And one more.")
         await expect(waiting(page)).to_be_visible()
         assert booking.booked == ["A", "A"]

@@ -298,3 +298,87 @@ async def test_the_model_of_a_conversation_is_kept_and_a_change_is_announced(chr
             await expect(other.get_by_text("The next message goes to near.")).to_be_visible()
             await ask(other, "And now?")
             await expect(answers(other).last).to_contain_text("You said: And now?")
+
+
+@requirement("R143")
+async def test_an_example_and_another_try_go_to_the_model_that_is_chosen(chromium: Browser, tmp_path: Path):
+    agents = {"main": scripted(lambda _: "From main."), "other": scripted(lambda _: "From other.")}
+    async with page_server(agents, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        model = page.get_by_role("combobox", name="Model")
+        await model.select_option("other")
+        await page.locator(".example").first.click()
+        await is_over(page)
+        await expect(answers(page)).to_contain_text("From other.")
+        await model.select_option("main")
+        await answers(page).get_by_role("button", name="Try again").click()
+        await expect(answers(page)).to_contain_text("From main.")
+        await is_over(page)
+
+
+@requirement("R143")
+async def test_a_steering_message_that_does_not_reach_the_server_is_back_in_the_field(
+    chromium: Browser, tmp_path: Path
+):
+    gate = asyncio.Event()
+    model = scripted([slow("One two three four.", gate)])
+    async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Count.")
+        await expect(answers(page)).to_contain_text("One two")
+        await page.route("**/steer*", lambda route: route.abort())
+        await composer(page).fill("Only to three.")
+        await composer(page).press("Enter")
+        await expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+        await expect(composer(page)).to_have_value("Only to three.")
+        # Nobody has read it, and the run has not ended.
+        await expect(page.get_by_text("Not read")).to_have_count(0)
+        gate.set()
+        await is_over(page)
+
+
+@requirement("R143")
+async def test_a_conversation_that_cannot_be_read_says_why_and_can_be_tried_again(chromium: Browser, tmp_path: Path):
+    async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Hello.")
+        await is_over(page)
+
+        async def refuse(route: Route) -> None:
+            await route.fulfill(status=429, json={"error": {"message": "Too many requests."}})
+
+        address = re.compile(r"/api/chat/[^/]+$")
+        await page.route(address, refuse)
+        await page.reload()
+        await expect(page.get_by_role("alert")).to_contain_text("Too many requests.")
+        await page.unroute(address)
+        await page.get_by_role("alert").get_by_role("button", name="Try again").click()
+        await expect(answers(page)).to_contain_text("Here.")
+
+
+@requirement("R143")
+async def test_on_a_touch_screen_every_button_that_can_be_hit_is_seen(chromium: Browser, tmp_path: Path):
+    async with (
+        page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin),
+        tab(chromium, origin, width=390, is_mobile=True) as page,
+    ):
+        await ask(page, "Hello.")
+        await is_over(page)
+        await page.get_by_role("button", name="Menu").click()
+        delete = page.get_by_role("button", name="Delete conversation: Hello.")
+        await expect(delete).to_have_css("opacity", "1")
+        row, link = await delete.bounding_box(), await page.get_by_role("link", name="Hello.").bounding_box()
+        assert row is not None
+        assert link is not None
+        assert link["x"] + link["width"] <= row["x"] + 1
+
+
+@requirement("R143")
+async def test_files_that_are_too_large_together_are_kept_with_words_for_it(chromium: Browser, tmp_path: Path):
+    async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        error = {"error": {"message": "the body is larger than 67108864 bytes"}}
+        await page.route("**/api/chat", lambda route: route.fulfill(status=413, json=error))
+        for number in range(3):
+            (tmp_path / f"{number}.txt").write_text("x" * 2000)
+        await page.locator("input[type=file]").set_input_files([tmp_path / f"{number}.txt" for number in range(3)])
+        await ask(page, "Read these.")
+        await expect(page.get_by_role("alert")).to_contain_text("too large to be sent together")
+        await expect(composer(page)).to_have_value("Read these.")
+        await expect(page.locator(".attachments li")).to_have_count(3)

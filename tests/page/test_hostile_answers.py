@@ -1,6 +1,7 @@
 """Hostile model output, file names and files in a browser: inert, and nothing leaves the page (F45)."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -59,9 +60,11 @@ async def test_hostile_markdown_links_and_images_are_text(chromium: Browser, tmp
         # A link whose text names another host says where it leads; one that carries a lot asks first.
         await expect(text).to_contain_text("https://bank.test (evil.test)")
         await expect(text).to_contain_text("Image from evil.test, not loaded: stolen")
-        await text.get_by_role("link", name="long").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("https://evil.test/?q=xxx")
-        await page.get_by_role("button", name="Cancel").click()
+        buttons: tuple[Literal["left", "middle"], ...] = ("left", "middle")
+        for button in buttons:
+            await text.get_by_role("link", name="long").click(button=button)
+            await expect(page.get_by_role("dialog")).to_contain_text("https://evil.test/?q=xxx")
+            await page.get_by_role("button", name="Cancel").click()
         assert await page.evaluate("window.hacked") is None
         assert len(page.context.pages) == 1
 

@@ -189,6 +189,10 @@ async def test_a_tool_that_is_allowed_in_a_chat_runs_there_and_in_its_branches_u
             await client.post({"id": "c1", "decisions": [decision(approval, remember="conversation")]})
         async with chatting(fake, tmp_path, tools=[add], approval="ask") as client:  # After a restart.
             assert text_of(await client.say("Again.")) == "Done."
+            # Which grant let the call run stands in the log: after a reload, too, and not at the call that a person allowed.
+            parts = [part for message in (await client.chat())["messages"] for part in message["parts"]]
+            tools = [part["data"] for part in parts if part["type"] == "data-tool"]
+            assert [tool.get("grant") for tool in tools] == [None, approval["approval"]]
             (grant,) = (await client.chat())["grants"]
             assert grant == {"id": approval["approval"], "tool": "add", "server": None, "remote": False}
             first = (await client.chat())["messages"][0]["id"]

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Question, tool
+from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Custom, Question, ToolContext, tool
 from sidestream.testing import FakeProvider, ResponsesScript
 from sidestream.tools.approvals import PendingApproval, judge, pending
-from sidestream.tools.grants import Grant, after_listing, is_covered
+from sidestream.tools.grants import CALL_GRANTED, Grant, after_listing, covering
 from sidestream.tools.server_side import RemoteMCP, WebSearch
 
 TIMES = {"name": "times", "description": "Departures.", "input_schema": {"type": "object"}}
@@ -135,9 +135,11 @@ async def test_a_sensitive_tool_is_asked_about_again_once_the_run_has_read_the_o
     assert (desk.done, waiting.can_remember) == (["a"], False)
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("ask", "run"), ("ask-each", "ask-each"), ("deny", "deny")])
-async def test_a_grant_means_run_where_the_policy_says_ask(policy: Any, expected: str) -> None:
-    question = Question(call_id="1", tool="delete", input={}, is_granted=True)
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("ask", "granted"), ("ask-each", "ask-each"), ("deny", "deny"), ("run", "run")]
+)
+async def test_a_grant_counts_only_where_the_policy_says_ask(policy: Any, expected: str) -> None:
+    question = Question(call_id="1", tool="delete", input={}, grant="approval_1")
     assert await judge(question, policy) == expected
 
 
@@ -145,7 +147,7 @@ async def test_a_grant_ends_when_the_definition_of_the_tool_changes() -> None:
     question = Question(call_id="1", tool="book", input={}, server_label="rail", pin="old")
     grant = pending(question, "run", "approval_1", "ask").approve(remember="conversation").grant
     assert grant is not None
-    assert is_covered(question, [grant])
+    assert covering(question, [grant]) == "approval_1"
     for other in (
         replace(question, pin="new"),
         replace(question, pin=None),
@@ -154,7 +156,7 @@ async def test_a_grant_ends_when_the_definition_of_the_tool_changes() -> None:
         replace(question, tool="cancel"),
         replace(question, is_remote=True),
     ):
-        assert not is_covered(other, [grant])
+        assert covering(other, [grant]) is None
 
 
 @requirement("R76", "R37")
@@ -185,3 +187,66 @@ def test_a_grant_for_an_unknown_definition_ends_with_the_next_list() -> None:
     assert after_listing((unknown, local), {"other": {}}) == (unknown, local)
     for listed in ({"times": "y"}, {}):
         assert after_listing((unknown, local), {"docs": listed}) == (local,)
+
+
+def marks(result: Any) -> list[Any]:
+    """What a run says of calls that ran because of a grant."""
+    return [part.data for part in result.parts if isinstance(part, Custom) and part.kind == CALL_GRANTED]
+
+
+@requirement("R76")
+async def test_a_call_that_runs_because_of_a_grant_says_so_and_one_that_a_policy_lets_run_does_not() -> None:
+    desk = Desk()
+
+    def policy(question: Question) -> str:
+        return "run" if question.input["name"] == "harmless" else "ask"
+
+    async with FakeProvider(deletes("a", "b", "harmless")) as fake:
+        chat = Chat(agent_at(fake, desk, policy))
+        waiting = (await chat.send("Delete a.")).approvals
+        first = await chat.resume(remembered(waiting))
+        second = await chat.send("Delete b.")
+        third = await chat.send("Delete it.")
+    (run,) = second.tool_runs
+    assert marks(second) == [{"call_id": run.call_id, "name": "delete", "grant": waiting[0].approval_id}]
+    assert run.grant == waiting[0].approval_id
+    # The first was decided by a person, the third by the policy.
+    assert marks(first) == marks(third) == []
+    assert [run.grant for result in (first, third) for run in result.tool_runs] == [None] * len(
+        [*first.tool_runs, *third.tool_runs]
+    )
+    assert desk.done == ["a", "b", "harmless"]
+
+
+async def test_a_call_of_the_provider_that_runs_because_of_a_grant_says_so() -> None:
+    scripts = [ResponsesScript().mcp_approval_request("docs", "times", {"at": at}) for at in ("8", "9")]
+    done = ResponsesScript().text("Done.").reply()
+    async with FakeProvider([scripts[0].reply(), done, scripts[1].reply(), done]) as fake:
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url, server_side_tools=[REMOTE]))
+        waiting = (await chat.send("At 8?")).approvals
+        await chat.resume(remembered(waiting))
+        second = await chat.send("At 9?")
+    (mark,) = marks(second)
+    assert (mark["name"], mark["grant"]) == ("times", waiting[0].approval_id)
+    assert [run.grant for run in second.tool_runs] == [waiting[0].approval_id]
+
+
+async def test_a_call_of_a_program_that_runs_because_of_a_grant_says_so() -> None:
+    desk = Desk()
+
+    async def program(context: ToolContext) -> str:
+        """Runs a program that deletes."""
+        assert context.tools is not None
+        outcome = await context.tools.call(f"{context.call_id}/1", "delete", {"name": "b"})
+        return str(outcome.result)
+
+    calls = [*deletes("a"), ResponsesScript().function_call("program", {}).reply(), ResponsesScript().text("x").reply()]
+    async with FakeProvider(calls) as fake:
+        tools = [tool(approval="ask")(desk.delete), tool(program)]
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url, tools=tools))
+        waiting = (await chat.send("Delete a.")).approvals
+        await chat.resume(remembered(waiting))
+        second = await chat.send("Run it.")
+    said = [part.event for part in second.parts if part.type == "tool-event" and part.stage == "custom"]
+    assert [event["data"]["grant"] for event in said] == [waiting[0].approval_id]
+    assert desk.done == ["a", "b"]

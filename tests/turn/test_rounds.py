@@ -327,8 +327,8 @@ def test_an_approved_call_whose_tool_has_gone_is_answered_as_unknown():
 # Calls that a provider wants to make
 
 
-def decision(is_approved: bool, reason: str | None = None) -> Custom:
-    return Custom(APPROVAL_DECIDED, {"approval_id": "mcpr_1", "is_approved": is_approved, "reason": reason})
+def decision(is_approved: bool, reason: str | None = None, **more: bool) -> Custom:
+    return Custom(APPROVAL_DECIDED, {"approval_id": "mcpr_1", "is_approved": is_approved, "reason": reason, **more})
 
 
 @requirement("R76")
@@ -338,7 +338,7 @@ def test_the_policy_answers_a_request_of_the_provider(verdict, is_approved):
     drive.answer(*remote_request(), reason="approval", message_metadata={"_x_session": {}})
     asked = Question(call_id="mcpr_1", tool="ask", input={"q": 1}, server_label="wiki", is_remote=True)
     assert drive.command == Judge((asked,))
-    assert drive.judged(verdict) == [decision(is_approved)]
+    assert drive.judged(verdict) == [decision(is_approved, is_automatic=True)]
     assert drive.command == Send()
     assert drive.state.requests == ()
     assert drive.answers[-1] == ChatMessage("tool", (ApprovalPart("mcpr_1", is_approved),))
@@ -371,7 +371,7 @@ def test_a_client_tool_runs_while_a_request_of_the_provider_waits():
 def test_a_request_of_the_provider_is_answered_beside_a_call_that_waits():
     drive = Drive(PLAIN)
     drive.answer(call("a"), *remote_request(), reason="approval")
-    assert drive.judged("run", a="ask") == [request("approval_0", "a"), decision(True), APPROVAL]
+    assert drive.judged("run", a="ask") == [request("approval_0", "a"), decision(True, is_automatic=True), APPROVAL]
     second = drive.decided(drive.approvals["f"].deny())
     assert [type(part) for part in second.answers[-1].parts] == [ApprovalPart, ToolResultPart]
 

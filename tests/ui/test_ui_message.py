@@ -38,6 +38,8 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.tools.approvals import Question
+from sidestream.turn import rounds
 from sidestream.turn.rounds import denial
 from sidestream.ui.ui_message import UIMessageEncoder
 from sidestream.ui.ui_snapshot import UIMessageFold
@@ -259,6 +261,25 @@ def test_a_call_that_a_policy_denies_has_an_automatic_approval():
 
 
 @requirement("R141")
+def test_what_a_policy_decided_on_a_call_of_the_provider_is_not_said_to_be_a_persons_decision():
+    asked = [ToolCall("c1", "times", "mcp", True, {}), ToolApprovalRequest("a1", "c1", "times", {}, "docs")]
+    for is_automatic in (True, False):
+        decided = rounds.decided("a1", True, is_automatic=is_automatic)
+        message = message_of(encoded([StreamStart(()), *step(*asked), decided, STOP]))
+        (data,) = [part["data"] for part in message["parts"] if part["type"] == "data-approval"]
+        assert (data["approved"], data.get("automatic", False)) == (True, is_automatic)
+
+
+def test_a_call_says_which_grant_let_it_run_until_a_person_is_asked_about_it_after_all():
+    called = ToolCall("c1", "add", "add", False, {})
+    granted = rounds.granted(Question(call_id="c1", tool="add", input={}, grant="approval_1"), "c1")
+    for more, expected in (([], "approval_1"), ([ToolApprovalRequest("a1", "c1", "add", {})], None)):
+        message = message_of(encoded([StreamStart(()), *step(called), granted, *more]))
+        (data,) = [part["data"] for part in message["parts"] if part["type"] == "data-tool"]
+        assert data.get("grant") == expected
+        assert not [part for part in message["parts"] if part["type"] == "custom"]
+
+
 def test_a_step_that_is_made_again_replaces_what_was_there():
     encoder = UIMessageEncoder("m1")
     parts = [StreamStart(()), StepStart(0), TextStart("t"), TextDelta("t", "One")]

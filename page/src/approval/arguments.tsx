@@ -17,7 +17,7 @@ export function Values({ value, previous }: { value: unknown; previous?: unknown
           <dd>
             {name in value && <Value value={value[name]} />}
             {before && name in before && !isSame(value[name], before[name]) && (
-              <del className="was">
+              <del className={textOf(before[name]).includes("\n") ? "was block" : "was"}>
                 <Value value={before[name]} />
               </del>
             )}

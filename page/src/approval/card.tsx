@@ -8,12 +8,13 @@ import {
   useState,
   useSyncExternalStore,
 } from "react";
-import type { ApprovalData, ToolPart } from "../chat/types";
-import { date, duration, timeOfDay } from "../format";
+import type { ApprovalData, ToolData, ToolPart } from "../chat/types";
+import { date, duration, moment } from "../format";
 import { hostOf } from "../markdown/links";
 import { Thread } from "../thread/context";
 import { isSame, linesOf, Values, Visible } from "./arguments";
 import { Fields, useForm, Visit } from "./form";
+import { Granted } from "./grants";
 import { previousInput } from "./previous";
 import { approvalWords as say } from "./words";
 
@@ -103,8 +104,8 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
       {expires && (
         <p className="muted">
           {isExpired
-            ? say.expired(timeOfDay(expires))
-            : say.expires(timeOfDay(expires), duration(expires.getTime() - Date.now()))}
+            ? say.expired(moment(expires))
+            : say.expires(moment(expires), duration(expires.getTime() - Date.now()))}
         </p>
       )}
       {made ? (
@@ -199,11 +200,19 @@ function useSeen(isNeeded: boolean) {
   return { isSeen, end };
 }
 
+interface DecidedProps {
+  part: ToolPart;
+  data: ToolData | null;
+  /** True if a policy decided. */
+  isAutomatic: boolean;
+}
+
 /** What was decided on a call, in one line. */
-export function Decided({ part }: { part: ToolPart }) {
+export function Decided({ part, data, isAutomatic }: DecidedProps) {
+  if (data?.grant) return <Granted grant={data.grant} tool={data.name ?? data.tool} server={data.server ?? null} />;
   const approval = "approval" in part ? part.approval : undefined;
   if (approval?.approved === undefined) return null;
-  const { approved, reason, isAutomatic } = approval;
+  const { approved, reason } = approval;
   const words = isAutomatic ? say.policy(approved) : approved ? say.allowed : say.denied;
   return (
     <p className="decided meta" dir="auto">

@@ -1,4 +1,6 @@
+import { useContext, useSyncExternalStore } from "react";
 import type { Grant } from "../api";
+import { Thread } from "../thread/context";
 import { Icon } from "../ui/icons";
 import { Visible } from "./arguments";
 import { approvalWords as say } from "./words";
@@ -32,5 +34,37 @@ export function Grants({ grants, onWithdraw }: Props) {
         ))}
       </ul>
     </div>
+  );
+}
+
+const never = () => () => undefined;
+
+/** The line of a call that ran without a question: what allowed it, and the way to take that back while it stands. */
+export function Granted({ grant, tool, server }: { grant: string; tool: string; server: string | null }) {
+  const { session } = useContext(Thread);
+  const grants = useSyncExternalStore(session?.subscribe ?? never, () => session?.state.grants);
+  const stands = grants?.some(({ id }) => id === grant) ?? false;
+  return (
+    <p className="decided granted meta" dir="auto" data-grant={grant} tabIndex={-1}>
+      <span>
+        <Visible text={say.granted(tool, server)} />
+        {!stands && ` ${say.withdrawn}`}
+      </span>
+      {stands && (
+        <button
+          type="button"
+          className="link"
+          aria-label={say.withdraw(tool)}
+          title={say.withdraw(tool)}
+          onClick={({ currentTarget }) => {
+            // The button goes: the line that it stood in keeps the focus.
+            const line = currentTarget.closest<HTMLElement>(".granted");
+            void session?.withdraw(grant).then(() => line?.focus());
+          }}
+        >
+          {say.withdrawThis}
+        </button>
+      )}
+    </p>
   );
 }

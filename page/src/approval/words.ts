@@ -22,6 +22,10 @@ export const approvalWords = {
   allowAllWhat: (tool: string) => `Later calls of ${tool} run without a question, in this conversation only`,
   grants: "Allowed in this conversation:",
   withdraw: (tool: string) => `Withdraw ${tool}: ask before each call again`,
+  granted: (tool: string, server: string | null) =>
+    `Ran without a question: you allowed ${tool}${server ? ` on ${server}` : ""} in this conversation.`,
+  withdrawn: "That no longer holds.",
+  withdrawThis: "Withdraw",
   reason: "Reason, if you deny",
   readAll: "Scroll to the end of the arguments first",
   details: "Details",

@@ -67,7 +67,8 @@ export class Session {
   readonly code = new Map<string, string>();
   private readonly listeners = new Set<() => void>();
   private readonly codeListeners = new Set<() => void>();
-  private settings: Settings = {};
+  /** What is chosen in the composer: it holds for whatever is sent next, by a button in the thread too. */
+  settings: Settings = {};
   private isCut = false;
   /** Counts the times that the conversation was read: who followed a stream before that has nothing left to do. */
   private readings = 0;
@@ -141,7 +142,7 @@ export class Session {
       } catch (error) {
         if (reading.signal.aborted) return;
         if (error instanceof ApiError) {
-          this.set({ phase: error.status === 404 ? "missing" : "failed", refusal: error.message });
+          this.set({ phase: error.status === 404 ? "missing" : "failed", refusal: sentence(error.message) });
           return;
         }
         this.set({ isOffline: true });
@@ -151,7 +152,7 @@ export class Session {
   }
 
   /** Sends a message, or another version of one; resolves with true when the server has taken it. */
-  send(text: string, files: Attachment[], settings: Settings, messageId?: string): Promise<boolean> {
+  send(text: string, files: Attachment[], settings = this.settings, messageId?: string): Promise<boolean> {
     const message: Omit<PageMessage, "id"> = {
       role: "user",
       metadata: { createdAt: Date.now() / 1000 },
@@ -160,7 +161,6 @@ export class Session {
         ...(text ? [{ type: "text" as const, text }] : []),
       ],
     };
-    this.settings = settings;
     const before = this.chat.messages;
     const want: Want = { ...settings, leaf: this.state.leaf };
     return this.requested(
@@ -171,8 +171,8 @@ export class Session {
   }
 
   /** Asks the question of an answer again, in a branch of its own. */
-  retry(messageId: string, settings: Settings = this.settings): Promise<boolean> {
-    const want: Want = { ...settings, leaf: this.state.leaf };
+  retry(messageId: string): Promise<boolean> {
+    const want: Want = { ...this.settings, leaf: this.state.leaf };
     const before = this.chat.messages;
     return this.requested(() => this.chat.regenerate({ messageId, body: want }), before);
   }
@@ -231,8 +231,11 @@ export class Session {
       if (isRead(this.chat.messages, id)) this.dropSteering(sent.id);
       else this.changeSteering(sent.id, { id, state: "waits" });
     } catch (error) {
-      this.changeSteering(sent.id, { state: "missed" });
-      if (!(error instanceof ApiError)) throw error;
+      if (error instanceof ApiError) return this.changeSteering(sent.id, { state: "missed" });
+      // It did not reach the server: whoever wrote it has it back.
+      this.dropSteering(sent.id);
+      this.set({ refusal: (error as Error).message });
+      throw error;
     }
   }
 
@@ -325,8 +328,8 @@ export class Session {
     this.chat.messages = before;
     this.chat.clearError();
     const { status = 0, code = null } = error instanceof ApiError ? error : {};
-    const known = REFUSALS[code ?? ""] ?? (status === 409 ? words.conflict : null);
-    this.set({ refusal: known ?? error?.message ?? words.unreachable });
+    const known = REFUSALS[code ?? ""] ?? REFUSED[status];
+    this.set({ refusal: known ?? sentence(error?.message ?? words.unreachable) });
     if (status === 409 || status === 403) void this.load(this.state.leaf);
   }
 
@@ -365,7 +368,7 @@ export class Session {
     const text = this.state.queue;
     if (text !== null && pendingApprovals(this.chat.messages).length === 0) {
       this.set({ queue: null });
-      void this.send(text, [], this.settings);
+      void this.send(text, []);
     }
   }
 
@@ -385,6 +388,12 @@ const REFUSALS: Record<string, string> = {
   approval_refused: words.changedArguments,
   approval_expired: words.expired,
 };
+
+/** Status of a refusal → what it means to the person. */
+const REFUSED: Record<number, string> = { 409: words.conflict, 413: words.tooMuch };
+
+/** The server's words as a sentence. */
+const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 
 function withDecisions(message: PageMessage, made: Map<string, Decision>): PageMessage {
   const parts = message.parts.map((part) => {

@@ -59,6 +59,8 @@ export interface ToolData {
   snippet?: string;
   previews?: number;
   server?: string;
+  /** The id of the grant that let it run without a question. */
+  grant?: string;
   exit?: number;
   error?: string;
   ms?: number;
@@ -87,6 +89,8 @@ export interface ApprovalData {
   remember?: boolean;
   /** What was decided; absent while it waits. */
   approved?: boolean;
+  /** True if a policy decided, and not a person. */
+  automatic?: boolean;
 }
 
 export interface SteerData {

@@ -104,3 +104,21 @@ test("tools know their state and approvals, and the error that ended the run is 
   expect(view.rows[0]).toMatchObject({ data: { server: "timetable" }, approvals: [{ digest: "d" }] });
   expect(view.error?.words).toBe("no");
 });
+
+test("a decision of a policy is not one of a person", () => {
+  const part = {
+    type: "tool-times" as const,
+    toolCallId: "c1",
+    state: "approval-responded" as const,
+    input: {},
+    approval: { id: "a1", approved: true },
+  };
+  const decided = (automatic?: boolean): PagePart => ({
+    type: "data-approval",
+    id: "a1",
+    data: { approval: "a1", approved: true, automatic },
+  });
+  for (const automatic of [true, undefined]) {
+    expect(viewOf(message(part, decided(automatic))).rows[0]).toMatchObject({ isAutomatic: automatic === true });
+  }
+});

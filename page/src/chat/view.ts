@@ -39,7 +39,14 @@ export interface FileView {
 export type Row =
   | { kind: "text"; key: string; text: string; isStreaming: boolean; citations: Citation[] }
   | { kind: "reasoning"; key: string; text: string; isStreaming: boolean }
-  | { kind: "tool"; key: string; part: ToolPart; data: ToolData | null; approvals: ApprovalData[] }
+  | {
+      kind: "tool";
+      key: string;
+      part: ToolPart;
+      data: ToolData | null;
+      approvals: ApprovalData[];
+      isAutomatic: boolean;
+    }
   | { kind: "file"; key: string; file: FileView }
   | { kind: "steer"; key: string; text: string; data: SteerData | null }
   | { kind: "notice"; key: string; data: NoticeData }
@@ -67,6 +74,12 @@ function waitingFor(part: ToolPart, approvals: ApprovalData[]): ApprovalData[] {
     (one) => one.approved === undefined && (one.approval === id || one.call === part.toolCallId),
   );
   return waiting.length > 0 ? waiting : [{ approval: id, digest: signature }];
+}
+
+/** True if a policy decided on the call, and not a person. */
+function isAutomatic(part: ToolPart, approvals: ApprovalData[]): boolean {
+  const { id, isAutomatic = false } = ("approval" in part && part.approval) || {};
+  return isAutomatic || approvals.some((one) => one.approval === id && one.automatic === true);
 }
 
 /** What waits for a person in the last message. */
@@ -136,6 +149,7 @@ function madeView({ parts }: PageMessage): MessageView {
         part,
         data: tools.get(part.toolCallId) ?? null,
         approvals: waitingFor(part, approvals),
+        isAutomatic: isAutomatic(part, approvals),
       });
     } else if (part.type === "file") {
       rows.push({ kind: "file", key, file: fileOf(part, key) });

@@ -1,7 +1,17 @@
 // Tokens → elements: one row per type of token. A token without a row is shown as its source text. No markup of the
 // model's is ever parsed: HTML is text, and images of other hosts are words.
 import type { Token, Tokens } from "marked";
-import { createContext, Fragment, memo, type ReactNode, useContext, useMemo, useRef, useState } from "react";
+import {
+  createContext,
+  Fragment,
+  type MouseEvent,
+  memo,
+  type ReactNode,
+  useContext,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
 import { Dialog } from "../ui/dialog";
 import { words } from "../words";
 import { type Citation, marked, pieces, unmarked } from "./chips";
@@ -254,6 +264,12 @@ function TextLink({ token }: { token: Tokens.Link }) {
       </>
     );
   }
+  // The middle button opens a link, too.
+  const onClick = (event: MouseEvent) => {
+    if (!link.isLong || event.button === 2) return;
+    event.preventDefault();
+    ask(true);
+  };
   return (
     <>
       <a
@@ -261,11 +277,8 @@ function TextLink({ token }: { token: Tokens.Link }) {
         target="_blank"
         rel="noopener noreferrer"
         title={link.href}
-        onClick={(event) => {
-          if (!link.isLong) return;
-          event.preventDefault();
-          ask(true);
-        }}
+        onClick={onClick}
+        onAuxClick={onClick}
       >
         {inside}
       </a>

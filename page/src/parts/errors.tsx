@@ -51,12 +51,7 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
       </button>
     ),
     continue: (
-      <button
-        key="continue"
-        type="button"
-        className="button"
-        onClick={() => void session.send(words.continueText, [], {})}
-      >
+      <button key="continue" type="button" className="button" onClick={() => void session.send(words.continueText, [])}>
         {words.continue}
       </button>
     ),

@@ -2,6 +2,7 @@ import { memo, useContext, useState } from "react";
 import { errorOf } from "../api";
 import type { FileView } from "../chat/view";
 import { Thread } from "../thread/context";
+import { Dialog } from "../ui/dialog";
 import { Icon } from "../ui/icons";
 import { words } from "../words";
 
@@ -28,6 +29,7 @@ export const FileTile = memo(function FileTile({ file, isShownAbove = false }: P
   const [isBroken, setBroken] = useState(false);
   const { inspect } = useContext(Thread);
   const [problem, setProblem] = useState<string | null>(null);
+  const [isLarge, enlarge] = useState(false);
   const name = file.name || words.file;
   const isOpenable = isOwn(file.url);
   const view = async () => {
@@ -53,6 +55,11 @@ export const FileTile = memo(function FileTile({ file, isShownAbove = false }: P
           {name}
         </span>
         <span className="meta">{file.mediaType}</span>
+        {isShownInline(file) && !isBroken && (
+          <button type="button" className="button quiet" onClick={() => enlarge(true)}>
+            <Icon name="image" /> {words.view}
+          </button>
+        )}
         {isOpenable && TEXTS.test(file.mediaType) && (
           <button type="button" className="button quiet" onClick={() => void view()}>
             <Icon name="page" /> {words.view}
@@ -73,6 +80,11 @@ export const FileTile = memo(function FileTile({ file, isShownAbove = false }: P
         </p>
       )}
       {problem && <p className="mark missing">{problem}</p>}
+      {isLarge && (
+        <Dialog title={name} kind="picture" onClose={() => enlarge(false)}>
+          <img src={file.url} alt={name} />
+        </Dialog>
+      )}
     </figure>
   );
 });

@@ -5,6 +5,8 @@ import { onChange } from "../chat/windows";
 import { date } from "../format";
 
 interface List {
+  /** What it was searched for. */
+  search: string;
   conversations: Conversation[];
   next: string | number | null;
   isLoaded: boolean;
@@ -12,8 +14,9 @@ interface List {
 
 /** How often the list is read while nothing happens here: other people and machines write too. */
 const POLL_MS = 15_000;
-const EMPTY: List = { conversations: [], next: null, isLoaded: false };
+const EMPTY: List = { search: "", conversations: [], next: null, isLoaded: false };
 const listeners = new Set<() => void>();
+const deleted = new Set<string>();
 const readers = new Set<(rows: Conversation[]) => void>();
 let version = 0;
 onChange(refreshConversations);
@@ -22,6 +25,24 @@ onChange(refreshConversations);
 export function refreshConversations(): void {
   version += 1;
   for (const listener of listeners) listener();
+}
+
+/** A conversation was deleted here. */
+export function dropConversation(id: string): void {
+  deleted.add(id);
+  refreshConversations();
+}
+
+/** The first page of a list, read again: what further pages brought stays below it. */
+export function withFurther(first: List, old: List): List {
+  const last = first.conversations.at(-1);
+  if (!last || first.next === null || old.search !== first.search) return first;
+  const known = new Set(first.conversations.map((row) => row.id));
+  const further = old.conversations.filter(
+    (row) => row.updated <= last.updated && !known.has(row.id) && !deleted.has(row.id),
+  );
+  if (further.length === 0) return first;
+  return { ...first, conversations: [...first.conversations, ...further], next: old.next };
 }
 
 /** Calls back with each list that the server gives; returns how to end that. */
@@ -52,7 +73,7 @@ export function useConversations(search: string): List & { more: () => void; err
         api.conversations({ search, limit: 50 }, abort.signal).then(
           (found) => {
             setError(null);
-            setList({ ...found, isLoaded: true });
+            setList((old) => withFurther({ ...found, search, isLoaded: true }, old));
             for (const reader of readers) reader(found.conversations);
           },
           (failure: Error) => abort.signal.aborted || setError(failure.message),
@@ -69,7 +90,7 @@ export function useConversations(search: string): List & { more: () => void; err
   }, [search, version]);
   const more = () => {
     api.conversations({ search, before: list.next, limit: 50 }).then(
-      (found) => setList({ ...found, conversations: [...list.conversations, ...found.conversations], isLoaded: true }),
+      (found) => setList({ ...list, ...found, conversations: [...list.conversations, ...found.conversations] }),
       (failure: Error) => setError(failure.message),
     );
   };

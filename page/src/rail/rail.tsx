@@ -8,7 +8,7 @@ import { Dialog } from "../ui/dialog";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
-import { byAge, refreshConversations, useConversations } from "./conversations";
+import { byAge, dropConversation, useConversations } from "./conversations";
 
 const STATUS: Record<string, { words: string; name: string }> = {
   running: { words: words.running, name: "running" },
@@ -106,7 +106,7 @@ function DeleteDialog({ row, isOpen, onClose }: { row: Conversation; isOpen: boo
       return;
     }
     forgetSession(row.id);
-    refreshConversations();
+    dropConversation(row.id);
     onClose();
     if (isOpen) navigate("/");
   };

@@ -108,10 +108,10 @@ function ServerRow({ server, tested, isEditable, onTest, onEdit, onChanged, onRe
   const [isRemoving, askRemove] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
   const test = tested === "running" ? null : tested;
-  const attempt = (work: Promise<unknown>) =>
-    work.catch((error: Error) => {
-      setProblem(error.message);
-    });
+  const attempt = (work: Promise<unknown>) => {
+    setProblem(null);
+    return work.catch((error: Error) => setProblem(error.message));
+  };
   const state = !server.enabled
     ? words.off
     : server.problem
@@ -282,6 +282,10 @@ function SignInRow({ server, needed, isEditable, onDone, onReload }: SignInProps
       setProblem(error instanceof Error ? error.message : String(error));
     }
   };
+  const signOut = () => {
+    setProblem(null);
+    mcp.logout(label).then(onReload, (error: Error) => setProblem(error.message));
+  };
   const isSignedIn = server.signIn.state === "signed-in";
   return (
     <>
@@ -299,7 +303,7 @@ function SignInRow({ server, needed, isEditable, onDone, onReload }: SignInProps
             {isEditable && (
               <span className="st-actions">
                 {isSignedIn && (
-                  <button type="button" className="button quiet" onClick={() => mcp.logout(label).then(onReload)}>
+                  <button type="button" className="button quiet" onClick={signOut}>
                     {words.signOut}
                   </button>
                 )}

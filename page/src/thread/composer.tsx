@@ -31,6 +31,8 @@ interface Props {
   onQueue: (text: string) => void;
   onStop: () => void;
   onEditLast: () => void;
+  /** What is chosen for the next message, whenever that changes. */
+  onSettings: (settings: Omit<Draft, "text">) => void;
 }
 
 const STOP_AGAIN_MS = 2000;
@@ -47,6 +49,10 @@ export function Composer(props: Props) {
   const escaped = useRef(0);
   /** What was written before an earlier question was edited. */
   const put = useRef<{ text: string; files: Attachment[] } | null>(null);
+
+  const { model: chosen, thinking, tools } = draft;
+  const { onSettings } = props;
+  useEffect(() => onSettings({ model: chosen, thinking, tools }), [chosen, thinking, tools, onSettings]);
 
   const kept = useRef(draftKey);
   // biome-ignore lint/correctness/useExhaustiveDependencies: it is about the key alone

@@ -3,8 +3,8 @@ import { words } from "../words";
 import { useAbout, useModels } from "./models";
 
 interface Props {
-  /** With the tools that the example uses; none for those that the agent has. */
-  onPick: (text: string, tools?: string[]) => void;
+  /** With the tool that the example uses; null for those that the agent has. */
+  onPick: (text: string, tool: string | null) => void;
 }
 
 interface Example {
@@ -16,8 +16,15 @@ const MOST = 4;
 
 /** A page without messages: who answers here, and what could be asked, with what it uses. */
 export function Empty({ onPick }: Props) {
-  const about = useAbout();
+  const { value: about, error } = useAbout();
   const model = useModels().find((one) => one.default);
+  if (error) {
+    return (
+      <p className="notice" role="alert">
+        {error.message}
+      </p>
+    );
+  }
   if (!about) return null;
   const usable = Object.entries(words.toolExamples).filter(
     ([tool]) => model && !model.isAgent && isThere(model.tools[tool]),
@@ -32,12 +39,7 @@ export function Empty({ onPick }: Props) {
       <ul>
         {examples.slice(0, MOST).map(({ text, tool }) => (
           <li key={text}>
-            <button
-              type="button"
-              className="button example"
-              dir="auto"
-              onClick={() => onPick(text, tool ? [tool] : undefined)}
-            >
+            <button type="button" className="button example" dir="auto" onClick={() => onPick(text, tool)}>
               <span>{text}</span>
               {tool && <span className="meta">{words.uses(tool.replace(/_/g, " "))}</span>}
             </button>

@@ -226,7 +226,12 @@ function Rows({ rows, sources, messageId, isLive, provider, run }: RowsProps) {
     const ms = calls.reduce((total, row) => total + (row.data?.ms ?? 0), 0);
     if (calls.length >= GROUPED) {
       shown.push(
-        <ToolGroup key={`g-${calls[0]!.key}`} count={calls.length} ms={ms}>
+        <ToolGroup
+          key={`g-${calls[0]!.key}`}
+          count={calls.length}
+          ms={ms}
+          isGranted={calls.some((row) => row.data?.grant !== undefined)}
+        >
           {cards}
         </ToolGroup>,
       );
@@ -327,7 +332,7 @@ function ToolRow({ row, isLive, files, run }: ToolRowProps) {
     <>
       {/* A call that is over does not care whether its message is: thousands of cards stay as they are at its end. */}
       <ToolCard part={part} data={row.data} isLive={isLive && !isFinal(part)} files={files} run={run} />
-      <Decided part={part} />
+      <Decided part={part} data={row.data} isAutomatic={row.isAutomatic} />
     </>
   );
 }

@@ -11,31 +11,37 @@ const NOTHING: Offered = { models: [], providers: {} };
 let offered: Promise<Offered> | null = null;
 let about: Promise<About> | null = null;
 
-function usePromise<T>(read: () => Promise<T>): T | null {
-  const [value, setValue] = useState<T | null>(null);
+interface Found<T> {
+  value: T | null;
+  error: Error | null;
+}
+
+function usePromise<T>(read: () => Promise<T>): Found<T> {
+  const [found, setFound] = useState<Found<T>>({ value: null, error: null });
   // biome-ignore lint/correctness/useExhaustiveDependencies: it is read once
   useEffect(() => {
     let isMounted = true;
     read().then(
-      (found) => isMounted && setValue(found),
-      () => undefined, // Without it, the page still works with the server's default.
+      (value) => isMounted && setFound({ value, error: null }),
+      (error: Error) => isMounted && setFound({ value: null, error }),
     );
     return () => {
       isMounted = false;
     };
   }, []);
-  return value;
+  return found;
 }
 
+/** Without them, the page still works with the server's default. */
 function useOffered(): Offered {
-  const found = usePromise(() => {
+  const { value } = usePromise(() => {
     offered ??= api.models();
     offered.catch(() => {
       offered = null;
     });
     return offered;
   });
-  return found ?? NOTHING;
+  return value ?? NOTHING;
 }
 
 export const useModels = (): Model[] => useOffered().models;
@@ -46,7 +52,7 @@ export function useProvider(name: string | null | undefined): Provider | null {
   return name ? (providers?.[name] ?? { label: name, variable: null }) : null;
 }
 
-export function useAbout(): About | null {
+export function useAbout(): Found<About> {
   return usePromise(() => {
     about ??= api.about();
     about.catch(() => {

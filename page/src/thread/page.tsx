@@ -6,7 +6,7 @@ import { approvalWords } from "../approval/words";
 import { sessionOf } from "../chat/chats";
 import { type Draft, NEW } from "../chat/drafts";
 import { useFollower } from "../chat/follow";
-import type { Session } from "../chat/session";
+import type { Session, Settings } from "../chat/session";
 import type { PageMessage } from "../chat/types";
 import type { Attachment } from "../chat/uploads";
 import { pendingApprovals, viewOf } from "../chat/view";
@@ -14,6 +14,7 @@ import { useKeys } from "../keys";
 import { onConversations } from "../rail/conversations";
 import { navigate } from "../router";
 import { hasPanel } from "../routes";
+import { isThere } from "../tools/places";
 import { announce } from "../ui/announcer";
 import { Dialog } from "../ui/dialog";
 import { Icon } from "../ui/icons";
@@ -25,6 +26,7 @@ import { type Inspected, Thread, type ThreadContext } from "./context";
 import { Empty } from "./empty";
 import { Inspector } from "./inspector";
 import { Message } from "./message";
+import { useModels } from "./models";
 import { useScrollMemory } from "./scroll";
 import "./thread.css";
 
@@ -63,6 +65,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
   const content = useRef<HTMLDivElement>(null);
   const follower = useFollower(view, content);
   const waiting = useMemo(() => pendingApprovals(messages), [messages]);
+  const models = useModels();
   useScrollMemory(session.id, view, follower, messages.length > 0);
   useAnnouncements(messages, isRunning);
 
@@ -104,6 +107,13 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
     [session],
   );
 
+  const onSettings = useCallback(
+    (settings: Settings) => {
+      session.settings = settings;
+    },
+    [session],
+  );
+
   const context: ThreadContext = useMemo(
     () => ({ session, isFollowing: follower.isFollowing, inspect, edit }),
     [session, follower.isFollowing, edit],
@@ -118,6 +128,13 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
     const taken = session.send(text, files, settings, target);
     requestAnimationFrame(follower.toEnd);
     return taken;
+  };
+
+  /** Sends an example to the model that is chosen, with the tool of the example if that model has it. */
+  const pick = (text: string, tool: string | null) => {
+    const { settings } = session;
+    const has = !settings.model || isThere(models.find((model) => model.name === settings.model)?.tools[tool ?? ""]);
+    void send(text, [], tool && has ? { ...settings, tools: [tool] } : settings);
   };
 
   const editLast = () => {
@@ -186,8 +203,15 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
             <div ref={content} className="thread-content" role="log" aria-live="off" aria-label={words.conversation}>
               {state.phase === "loading" && <p className="notice muted">{words.loading}</p>}
               {state.phase === "missing" && <p className="notice">{words.noChat}</p>}
-              {state.phase === "failed" && <p className="notice">{state.refusal}</p>}
-              {isEmpty && <Empty onPick={(text, tools) => void send(text, [], { tools })} />}
+              {state.phase === "failed" && (
+                <div className="notice" role="alert">
+                  <p dir="auto">{state.refusal}</p>
+                  <button type="button" className="button" onClick={() => void session.load(leaf)}>
+                    {words.retry}
+                  </button>
+                </div>
+              )}
+              {isEmpty && <Empty onPick={pick} />}
               {messages.map((message, index) => (
                 <Message
                   key={message.id}
@@ -214,7 +238,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                         className="link"
                         onClick={() => {
                           session.dropSteering(one.id);
-                          void session.send(one.text, [], {});
+                          void session.send(one.text, []);
                         }}
                       >
                         {words.sendAsMessage}
@@ -290,6 +314,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                 onQueue={(text) => session.enqueue(text)}
                 onStop={() => void session.stop()}
                 onEditLast={editLast}
+                onSettings={onSettings}
               />
             )}
           </div>
@@ -321,7 +346,7 @@ function LastRun({ messages }: { messages: PageMessage[] }) {
     .at(-1);
   if (!run) return null;
   return (
-    <Link to={`/r/${encodeURIComponent(run)}`} className="button quiet" data-key="timeline">
+    <Link to={`/r/${encodeURIComponent(run)}`} className="button quiet" data-key="timeline" aria-label={words.timeline}>
       <Icon name="bars" /> <span className="wide-only">{words.timeline}</span>
     </Link>
   );

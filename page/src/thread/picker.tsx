@@ -64,6 +64,7 @@ export function Picker({ models, current, draft, onChange }: Props) {
           <span>{words.thinking}</span>
           <select
             id={`${id}t`}
+            aria-label={words.thinking}
             value={draft.thinking ?? ""}
             onChange={({ target }) => onChange({ thinking: target.value || undefined })}
           >

@@ -217,4 +217,18 @@ describe("what was allowed in the conversation", () => {
       "Allowed in this conversation: nothing",
     ]);
   });
+
+  it("stands at each call that it let run", () => {
+    const part = (seq: number, value: { [key: string]: Json }): RunRecord =>
+      ({ seq, time: seq, kind: "x", parts: [value] }) as RunRecord;
+    const { rows } = fold([
+      part(1, { type: "tool-call", id: "c1", name: "book", input: {} }),
+      part(2, { type: "custom", kind: "sidestream.call-granted", data: { call_id: "c1", name: "book", grant: "a" } }),
+      part(3, { type: "tool-result", id: "c1", name: "book", result: "ok" }),
+    ]);
+    expect(rows.map(({ kind, label, status }) => [kind, label, status])).toEqual([
+      ["tool", "book", "done"],
+      ["wait", "Allowed before, in this conversation: book", "done"],
+    ]);
+  });
 });

@@ -1,5 +1,6 @@
 // A run as rows of time: a pure fold of its records. Times are milliseconds since the first record.
 import type { Json, RunRecord } from "../api";
+import { timelineWords } from "./words";
 
 export type RowKind =
   | "message"
@@ -72,6 +73,8 @@ export interface Timeline {
   unknown: number;
 }
 
+/** The kind of the part that says that a call ran because a person had allowed its tool in the conversation. */
+const CALL_GRANTED = "sidestream.call-granted";
 /** Milliseconds between two records of a file that has no times. */
 const UNTIMED_MS = 10;
 
@@ -396,6 +399,14 @@ class Folding {
       this.add(this.point(level, "file", text(part.name) || text(part.mime_type) || "File"), type, part);
     },
     custom(level, part, type) {
+      const data = object(part.data);
+      const call = part.kind === CALL_GRANTED ? level.calls.get(text(data.call_id)) : undefined;
+      if (call) {
+        // Beside the approvals of other calls: this is what the call has in place of one.
+        const row = this.point(level, "wait", `${timelineWords.granted}: ${text(data.name)}`, call);
+        this.add(row, type, part, part.data);
+        return;
+      }
       this.add(this.point(level, "note", text(part.kind) || "Custom"), type, part, part.data);
     },
     raw(level, part, type) {

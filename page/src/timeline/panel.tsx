@@ -94,6 +94,7 @@ function FileTimeline({ name, run, seq }: { name: string; run: string | null; se
           </select>
         </label>
       )}
+      {!chosen && !picked && <h1 className="hidden">{words.title}</h1>}
       {!chosen && !picked && (
         <p className="notice">
           {words.drop}{" "}
@@ -179,7 +180,8 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
     const onKey = (event: KeyboardEvent) => {
       const target = event.target as HTMLElement;
       const isTyping = target.closest("input, textarea, select, [contenteditable]");
-      if (isTyping || event.ctrlKey || event.metaKey || event.altKey || look().letters === "off") return;
+      if (isTyping || document.querySelector("dialog[open]")) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || look().letters === "off") return;
       const move = MOVES[event.key];
       if (move) select(moved(timeline, item, move));
       else if (event.key === "r") showRaw((shows) => !shows);

@@ -25,6 +25,7 @@ export const timelineWords = {
   exportMarkdown: "Text (.md)",
   waited: (ms: number) => `waited ${duration(ms)} for you`,
   silent: (ms: number) => `nothing for ${duration(ms)}`,
+  granted: "Allowed before, in this conversation",
   untimed: "This file has no times: parts stand in their order.",
   tokens: (input: number, output: number) => `${count(input)} in, ${count(output)} out`,
   total: "Whole run",

@@ -4,7 +4,7 @@ import { CodeBlock } from "../markdown/code";
 import { hostOf, safeLink } from "../markdown/links";
 import { Thread } from "../thread/context";
 import { words } from "../words";
-import { type BodyKind, type Call, commandOf, diffIn, isObject, outputText, pagesIn } from "./describe";
+import { type BodyKind, type Call, commandOf, diffIn, isObject, outputText, pagesIn, titleOf } from "./describe";
 
 const MOST_LINES = 12;
 const MOST_CHARACTERS = 4096;
@@ -84,18 +84,20 @@ function SearchBody({ call }: { call: Call }) {
   );
 }
 
+const shortAddress = (url: string) => url.replace(/^https?:\/\/(www\.)?/, "").slice(0, 120);
+
 function Page({ url, title }: { url: string; title: string }) {
   const link = safeLink(url, "");
   return (
     <li>
       {link ? (
         <a href={link.href} target="_blank" rel="noopener noreferrer" dir="auto">
-          {title || hostOf(url)}
+          {title || shortAddress(url)}
         </a>
       ) : (
         <span dir="auto">{title || url}</span>
       )}{" "}
-      <span className="meta">{hostOf(url)}</span>
+      {title && <span className="meta">{hostOf(url)}</span>}
     </li>
   );
 }
@@ -157,7 +159,7 @@ function CallBody({ call }: { call: Call }) {
     <>
       {hasInput && <Values value={call.input} />}
       {raw && <Output title={words.input} text={raw} />}
-      {call.error && <p dir="auto">{call.error}</p>}
+      {call.error && !titleOf(call).includes(call.error.trim()) && <p dir="auto">{call.error}</p>}
       {output && (
         <details className="result" open={call.state === "failed"}>
           <summary>{words.output}</summary>

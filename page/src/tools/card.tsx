@@ -8,8 +8,8 @@ import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
 import { Body, hasBody } from "./bodies";
-import { type Call, callOf, kindOf, titleOf, whereOf } from "./describe";
-import { Picture } from "./picture";
+import { type Call, callOf, isRequestOnly, kindOf, titleOf, whereOf } from "./describe";
+import { Picture, Screenshot } from "./picture";
 import { toolWords } from "./words";
 import "./tools.css";
 
@@ -29,7 +29,8 @@ const SHOW_TIME_MS = 2000;
 export const ToolCard = memo(function ToolCard({ part, data, isLive, files, run }: Props) {
   const call = callOf(part, data, isLive);
   const kind = kindOf(call);
-  const isOpenByItself = call.state === "running" || call.state === "failed" || kind.body === "mcp";
+  const isOpenByItself =
+    call.state === "running" || call.state === "failed" || (kind.body === "mcp" && !isRequestOnly(call));
   const { isOpen, toggle, card } = useFold(isOpenByItself && kind.body !== "search" && kind.body !== "image");
   const body = useId();
   const hasMore = hasBody(call, kind.body) || (run !== null && data?.seq !== undefined);
@@ -54,6 +55,7 @@ export const ToolCard = memo(function ToolCard({ part, data, isLive, files, run 
         </div>
       )}
       {!isOpen && kind.body === "code" && call.state === "done" && <Body call={call} kind="code" isOpen={false} />}
+      {kind.body === "computer" && call.state !== "waiting" && <Screenshot call={call} />}
       {kind.body === "image" && <Picture call={call} files={files} />}
     </section>
   );
@@ -115,8 +117,16 @@ function TimelineLink({ run, seq, isShown }: { run: string | null; seq: number |
   );
 }
 
+interface GroupProps {
+  count: number;
+  ms: number;
+  /** True if one of them ran because its tool is allowed in the conversation. */
+  isGranted: boolean;
+  children: ReactNode;
+}
+
 /** Several finished calls as one line. */
-export function ToolGroup({ count, ms, children }: { count: number; ms: number; children: ReactNode }) {
+export function ToolGroup({ count, ms, isGranted, children }: GroupProps) {
   const [isOpen, open] = useState(false);
   const body = useId();
   return (
@@ -130,7 +140,7 @@ export function ToolGroup({ count, ms, children }: { count: number; ms: number; 
       >
         <Icon name="wrench" />
         <span className="card-title">{words.usedTools(count, ms)}</span>
-        <span className="card-where" />
+        <span className="card-where meta">{isGranted && toolWords.granted}</span>
         <Icon name={isOpen ? "down" : "right"} />
       </button>
       <div id={body} className="tool-group-body" hidden={!isOpen}>

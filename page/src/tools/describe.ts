@@ -87,10 +87,13 @@ function titleIn(output: unknown): string {
   return text(output.title) || (isObject(output.content) ? text(output.content.title) : "");
 }
 
-function fileSearch({ state, data, output, error }: Call): string {
+function fileSearch(call: Call): string {
+  const { state, data, output, error } = call;
   if (state === "failed") return say.searchFailed(error);
   if (state === "running") return say.searchingIndex;
   const results = isObject(output) && Array.isArray(output.results) ? output.results.filter(isObject) : [];
+  // Providers keep the passages to themselves unless they are asked for them: nobody knows then how many there were.
+  if (results.length === 0) return say.searched(queryOf(call) ?? "the files", 0);
   const files = new Set(results.map((result) => text(result.filename) || text(result.file_id)));
   return say.passages(data?.pages ?? results.length, files.size);
 }
@@ -138,10 +141,17 @@ export function diffIn(input: Record<string, unknown>): string {
   return text(operation.diff) || text(operation.patch) || text(input.diff);
 }
 
-function mcp({ state, data, name, error }: Call): string {
+function mcp(call: Call): string {
+  const { state, data, name, error } = call;
   const server = data?.server ?? "MCP";
+  if (isRequestOnly(call)) return say.askedToCall(name, server);
   if (state === "failed") return `${say.answeredError(name)}${error ? `: ${lastLine(error)}` : ""}`;
   return state === "running" || state === "waiting" ? say.calling(name, server) : say.called(name, server);
+}
+
+/** True for the request of a provider that was allowed: the call itself follows, with a card of its own. */
+export function isRequestOnly({ part }: Call): boolean {
+  return part.state === "approval-responded" && part.approval.approved === true && part.providerExecuted === true;
 }
 
 function mcpList({ state, data, output, error }: Call): string {
@@ -161,6 +171,29 @@ function own({ state, part, name, error }: Call): string {
   const title = (part.type === "dynamic-tool" ? part.title : undefined) ?? name;
   if (state === "failed") return `${title}: ${lastLine(error) || say.answeredError(title)}`;
   return state === "running" ? say.functionRunning(title) : title;
+}
+
+function memory(call: Call): string {
+  const command = text(call.input.command);
+  if (call.state === "failed") return own(call);
+  if (call.state === "running") return command === "view" ? say.remembering : say.savingNote;
+  return say.savedNote(command);
+}
+
+/** The actions of a call on a screen, in any provider's form. */
+function actionsIn({ input }: Call): Record<string, unknown>[] {
+  const given = Array.isArray(input.actions) ? input.actions : [isObject(input.action) ? input.action : input];
+  return given.filter(isObject);
+}
+
+function computer(call: Call): string {
+  const actions = actionsIn(call);
+  if (call.state === "failed") return own(call);
+  if (actions.length !== 1) return say.actions(actions.length);
+  const [{ type, action, x, y, coordinate, text: typed, keys, key }] = actions as [Record<string, unknown>];
+  const at = Array.isArray(coordinate) ? coordinate : x === undefined ? [] : [x, y];
+  const what = typed ?? (Array.isArray(keys) ? keys.join("+") : keys) ?? key ?? at.join(", ");
+  return say.action(text(type) || text(action), text(what).slice(0, 80));
 }
 
 function agent({ state, name, error }: Call): string {
@@ -185,11 +218,11 @@ const KINDS: Record<string, Kind> = {
   local_shell: { icon: "shell", body: "shell", title: shell },
   image_generation: { icon: "image", body: "image", title: image },
   apply_patch: { icon: "patch", body: "patch", title: patch },
-  computer_use: { icon: "computer", body: "function", title: own },
+  computer_use: { icon: "computer", body: "computer", title: computer },
   mcp: { icon: "plug", body: "mcp", title: mcp },
   mcp_list_tools: { icon: "plug", body: "mcp", title: mcpList },
   tool_search: { icon: "wrench", body: "function", title: toolSearch },
-  memory: { icon: "note", body: "function", title: own },
+  memory: { icon: "note", body: "function", title: memory },
   agent: { icon: "agent", body: "function", title: agent },
 };
 const FUNCTION: Kind = { icon: "wrench", body: "function", title: own };

@@ -38,6 +38,12 @@ export function Picture({ call, files }: { call: Call; files: FileView[] }) {
   );
 }
 
+/** What a screen showed after the actions of a call. */
+export function Screenshot({ call }: { call: Call }) {
+  const shown = usePreview(call.output);
+  return shown && <img className="screenshot" src={shown} alt={words.screenshot} />;
+}
+
 /** The address of the last preview. A small one comes with its bytes, which the page makes an address of. */
 function usePreview(output: unknown): string | null {
   const found = previewIn(output);

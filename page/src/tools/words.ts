@@ -3,6 +3,9 @@ import { duration, size, things } from "../format";
 
 const quoted = (text: string) => `“${text}”`;
 
+/** Command of a memory tool → what it did; the others save a note. */
+const NOTES: Record<string, string> = { view: "Read notes", delete: "Deleted a note", rename: "Renamed a note" };
+
 export const toolWords = {
   searching: (query: string | null) => (query ? `Searching ${quoted(query)}…` : "Searching…"),
   searched: (query: string | null, pages: number) =>
@@ -29,11 +32,14 @@ export const toolWords = {
   patching: "Editing files…",
   patched: (files: number, plus: number, minus: number) => `Edited ${things(files, "file")}, +${plus} −${minus}`,
   patchFailed: (message: string) => `Patch did not apply: ${message}`,
+  action: (name: string, what: string) =>
+    `${name.charAt(0).toUpperCase()}${name.slice(1).replace(/_/g, " ")}${what ? ` ${what}` : ""}`,
   actions: (count: number) => things(count, "action"),
   listing: (server: string) => `Asking ${server} for its tools…`,
   listed: (server: string, tools: number) => `${server} offers ${things(tools, "tool")}`,
   listFailed: (server: string, message: string) => `${server} did not answer: ${message}`,
   calling: (tool: string, server: string) => `Calling ${tool} on ${server}…`,
+  askedToCall: (tool: string, server: string) => `Asked to call ${tool} on ${server}`,
   called: (tool: string, server: string) => `${server}: ${tool}`,
   answeredError: (tool: string) => `${tool} answered with an error`,
   functionRunning: (title: string) => `${title}…`,
@@ -42,9 +48,11 @@ export const toolWords = {
   answered: (agent: string) => `${agent} answered`,
   lookingForTool: "Looking for a tool…",
   foundTools: (count: number) => `Found ${things(count, "tool")}`,
-  memory: "Saved a note",
+  savedNote: (command: string) => NOTES[command] ?? "Saved a note",
+  savingNote: "Saving a note…",
   remembering: "Reading notes…",
   took: (ms: number) => duration(ms),
   here: "here",
+  granted: "allowed in this conversation",
   denied: (title: string) => `${title} was denied`,
 } as const;

@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useRef } from "react";
+import { type ReactNode, useLayoutEffect, useRef } from "react";
 import { createPortal } from "react-dom";
 import { words } from "../words";
 import { Icon } from "./icons";
@@ -6,15 +6,16 @@ import { Icon } from "./icons";
 interface Props {
   title: string;
   onClose: () => void;
-  /** `sheet` is a wide panel at the side, `box` a small one in the middle. */
-  kind?: "sheet" | "box" | "drawer";
+  /** `sheet` is a wide panel at the side, `box` a small one in the middle, `picture` one as large as its image. */
+  kind?: "sheet" | "box" | "drawer" | "picture";
   children: ReactNode;
 }
 
 /** A modal dialog of the browser: it keeps the focus, closes by Escape, and gives the focus back. */
 export function Dialog({ title, onClose, kind = "box", children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // A layout effect ends while the element is still in the document: only then the browser gives the focus back.
+  useLayoutEffect(() => {
     const element = dialog.current!;
     if (!element.open) element.showModal();
     return () => element.close();

@@ -44,6 +44,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.stream.previews import preview_of
+from sidestream.tools.grants import CALL_GRANTED
 
 MIN_SHOWN_S = 2.0
 """Shorter times are not shown beside what is done."""
@@ -282,9 +283,10 @@ class ProgressView:
         self._end_thinking()
         took = run.seconds
         time_text = f" · {words.duration(took)}" if took is not None and took >= MIN_SHOWN_S else ""
+        granted = f" · {words.granted()}" if run.grant is not None else ""
         arguments = formatting.arguments_line(run)
         style = "cyan" if run.status == "done" or not run.is_over else "yellow"
-        self._screen.line(f"{tool_line(run, result)}{time_text}{arguments}", style)
+        self._screen.line(f"{tool_line(run, result)}{time_text}{granted}{arguments}", style)
 
     def _file(self, part: File) -> None:
         self._end_thinking()
@@ -332,6 +334,8 @@ class ProgressView:
         if part.kind in formatting.DATA_LOSS_KINDS:
             self._screen.end_text()
             self._screen.line(f"error: {formatting.data_loss(part)}", "red")
+        elif part.kind == CALL_GRANTED:
+            return  # The line of the call says so.
         elif isinstance(message, str):
             self._line(f"note: {one_line(message)}", "yellow")
         else:

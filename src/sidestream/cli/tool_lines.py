@@ -185,6 +185,31 @@ def _tool_search(run: ToolRun) -> str:
     return words.looking_for_tool() if _is_running(run) else words.found_tools(run.result_count or 0)
 
 
+def _memory(run: ToolRun) -> str:
+    command = _text(_input(run).get("command"))
+    if run.status == "failed":
+        return _own(run)
+    if _is_running(run):
+        return words.remembering() if command == "view" else words.saving_note()
+    return words.saved_note(command)
+
+
+def _computer(run: ToolRun) -> str:
+    fields = jsontext.as_object(run.input)
+    given = fields.get("actions")
+    actions = jsontext.objects(given) if isinstance(given, list) else [_input(run)]
+    if run.status == "failed":
+        return _own(run)
+    if len(actions) != 1:
+        return words.actions(len(actions))
+    (action,) = actions
+    at = [action[name] for name in ("x", "y") if name in action]
+    keys = "+".join(map(str, jsontext.as_list(action.get("keys"))))
+    what = action.get("text") or keys or action.get("keys") or action.get("key")
+    name = _text(action.get("type")) or _text(action.get("action"))
+    return words.action(name, str(what or ", ".join(map(str, jsontext.as_list(action.get("coordinate")) or at)))[:80])
+
+
 def _own(run: ToolRun) -> str:
     if run.status == "failed":
         return f"{run.name}: {_last_line(run.error) or words.answered_error(run.name)}"
@@ -210,5 +235,7 @@ LINES: dict[str, Line] = {
     "apply_patch": _patch,
     "mcp_list_tools": _mcp_list,
     "tool_search": _tool_search,
+    "memory": _memory,
+    "computer_use": _computer,
 }
 """Tool → its line; the others are shown by their names."""

@@ -132,6 +132,11 @@ def patch_failed(message: str) -> str:
     return f"Patch did not apply: {message}"
 
 
+def action(name: str, what: str) -> str:
+    text = f"{name[:1].upper()}{name[1:].replace('_', ' ')}"
+    return f"{text} {what}" if what else text
+
+
 def actions(count: int) -> str:
     return things(count, "action")
 
@@ -150,6 +155,10 @@ def list_failed(server: str, message: str) -> str:
 
 def calling(tool: str, server: str) -> str:
     return f"Calling {tool} on {server}…"
+
+
+def asked_to_call(tool: str, server: str) -> str:
+    return f"Asked to call {tool} on {server}"
 
 
 def called(tool: str, server: str) -> str:
@@ -184,8 +193,16 @@ def found_tools(count: int) -> str:
     return f"Found {things(count, 'tool')}"
 
 
-def memory() -> str:
-    return "Saved a note"
+_NOTES = {"view": "Read notes", "delete": "Deleted a note", "rename": "Renamed a note"}
+"""Command of a memory tool → what it did; the others save a note."""
+
+
+def saved_note(command: str) -> str:
+    return _NOTES.get(command, "Saved a note")
+
+
+def saving_note() -> str:
+    return "Saving a note…"
 
 
 def remembering() -> str:
@@ -198,6 +215,10 @@ def took(ms: float) -> str:
 
 def here() -> str:
     return "here"
+
+
+def granted() -> str:
+    return "allowed in this conversation"
 
 
 def denied(title: str) -> str:

@@ -25,7 +25,7 @@ from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
-from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict, new_approval_id
+from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
@@ -584,7 +584,7 @@ class Driver:
 
     async def _judge(self, questions: tuple[Question, ...]) -> None:
         verdict_on = self._settings.verdict_on
-        verdicts: dict[str, Verdict] = {question.call_id: await verdict_on(question) for question in questions}
+        verdicts: dict[str, Ruling] = {question.call_id: await verdict_on(question) for question in questions}
         self._put_asked(self._turn.judged(verdicts, new_approval_id))
 
     async def _check(self, text: str) -> None:

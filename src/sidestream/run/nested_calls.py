@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Json, StreamPart, ToolCall
-from sidestream.tools.approvals import ASKING, Question, Suspended, pending
-from sidestream.tools.grants import is_covered
+from sidestream.tools.approvals import ASKING, Question, Ruling, Suspended, pending
+from sidestream.tools.grants import covering
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
-from sidestream.turn.rounds import denial, tool_result, unknown_tool
+from sidestream.turn.rounds import denial, granted, tool_result, unknown_tool
 
 
 class Nested(Struct):
@@ -62,17 +62,21 @@ class NestedCalls:
             return ToolOutcome.failure(
                 "LimitError", f"The run may make {limits.max_tool_calls} calls; no more is made."
             )
+        question: Question | None = None
+        verdict: Ruling | None = None
         if is_approved is None:
             question = self._question(call_id, name, arguments, tool)
             verdict = await self._settings.verdict_on(question)
             if verdict in ASKING:
                 approval = pending(question, self._turn.state.run_id, f"approval_{os.urandom(16).hex()}")
                 return ToolOutcome(None, suspended=Suspended("", (approval,)))
-            is_approved = verdict == "run"
+            is_approved = verdict != "deny"
         if not is_approved:
             return ToolOutcome(denial(name), is_error=True)
         made = ToolCall(call_id, name, tool.key or name, False, arguments)
         self._forward(made)
+        if question is not None and verdict == "granted":
+            self._forward(granted(question, call_id))
         outcome = await tool.run(arguments, self._context(call_id, name), limits)
         if outcome.suspended is not None:
             outcome = ToolOutcome.failure("Unsupported", f"{name} must wait for a person, and a program cannot.")
@@ -98,7 +102,7 @@ class NestedCalls:
             sources=(*self._turn.state.sources, *self._nested.sources),
             pin=tool.pin,
         )
-        return replace(question, is_granted=is_covered(question, self._turn.state.grants))
+        return replace(question, grant=covering(question, self._turn.state.grants))
 
     def _context(self, call_id: str, name: str) -> ToolContext:
         settings = self._settings

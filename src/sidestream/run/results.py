@@ -17,6 +17,7 @@ from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
 from sidestream.run.content import Content
 from sidestream.stream.parts import (
+    Custom,
     File,
     Finish,
     FinishReason,
@@ -255,6 +256,8 @@ class ChunkFold:
                 facts = {"response_id": part.id, "model": part.model}
                 known = {key: value for key, value in facts.items() if value is not None}
                 return ChatResult(metadata=known, id=part.id, parts=(part,))
+            case Custom():
+                return ChatResult(parts=(part,), tool_runs=self.runs_changed_by(part))
             case StepStart():
                 self._is_flowing = False
                 self._step = part.step

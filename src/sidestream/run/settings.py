@@ -22,7 +22,7 @@ from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
 from sidestream.stream.parts import Finish, Steer, Usage
-from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge, unless_checked
+from sidestream.tools.approvals import Decision, Policy, Question, Ruling, judge, unless_checked
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 
@@ -159,7 +159,7 @@ class RunSettings(ModelSetup, kw_only=True):
             ),
         )
 
-    async def verdict_on(self, question: Question) -> Verdict:
+    async def verdict_on(self, question: Question) -> Ruling:
         """Whether a call may run: by the policy of its tool, its remote server or the run. By default functions do."""
         if question.is_external:
             return "ask-each"

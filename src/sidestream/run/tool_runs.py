@@ -14,6 +14,7 @@ from sidestream.run import tool_facts
 from sidestream.run.code import CODE_FIELDS, CodeFold, code_in
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import (
+    Custom,
     File,
     Finish,
     StepStart,
@@ -25,6 +26,7 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from sidestream.tools.grants import CALL_GRANTED
 
 ToolStatus = Literal["writing", "running", "waiting", "done", "failed", "unfinished"]
 """`writing`: its input streams. `waiting`: for an approval, or for its result from outside. `unfinished`: the run ended
@@ -84,6 +86,8 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     previews: int = 0
     server: str | None = None
     """The label of the MCP server that it calls."""
+    grant: str | None = None
+    """The id of the grant that let it run, where the policy would have asked."""
     exit_code: int | None = None
     error: str | None = None
 
@@ -180,7 +184,13 @@ class ToolRunFold:
     def approval(self, part: ToolApprovalRequest) -> tuple[ToolRun, ...]:
         run = self._known(part.id) or self._new(part.id, part.name, part.name, provider_executed=False)
         given = part.input if run.input is None else run.input
-        return self._changed(run, "approval", status="waiting", input=given, server=part.server_label or run.server)
+        server = part.server_label or run.server
+        return self._changed(run, "approval", status="waiting", input=given, server=server, grant=None)
+
+    def granted(self, part: Custom) -> tuple[ToolRun, ...]:
+        data = jsontext.as_object(part.data)
+        run = self._known(str(data.get("call_id"))) if part.kind == CALL_GRANTED else None
+        return () if run is None else self._changed(run, grant=jsontext.text_in(data, "grant"))
 
     def result(self, part: ToolResult) -> tuple[ToolRun, ...]:
         run = self._known(part.id) or self._new(part.id, part.name, part.tool, part.provider_executed)
@@ -297,6 +307,7 @@ _HANDLERS: dict[type, Callable[[ToolRunFold, Any], tuple[ToolRun, ...]]] = {
     ToolEvent: ToolRunFold.event,
     ToolApprovalRequest: ToolRunFold.approval,
     ToolResult: ToolRunFold.result,
+    Custom: ToolRunFold.granted,
     File: ToolRunFold.file,
     Finish: ToolRunFold.finish,
 }

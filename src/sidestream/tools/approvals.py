@@ -21,7 +21,9 @@ from sidestream.tools.grants import Grant, grant_of
 
 Verdict = Literal["ask", "ask-each", "run", "deny"]
 """`ask-each` differs from `ask` in that no approval of an earlier call is remembered."""
-ASKING: frozenset[Verdict] = frozenset({"ask", "ask-each"})
+Ruling = Verdict | Literal["granted"]
+"""What becomes of a call: a verdict, or `granted` where the policy says `ask` and a grant lets the call run."""
+ASKING: frozenset[Ruling] = frozenset({"ask", "ask-each"})
 """Verdicts that let a call wait for a person."""
 
 
@@ -45,8 +47,13 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the provider wants a person to look first. Whatever the policy, such a call is not run unasked."""
     is_external: bool = False
     """True where somebody else executes it: it waits for its result, and no policy is asked."""
-    is_granted: bool = False
-    """True if a person has allowed the tool in this conversation: the call runs where the policy says `ask`."""
+    grant: str | None = None
+    """The id of the grant for the tool, if a person has allowed it in this conversation."""
+
+    @property
+    def is_granted(self) -> bool:
+        """True if a grant covers the call: it runs where the policy says `ask`."""
+        return self.grant is not None
 
     @property
     def provenance(self) -> str:
@@ -202,7 +209,7 @@ def new_approval_id() -> str:
     return f"approval_{os.urandom(16).hex()}"
 
 
-def pending(question: Question, run_id: str, approval_id: str, verdict: Verdict = "ask-each") -> PendingApproval:
+def pending(question: Question, run_id: str, approval_id: str, verdict: Ruling = "ask-each") -> PendingApproval:
     """The question as something that waits. Only an approval that the verdict `ask` requires can be remembered."""
     return PendingApproval(
         approval_id=approval_id,
@@ -275,12 +282,12 @@ def check_policy(policy: object) -> None:
         raise ConfigurationError(f"approval must be 'ask', 'ask-each', 'run', 'deny' or a function, not {policy!r}")
 
 
-async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Verdict:
-    """What the policy says; `ask` means `run` for a tool that a person has allowed in the conversation.
+async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Ruling:
+    """What the policy says; `ask` means `granted` for a tool that a person has allowed in the conversation.
 
     A sensitive tool is never run unasked once the run has read from the open web.
     """
-    verdict: bool | Verdict
+    verdict: bool | Ruling
     if callable(policy):
         answer = policy(question)
         verdict = await answer if isinstance(answer, Awaitable) else answer
@@ -292,11 +299,11 @@ async def judge(question: Question, policy: Policy, *, is_sensitive: bool = Fals
         # What a policy says unclearly never runs unasked.
         verdict = "ask"
     if verdict == "ask" and question.is_granted:
-        verdict = "run"
+        verdict = "granted"
     return "ask-each" if verdict != "deny" and is_sensitive and question.sources else verdict
 
 
-def unless_checked(verdict: Verdict, question: Question) -> Verdict:
+def unless_checked(verdict: Ruling, question: Question) -> Ruling:
     """The verdict of a policy; a call with pending safety checks waits for a person, since no policy is one."""
     return "ask-each" if verdict != "deny" and question.safety_checks else verdict
 

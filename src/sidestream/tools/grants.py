@@ -5,9 +5,12 @@ defined when the person decided.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
+
+CALL_GRANTED: Final = "sidestream.call-granted"
+"""The kind of the custom part that reports a call that runs because of a grant: `call_id`, `name`, `grant`."""
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,10 +43,11 @@ def grant_of(id: str, call: _Call) -> Grant:
     return Grant(id=id, tool=call.tool, server_label=call.server_label, is_remote=call.is_remote, pin=call.pin)
 
 
-def is_covered(call: _Call, grants: Iterable[Grant]) -> bool:
-    """True if a grant was given for this tool as it is defined now."""
+def covering(call: _Call, grants: Iterable[Grant]) -> str | None:
+    """The id of the grant that was given for this tool as it is defined now."""
     # A provider's listing that changes a tool has ended its grant: see `after_listing`.
-    return any(_key(grant) == _key(call) and (call.is_remote or grant.pin == call.pin) for grant in grants)
+    found = (grant for grant in grants if _key(grant) == _key(call) and (call.is_remote or grant.pin == call.pin))
+    return next((grant.id for grant in found), None)
 
 
 def with_grant(grants: tuple[Grant, ...], new: Grant) -> tuple[Grant, ...]:

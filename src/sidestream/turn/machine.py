@@ -39,8 +39,8 @@ from sidestream.tools.approvals import (
     ApprovalError,
     Decision,
     Question,
+    Ruling,
     Suspended,
-    Verdict,
     match_decisions,
     pending,
 )
@@ -280,21 +280,27 @@ class Turn:
 
     # Rounds of calls
 
-    def judged(self, verdicts: Mapping[str, Verdict], new_id: Callable[[], str]) -> list[StreamPart]:
+    def judged(self, verdicts: Mapping[str, Ruling], new_id: Callable[[], str]) -> list[StreamPart]:
         """What the policy said of each call. Calls that must wait are reported; the others continue."""
         command = self.state.command
         assert isinstance(command, Judge)
         out: list[StreamPart] = []
         asked = [question for question in command.questions if verdicts[question.call_id] in ASKING]
         requests = iter(self._ask(asked, new_id, verdicts))
+        remote = {request.approval_id: request.id for request in self.state.requests}
         for question in command.questions:
             verdict = verdicts[question.call_id]
             if verdict in ASKING:
                 out += next(requests)
             elif question.is_remote:
-                out.append(rounds.decided(question.call_id, is_approved=verdict == "run"))
+                if verdict == "granted":
+                    out.append(rounds.granted(question, remote.get(question.call_id, question.call_id)))
+                is_automatic = verdict != "granted"
+                out.append(rounds.decided(question.call_id, verdict != "deny", is_automatic=is_automatic))
             elif verdict == "deny":
                 out.append(self._answer(question.call_id, rounds.denial(question.tool)))
+            elif verdict == "granted":
+                out.append(rounds.granted(question, question.call_id))
         return self._emit(out) + self._advance_round()
 
     def tool_started(self, call_id: str, key: str = "", policy: InterruptionPolicy = "ask") -> None:
@@ -486,7 +492,7 @@ class Turn:
         return refused
 
     def _ask(
-        self, questions: Sequence[Question], new_id: Callable[[], str], verdicts: Mapping[str, Verdict] | None = None
+        self, questions: Sequence[Question], new_id: Callable[[], str], verdicts: Mapping[str, Ruling] | None = None
     ) -> list[list[StreamPart]]:
         """Lets calls wait for a person; returns what reports each. A provider's request was emitted when it arrived."""
         said, run_id = verdicts or {}, self.state.run_id

@@ -13,7 +13,7 @@ from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
-from sidestream.tools.grants import is_covered
+from sidestream.tools.grants import CALL_GRANTED, covering
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.state import TurnState
 
@@ -106,7 +106,7 @@ def _with_grants(state: TurnState, asked: Iterable[Question]) -> tuple[Question,
     grants = state.grants
     if not grants:
         return tuple(asked)
-    return tuple(replace(question, is_granted=is_covered(question, grants)) for question in asked)
+    return tuple(replace(question, grant=covering(question, grants)) for question in asked)
 
 
 def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] | None:
@@ -146,9 +146,15 @@ def approval_request(approval: PendingApproval, call_id: str | None = None) -> T
     )
 
 
-def decided(approval_id: str, is_approved: bool, reason: str | None = None) -> Custom:
-    """The part that reports a decision on a call of the provider."""
-    return Custom(APPROVAL_DECIDED, {"approval_id": approval_id, "is_approved": is_approved, "reason": reason})
+def decided(approval_id: str, is_approved: bool, reason: str | None = None, *, is_automatic: bool = False) -> Custom:
+    """The part that reports a decision on a call of the provider: of a person or, if automatic, of a policy."""
+    data: dict[str, Json] = {"approval_id": approval_id, "is_approved": is_approved, "reason": reason}
+    return Custom(APPROVAL_DECIDED, data | {"is_automatic": True} if is_automatic else data)
+
+
+def granted(question: Question, call_id: str) -> Custom:
+    """The part that reports that a call runs because of a grant, with the id that the call has in the stream."""
+    return Custom(CALL_GRANTED, {"call_id": call_id, "name": question.tool, "grant": question.grant})
 
 
 def denial(tool: str, reason: str | None = None) -> dict[str, str]:

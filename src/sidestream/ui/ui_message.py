@@ -48,6 +48,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.tools.approvals import PendingApproval
+from sidestream.tools.grants import CALL_GRANTED
 from sidestream.ui.ui_blocks import BlockChunks
 from sidestream.ui.ui_content import UrlOf, data_part, error_fields, filled, tokens, url_of_file, user_parts, with_urls
 from sidestream.ui.ui_tools import ToolChunks
@@ -274,7 +275,11 @@ class UIMessageEncoder:
     def on_custom(self, part: Custom) -> list[Chunk]:
         data = jsontext.as_object(part.data)
         if part.kind == APPROVAL_DECIDED:
-            return self.decided(str(data.get("approval_id")), data.get("is_approved") is True, data.get("reason"))
+            is_automatic, approval = data.get("is_automatic") is True, str(data.get("approval_id"))
+            is_approved = data.get("is_approved") is True
+            return self.tools.decided(approval, is_approved, data.get("reason"), is_automatic=is_automatic)
+        if part.kind == CALL_GRANTED:
+            return self.tools.states(part)
         vendor, _, name = part.kind.partition(".")
         message = data.get("message")
         if vendor == "sidestream" and isinstance(message, str):

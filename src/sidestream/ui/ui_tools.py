@@ -152,8 +152,10 @@ class ToolChunks:
         request = self._requests.get(approval.approval_id)
         return [] if request is None else [self._approval(request, read)]
 
-    def decided(self, approval_id: str, is_approved: bool, reason: str | None) -> list[Chunk]:
-        """A decision on a call; one that is denied has no other result."""
+    def decided(
+        self, approval_id: str, is_approved: bool, reason: str | None, *, is_automatic: bool = False
+    ) -> list[Chunk]:
+        """A decision on a call, of a person or of a policy; one that is denied has no other result."""
         request = self._requests.get(approval_id)
         if approval_id in self._decided or request is None:
             return []
@@ -164,7 +166,8 @@ class ToolChunks:
             response = filled(approvalId=approval_id, approved=is_approved, reason=reason or None)
             out.append({"type": "tool-approval-response", **response})
         if (described := self._described.pop(approval_id, None)) is not None:
-            out.append({**described, "data": {**described["data"], "approved": is_approved}})
+            decided = filled(approved=is_approved, automatic=is_automatic or None)
+            out.append({**described, "data": {**described["data"], **decided}})
         if not is_approved and "form" not in _marks(request) and request.name in self._names.get(request.id, ()):
             # Else an agent that runs as a tool or a server asked; it continues without the call or the answers.
             self._denied.add(request.id)
@@ -208,6 +211,7 @@ class ToolChunks:
             snippet=run.snippet or None,
             previews=run.previews or None,
             server=run.server,
+            grant=run.grant,
             exit=run.exit_code,
             error=run.error,
             ms=None if seconds is None else round(seconds * 1000),
