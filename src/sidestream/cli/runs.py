@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from sidestream.durable.summaries import RunSummary
     from sidestream.store.protocol import SharedStore, Store
 
-SCANNED = 500
-"""Conversations that `list` looks at, the latest first."""
-
 
 @click.group(invoke_without_command=True)
 @click.pass_context
@@ -40,15 +37,14 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
     """List the runs that are not over: in progress, or waiting for a decision."""
 
     async def work(opened: "Store") -> int:
+        from sidestream.cli.conversations import all_conversations
         from sidestream.cli.transcript import format_time
         from sidestream.durable.summaries import summary_of
         from sidestream.errors import StoreError
         from sidestream.store.conversation import Conversation
 
         shown = 0
-        for info in await opened.conversations(SCANNED):
-            if shown == limit:
-                break
+        for info in await all_conversations(opened):
             try:
                 # Of a run that has finished, mostly only the last record is read.
                 is_over = info.last == "finish" and await Conversation(opened, info.id).status(info) != "waiting"
@@ -59,6 +55,9 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
                 continue  # `logs check` reports why.
             if run is None or (run.is_over and not shows_all):
                 continue
+            if shown == limit:
+                click.echo(f"there are more than {limit} runs; -n shows more", err=True)
+                break
             shown += 1
             if as_json:
                 write(sys.stdout.buffer, _as_json(run))
@@ -93,13 +92,14 @@ def show(run: str, store: str | None, as_json: bool) -> int:
 @options.engine_option
 @options.store_option
 def cancel(run: str, engine: str, store: str | None) -> int:
-    """Stop a run, whoever drives it. What it has said stays in its log."""
+    """Stop a run, whoever drives it, or one that waits for a decision. What it has said stays in its log."""
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
-        from sidestream.durable.elsewhere import stop_run
+        from sidestream.durable.elsewhere import stop_run, stop_waiting
 
         found = await _find(opened, run)
-        if not await stop_run(opened, chosen, found.conversation):
+        stop = stop_waiting if found.status == "waiting" else stop_run
+        if not await stop(opened, chosen, found.conversation):
             click.echo(f"the run is {found.status} already", err=True)
             return exit_codes.OK
         click.echo(f"{found.id} is stopped")
