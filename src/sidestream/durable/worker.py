@@ -23,6 +23,8 @@ from sidestream.durable.open_runs import (
     next_attempt,
     open_run,
     refusal,
+    suspend_run,
+    waits_for_decisions,
 )
 from sidestream.durable.protocol import Claim, Engine, LeaseLostError, Outcome
 from sidestream.errors import (
@@ -197,6 +199,9 @@ class Worker:
             if chat.status == "waiting":
                 return await self._waited(claim, chat, store, rows, job)
             if chat.status == "unfinished":
+                if chat.run_state is not None and waits_for_decisions(chat.run_state):
+                    await suspend_run(store, conversation, rows, chat.run_state)
+                    return await self.outcome(chat)
                 chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
                 call = job.call_settings(chat.agent)
                 run = chat.resume_stream(output_type=job.output, errors="parts", **call)
