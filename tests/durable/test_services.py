@@ -17,10 +17,12 @@ from sidestream.durable.elsewhere import stop_waiting
 from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.jobs import Job
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Task
 from sidestream.durable.reconciler import SETTLING_S, Reconciler
 from sidestream.durable.service import Agents, WorkerService
 from sidestream.durable.summaries import begin_again, summary_of
+from sidestream.errors import StoreError
 from sidestream.jsontext import as_object, objects
 from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import SharedStore
@@ -209,6 +211,20 @@ async def test_a_run_that_was_stopped_while_it_waited_waits_again_once_it_is_res
             await client.decide("talk", [approval.approve()])
             await drain(client.follow("talk", position))
         assert (await Conversation(fleet.store, "talk").state()).messages[-1].text == "Done."
+
+
+async def test_a_failure_that_lasts_is_reported_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture):
+    outage = Outage("tasks cannot be claimed")
+    outage.worked()
+    for _ in range(2):
+        for _ in range(100):
+            outage.failed(StoreError("no route to postgresql://app:hunter2hunter2@db/chats"))
+        outage.worked()
+        outage.worked()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[1::2] == ["no longer: tasks cannot be claimed"] * 2
+    assert [line.startswith("tasks cannot be claimed: no route") for line in said[::2]] == [True, True]
+    assert "hunter2" not in caplog.text
 
 
 async def test_gauges_show_how_the_engine_does_and_nothing_after_its_end(fleet: Fleet):

@@ -26,6 +26,7 @@ from sidestream.durable.open_runs import (
     suspend_run,
     waits_for_decisions,
 )
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Claim, Engine, LeaseLostError, Outcome
 from sidestream.errors import (
     ConfigurationError,
@@ -163,12 +164,14 @@ class Worker:
 
     async def attend(self) -> None:
         """Passes posts on to the runs that are driven here, until it is cancelled."""
+        reading = Outage("messages for runs cannot be read")
         while True:
             try:
                 async for _ in self._store.changes(TOPIC):
                     await self._deliver(self._driven.keys())
+                    reading.worked()
             except StoreError as error:
-                _log.warning("posts cannot be read: %s", redact(str(error)))
+                reading.failed(error)
                 await asyncio.sleep(1.0)
 
     async def _fence(self, claim: Claim) -> bool:
