@@ -63,7 +63,7 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
                 write(sys.stdout.buffer, _as_json(run))
             else:
                 who = one_line(run.worker, 30) or "-"
-                about = f"{run.status:<10}  {who:<24}  {one_line(run.model, 40):<28}  {one_line(run.title, 60)}"
+                about = f"{_standing(run)[0]:<10}  {who:<24}  {one_line(run.model, 40):<28}  {one_line(run.title, 60)}"
                 write(sys.stdout, f"{run.id}  {format_time(run.updated)}  {about}".rstrip() + "\n")
         if not shown and not as_json:
             click.echo("no runs" if shows_all else "no runs in progress; --all lists those that are over", err=True)
@@ -121,6 +121,10 @@ def resume(run: str, engine: str, store: str | None) -> int:
         from sidestream.durable.summaries import begin_again
 
         found = await _find(opened, run)
+        word, sentence = _standing(found)
+        if word == "scheduled":
+            click.echo(f"{found.id} is scheduled: {sentence}", err=True)
+            return exit_codes.OK
         position = await begin_again(opened, found)
         assert found.job is not None
         await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of(found.job.agent)))
@@ -187,15 +191,28 @@ def _as_json(run: "RunSummary") -> bytes:
 
     fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("job", "waiting")}
     job = {"agent": run.job.agent, "attempt": run.job.attempt} if run.job is not None else None
+    if job is not None and run.job is not None and run.job.at is not None:
+        job["at"] = run.job.at
     waiting = [{"approval": entry.approval_id, "tool": entry.tool} for entry in run.waiting]
     return jsontext.dumps({**msgspec.to_builtins(fields), "job": job, "waiting": waiting}) + b"\n"
 
 
-def _described(run: "RunSummary") -> str:
+def _standing(run: "RunSummary") -> tuple[str, str]:
+    """How a run stands, in a word and in a sentence."""
     from sidestream.cli.transcript import format_time
     from sidestream.turn.status import TURN_STATUSES
 
-    how = f"{run.status}: {TURN_STATUSES[run.status]}" + (f" ({run.reason})" if run.reason else "")
+    if run.status != "unfinished" or run.job is None or run.job.attempt > 0:
+        return run.status, TURN_STATUSES[run.status]
+    if run.job.at is None:
+        return "queued", "no worker has driven it yet"
+    return "scheduled", f"it is driven at {format_time(run.job.at)}"
+
+
+def _described(run: "RunSummary") -> str:
+    from sidestream.cli.transcript import format_time
+
+    how = ": ".join(_standing(run)) + (f" ({run.reason})" if run.reason else "")
     lines = {
         "run": run.id,
         "conversation": run.conversation,
