@@ -159,6 +159,27 @@ async def test_a_worker_that_is_stopped_hands_its_runs_over(start: Start, client
     assert len(fake.requests) == 2
 
 
+@requirement("R161")
+async def test_a_second_signal_hands_runs_over_at_once(start: Start, client: RunClient, fake: FakeProvider):
+    script, gate = ResponsesScript().text(["Two ", "to ", "four ", "days."]), asyncio.Event()
+    fake.add(sse([*script.events()[:6], gate]), script.reply())
+    worker = await in_thread(start, "--drain", "1h")
+    await client.start("talk", "How long does it take?")
+    async with asyncio.timeout(BOUND_S):
+        async for record in client.follow("talk"):
+            if record.kind == "text-delta":
+                break
+    worker.process.send_signal(signal.SIGINT)
+    said = await in_thread(worker.process.stderr.readline)
+    assert said == "stops: runs in progress (1) have 3600 s to end; a second signal hands them over now\n"
+    status, body = await in_thread(worker.ask, "/health")
+    assert (status, json.loads(body)["status"]) == (503, "draining")
+    worker.process.send_signal(signal.SIGTERM)
+    assert await in_thread(worker.process.wait, BOUND_S) == 0
+    await in_thread(start)
+    assert await text_of(client) == "Two to four days."
+
+
 async def test_runs_are_listed_shown_followed_stopped_and_resumed(
     start: Start, client: RunClient, fake: FakeProvider, sidestream: Run
 ):

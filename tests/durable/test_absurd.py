@@ -323,8 +323,9 @@ async def test_connections_that_are_killed_cost_neither_tasks_nor_claims(opens: 
 
 @requirement("R160")
 async def test_a_worker_survives_a_restart_of_the_database_without_a_busy_loop(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, postgres_server: Server
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr("sidestream.durable.outages.REPEAT_S", 0.0)
     with shared_server(tmp_path) as server:
         front, worker, driven = opened(server), opened(server), Driven()
         async with working(worker, driven):

@@ -5,22 +5,29 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from engines import Fleet, until
 from requirements import requirement
-from sidestream import Agent, Chat
+from sidestream import Agent, Chat, Tool, ToolContext
 from sidestream.durable.client import RunClient
+from sidestream.durable.elsewhere import stop_waiting
 from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.jobs import Job
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Task
 from sidestream.durable.reconciler import SETTLING_S, Reconciler
 from sidestream.durable.service import Agents, WorkerService
+from sidestream.durable.summaries import begin_again, summary_of
+from sidestream.errors import StoreError
+from sidestream.jsontext import as_object, objects
+from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import SharedStore
 from sidestream.telemetry import Telemetry
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript
 from stores import BOUND_S
 
 FLEETS = ("embedded-sqlite", "embedded-postgresql")
@@ -116,6 +123,108 @@ async def test_a_run_whose_approval_expired_can_be_stopped_by_its_worker(fleet: 
         await RunClient(agent, "main", store=fleet.store, engine=fleet.another()).start("talk", "Look.")
         async with serving(fleet, agent, approval_s=0.05, on_expiry=expires):
             assert "finish" in await last_kinds(fleet, "cancelled")
+
+
+def model(request: Received) -> Reply:
+    """Calls a tool, then answers; the agent that has a helper calls that."""
+    body = as_object(request.json)
+    names = [str(tool["name"]) for tool in objects(body.get("tools"))]
+    if any(item.get("type") == "function_call_output" for item in objects(body.get("input"))):
+        return ResponsesScript().text("Done.").reply()
+    if "helper" in names:
+        return ResponsesScript().function_call("helper", {"task": "Look."}, "c1").reply()
+    return ResponsesScript().function_call("look", {}, "c2").reply()
+
+
+@requirement("R160", "R161", "F32")
+@pytest.mark.parametrize("nested", [False, True], ids=["a tool", "a tool of an agent that is a tool"])
+async def test_a_run_that_waits_for_a_decision_can_be_taken_over_after_each_of_its_records(fleet: Fleet, nested: bool):
+    seen: list[str] = []
+
+    def look(context: ToolContext) -> str:
+        """Looks."""
+        seen.append(context.name)
+        return "seen"
+
+    async with FakeProvider([]) as fake:
+        fake.on("POST", "/v1/responses", model)
+        agent = agent_of(fake, tools=[Tool.from_function(look, approval=lambda _: "ask", on_interruption="retry")])
+        if nested:
+            agent = agent_of(fake, tools=[agent.as_tool("helper", "Helps.", on_interruption="retry")])
+        engine = fleet.another()
+        client = RunClient(agent, "main", store=fleet.store, engine=engine)
+        await client.start("talk", "Look.")
+
+        async with serving(fleet, agent):
+            await drain(client.follow("talk"))
+            await client.decide("talk", [entry.approve() for entry in await client.approvals("talk")])
+            await drain(client.follow("talk"))
+        assert seen == ["look"]
+        whole = await fleet.store.read("talk")
+        ends = {row.seq: row.kind for row in whole}
+        cuts = {
+            f"cut {count}": count for count in ends if whole[0].seq < count < len(whole) and ends[count] != "finish"
+        }
+        for cut, count in cuts.items():
+            await fleet.store.append(cut, 0, whole[:count])
+            await engine.enqueue(Task(conversation=cut, position=count, queue="main"))
+        async with serving(fleet, agent):
+            for cut in cuts:
+                await drain(client.follow(cut, cuts[cut]))
+        asked = next(row.seq for row in whole if row.kind == "approval-decided")
+        for cut, count in cuts.items():
+            state = await Conversation(fleet.store, cut).state()
+            # An agent that is a tool begins anew, and requests its approval once more.
+            expected = {"waiting"} if count < asked else {"complete", "waiting"} if nested else {"complete"}
+            assert state.status in expected, cut
+            assert len(await client.approvals(cut)) == (state.status == "waiting")
+
+
+async def drain(records: AsyncGenerator[Any]) -> None:
+    async for _ in records:
+        pass
+
+
+@requirement("R160")
+async def test_a_run_that_was_stopped_while_it_waited_waits_again_once_it_is_resumed(fleet: Fleet):
+    def look() -> str:
+        """Looks."""
+        return "seen"
+
+    async with FakeProvider([]) as fake:
+        fake.on("POST", "/v1/responses", model)
+        agent, engine = agent_of(fake, tools=[look], approval="ask"), fleet.another()
+        client = RunClient(agent, "main", store=fleet.store, engine=engine)
+        await client.start("talk", "Look.")
+        async with serving(fleet, agent):
+            await drain(client.follow("talk"))
+            assert await stop_waiting(fleet.store, engine, "talk")
+            assert not await stop_waiting(fleet.store, engine, "talk")
+            (info,) = await fleet.store.conversations()
+            run = await summary_of(fleet.store, info)
+            assert run is not None
+            assert (run.status, run.waiting) == ("cancelled", ())
+            position = await begin_again(fleet.store, run)
+            await engine.enqueue(Task(conversation="talk", position=position, queue="main"))
+            await drain(client.follow("talk", position))
+            (approval,) = await client.approvals("talk")
+            await client.decide("talk", [approval.approve()])
+            await drain(client.follow("talk", position))
+        assert (await Conversation(fleet.store, "talk").state()).messages[-1].text == "Done."
+
+
+async def test_a_failure_that_lasts_is_reported_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture):
+    outage = Outage("tasks cannot be claimed")
+    outage.worked()
+    for _ in range(2):
+        for _ in range(100):
+            outage.failed(StoreError("no route to postgresql://app:hunter2hunter2@db/chats"))
+        outage.worked()
+        outage.worked()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[1::2] == ["no longer: tasks cannot be claimed"] * 2
+    assert [line.startswith("tasks cannot be claimed: no route") for line in said[::2]] == [True, True]
+    assert "hunter2" not in caplog.text
 
 
 async def test_gauges_show_how_the_engine_does_and_nothing_after_its_end(fleet: Fleet):

@@ -3,10 +3,9 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,13 +13,15 @@ from children import started
 from requirements import requirement
 from server.chat_client import paused
 from sidestream import Agent
+from sidestream.durable import passes
+from sidestream.durable.client import RunClient
 from sidestream.durable.jobs import Job
 from sidestream.errors import ConflictError, SteerError
 from sidestream.server.core import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.store.records import Record, RunStarted, Segment
-from sidestream.stream.parts import Steer, TextDelta
+from sidestream.stream.parts import Error, Steer, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from stores import BOUND_S
 
@@ -33,9 +34,12 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @asynccontextmanager
-async def server_at(fake: FakeProvider, where: str, **agent: Any) -> AsyncGenerator[Server]:
-    main = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789", **agent)
-    server = Server(ServerSettings(agents={"main": main}, default="main"), open_store(where))
+async def server_at(
+    fake: FakeProvider, where: str, name: str = "main", *, allows_models: bool = True
+) -> AsyncGenerator[Server]:
+    agent = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789")
+    settings = ServerSettings(agents={name: agent}, default=name, allows_models=allows_models)
+    server = Server(settings, open_store(where))
     try:
         async with asyncio.timeout(BOUND_S):
             await server.open()
@@ -135,16 +139,32 @@ from sidestream.server.core import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 
-async def main(base_url, where):
+async def main(base_url, where, name):
     agent = Agent("openai-responses", base_url=base_url, api_key="key-0123456789")
-    server = Server(ServerSettings(agents={"main": agent}, default="main"), open_store(where))
+    server = Server(ServerSettings(agents={name: agent}, default=name), open_store(where))
     await server.open()
-    await server.runs.start(agent, "/talk", "Count.", Job(agent="main"))
+    await server.runs.start(agent, "/talk", "Count.", Job(agent=name))
     async for record in server.runs.follow("/talk"):
         print(record.kind, flush=True)
 
-asyncio.run(main(sys.argv[1], sys.argv[2]))
+asyncio.run(main(*sys.argv[1:]))
 """
+
+
+@asynccontextmanager
+async def other_server(
+    fake: FakeProvider, where: str, name: str = "main"
+) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+    """A server in another process, in mid-stream; yields what kills it."""
+    with started(sys.executable, "-c", OTHER, fake.base_url, where, name, stdout=-1) as process:
+        while (await asyncio.to_thread(process.stdout.readline)).decode().strip() != "text-delta":
+            pass
+
+        async def kill() -> None:
+            process.send_signal(signal.SIGKILL)
+            await asyncio.to_thread(process.wait, BOUND_S)
+
+        yield kill
 
 
 @requirement("R142", "R160")
@@ -152,14 +172,66 @@ async def test_a_server_that_dies_loses_its_runs_to_one_that_lives_and_readers_t
     interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
     again = ResponsesScript().text("One, two, three.").reply()
     async with FakeProvider([interrupted, again]) as fake, server_at(fake, where) as server:
-        with started(sys.executable, "-c", OTHER, fake.base_url, where, stdout=-1) as process:
-            while (await asyncio.to_thread(process.stdout.readline)).decode().strip() != "text-delta":
-                pass
+        async with other_server(fake, where) as kill:
             reading = asyncio.create_task(read(server, "/talk"))
-            process.send_signal(signal.SIGKILL)
-            await asyncio.to_thread(process.wait, BOUND_S)
+            await kill()
         records = await reading
         assert [record.seq for record in records] == list(range(1, len(records) + 1))
         assert [record.body.resumes for record in records if isinstance(record.body, RunStarted)] == [False, True]
         state = await server.store.conversation("/talk").state()
         assert (state.status, state.messages[-1].text) == ("complete", "One, two, three.")
+
+
+async def queues_of(server: Server) -> list[str]:
+    """In which queues the tasks are, once the server has looked for runs that others left."""
+    await server.runs.driving._reconciler.reconcile()
+    return [queue for (queue,) in await server.store.execute("SELECT queue FROM {tasks}")]
+
+
+@requirement("R142", "R160")
+@pytest.mark.parametrize("name", ["new", "openai-responses:gpt-5.6"])
+async def test_a_server_leaves_the_runs_of_agents_that_it_does_not_know_to_those_that_do(where: str, name: str) -> None:
+    interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
+    again = ResponsesScript().text("One, two, three.").reply()
+    async with FakeProvider([interrupted, again]) as fake, other_server(fake, where, name) as kill:
+        async with server_at(fake, where, "old", allows_models=name == "new") as old:
+            assert await queues_of(old) == [name]
+            await kill()
+            assert await queues_of(old) == [name]
+            reading = asyncio.create_task(read(old, "/talk"))
+            async with server_at(fake, where, name):
+                records = await reading
+        starts = [record.body for record in records if isinstance(record.body, RunStarted)]
+        assert [start.resumes for start in starts] == [False, True]
+        assert (records[-1].kind, len(fake.requests)) == ("finish", 2)
+        assert not any(record.kind == "error" for record in records)
+
+
+@requirement("R142", "R160")
+async def test_a_run_ends_with_the_reason_once_no_process_has_known_its_agent_for_long(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
+    async with FakeProvider([interrupted]) as fake:
+        async with other_server(fake, where, "new") as kill:
+            await kill()
+        async with server_at(fake, where, "old") as old:
+            assert await queues_of(old) == ["new"]
+            assert await old.runs.is_busy("/talk")
+            monkeypatch.setattr(passes, "GONE_S", 0.0)
+            await old.runs.driving._reconciler.reconcile()
+            records = await read(old, "/talk")
+            parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]
+            (error,) = [part for part in parts if isinstance(part, Error)]
+            assert error.code == "server_restarted"
+            assert "'new'" in error.message
+            assert not await old.runs.is_busy("/talk")
+
+
+@requirement("R160")
+async def test_a_run_that_was_begun_for_workers_waits_for_the_first_that_knows_its_agent(where: str) -> None:
+    async with FakeProvider([]) as fake, server_at(fake, where) as server:
+        client = RunClient(server.agent("main"), "new", store=server.store, engine=server.runs.driving.engine)
+        await client.start("/talk", "Count.")
+        assert await queues_of(server) == ["new"]
+        assert await server.runs.is_busy("/talk")

@@ -4,6 +4,8 @@
 
 Run number n uses FOLDER/n.db and notes what its tools really did in FOLDER/n.effects. It ends when a run was not killed
 any more. What is counted: the beginning and the end of every append, of every tool, and every statement of the database.
+Where those of other threads come between varies: after it, `policies` is killed once right before and right after the
+effect of each tool.
 """
 
 import asyncio
@@ -64,28 +66,32 @@ def noted(path: Path, text: str) -> None:
         file.write(text)
 
 
-def policy_tools(effects: Path, point: Callable[[], None] = lambda: None) -> list[Tool]:
+def policy_tools(effects: Path, point: Callable[[str], None] = lambda _: None) -> list[Tool]:
     """A tool for each policy, which notes its name, its idempotency key and the attempt in a file."""
 
     async def act(context: ToolContext) -> str:
         """Acts."""
-        point()
+        point(f"before {context.name}")
         noted(effects, f"{context.name} {context.idempotency_key} {context.attempt}\n")
-        point()
+        point(f"after {context.name}")
         return "acted"
 
     return [Tool.from_function(act, name=f"{name}_tool", on_interruption=name) for name in POLICIES]
 
 
+NAMED = [f"{when} {name}_tool" for name in POLICIES for when in ("before", "after")]
+
+
 class Countdown:
-    """Kills the process when it has passed a number of points."""
+    """Kills the process when it has passed a number of points, or at the one of this name."""
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, name: str | None = None) -> None:
         self.left = left
+        self.name = name
 
-    def __call__(self, *_: object) -> None:
+    def __call__(self, name: object = None, *_: object) -> None:
         self.left -= 1
-        if self.left < 0:
+        if self.left < 0 if self.name is None else self.name == name:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -108,8 +114,8 @@ class WatchedStore(SqliteStore):
         self.point()
 
 
-async def talk(folder: Path, number: int, script: str) -> None:
-    point = Countdown(number)
+async def talk(folder: Path, number: int, script: str, name: str | None = None) -> None:
+    point = Countdown(number, name)
     connect = sqlite3.connect
 
     def watched(*args: object, **kwargs: object) -> sqlite3.Connection:
@@ -149,17 +155,27 @@ def main() -> int:
         importlib.import_module(module)
     Agent("openai-responses", base_url="http://127.0.0.1:1/v1", tools=[main])
     for number in range(MAX_RUNS):
-        child = os.fork()
-        if child == 0:
-            signal.alarm(BOUND_S)
-            asyncio.run(talk(folder, number, script))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+        status = ended(folder, number, script)
         if os.WIFEXITED(status):
-            print(number)
-            return os.WEXITSTATUS(status)
+            break
         assert os.WTERMSIG(status) == signal.SIGKILL
-    return 1
+    else:
+        return 1
+    named = NAMED if script == "policies" and not status else []
+    for more, name in enumerate(named, number + 1):
+        assert os.WTERMSIG(ended(folder, more, script, name)) == signal.SIGKILL
+    print(number + len(named))
+    return os.WEXITSTATUS(status)
+
+
+def ended(folder: Path, number: int, script: str, name: str | None = None) -> int:
+    """The status of a process that has run the script."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(BOUND_S)
+        asyncio.run(talk(folder, number, script, name))
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ async def test_a_result_from_outside_is_taken_once_wherever_the_run_is_killed(tm
 async def test_interrupted_calls_follow_the_policy_of_their_tools_wherever_the_run_is_killed(tmp_path: Path) -> None:
     last = killed_runs(tmp_path, "policies")
     seen: set[tuple[str, int]] = set()
-    for number in range(last):
+    for number in range(last + 1):
         kinds = await log_kinds(tmp_path / f"{number}.db")
         if "run-started" in kinds:
             seen |= await follows_the_policies(tmp_path, number, kinds)
@@ -90,7 +90,7 @@ async def follows_the_policies(folder: Path, number: int, kinds: list[str]) -> s
 
 
 def killed_runs(folder: Path, script: str) -> int:
-    """Runs the program; returns the number of the run that was not killed."""
+    """Runs the program; returns the number of the last run."""
     program = [sys.executable, str(Path(__file__).with_name("killed.py")), str(folder), script]
     done = subprocess.run(program, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -93,6 +93,8 @@ async def test_a_run_survives_a_restart_of_its_server_and_its_log_has_no_gap(own
 
     async def restart() -> str:
         """Stop the server, and let it start while the run continues."""
+        async with asyncio.timeout(BOUND_S):  # A reader that could not even begin to read would get the error.
+            await reading.wait()
         await asyncio.to_thread(own_server.stop)
         starting.append(asyncio.create_task(asyncio.to_thread(own_server.start)))
         return "restarted"
@@ -101,6 +103,7 @@ async def test_a_run_survives_a_restart_of_its_server_and_its_log_has_no_gap(own
     text = ResponsesScript(id="r2").text([f"word {n} " for n in range(200)]).reply()
     store, other = PostgresStore(url), PostgresStore(url)
     followed: list[Row] = []
+    reading = asyncio.Event()
 
     async def wait() -> str:
         """Do nothing."""
@@ -110,6 +113,7 @@ async def test_a_run_survives_a_restart_of_its_server_and_its_log_has_no_gap(own
         async with aclosing(other.tail("talk")) as tail:
             async for row in tail:
                 followed.append(row)
+                reading.set()
                 if row.kind == "finish":
                     return
 

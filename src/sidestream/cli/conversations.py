@@ -29,7 +29,7 @@ def how_to_log() -> str:
 
 async def get_conversation(store: Store, id: str) -> ConversationInfo | None:
     """The conversation with exactly this id, if it exists."""
-    return next((info for info in await _all(store) if info.id == id), None)
+    return next((info for info in await all_conversations(store) if info.id == id), None)
 
 
 async def find_conversation(store: Store, id: str | None, *, default_to_latest: bool = False) -> ConversationInfo:
@@ -37,7 +37,7 @@ async def find_conversation(store: Store, id: str | None, *, default_to_latest: 
     if default_to_latest and (id or "") in LATEST:
         return await latest_conversation(store)
     prefix = (id or "").strip()
-    conversations = await _all(store)
+    conversations = await all_conversations(store)
     matches = [info for info in conversations if info.id.startswith((prefix, f"chat_{prefix}"))]
     exact = [info for info in matches if info.id == prefix]
     if exact or len(matches) == 1:
@@ -53,7 +53,8 @@ async def find_conversation(store: Store, id: str | None, *, default_to_latest: 
     raise click.UsageError(f"no conversation {prefix!r}; did you mean {', '.join(similar)}?")
 
 
-async def _all(store: Store) -> list[ConversationInfo]:
+async def all_conversations(store: Store) -> list[ConversationInfo]:
+    """All conversations, last changed first."""
     conversations = page = await store.conversations(PAGE)
     while len(page) >= PAGE:
         page = await store.conversations(PAGE, page[-1].updated)

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from sidestream.durable.summaries import RunSummary
     from sidestream.store.protocol import SharedStore, Store
 
-SCANNED = 500
-"""Conversations that `list` looks at, the latest first."""
-
 
 @click.group(invoke_without_command=True)
 @click.pass_context
@@ -40,15 +37,14 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
     """List the runs that are not over: in progress, or waiting for a decision."""
 
     async def work(opened: "Store") -> int:
+        from sidestream.cli.conversations import all_conversations
         from sidestream.cli.transcript import format_time
         from sidestream.durable.summaries import summary_of
         from sidestream.errors import StoreError
         from sidestream.store.conversation import Conversation
 
         shown = 0
-        for info in await opened.conversations(SCANNED):
-            if shown == limit:
-                break
+        for info in await all_conversations(opened):
             try:
                 # Of a run that has finished, mostly only the last record is read.
                 is_over = info.last == "finish" and await Conversation(opened, info.id).status(info) != "waiting"
@@ -59,12 +55,15 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
                 continue  # `logs check` reports why.
             if run is None or (run.is_over and not shows_all):
                 continue
+            if shown == limit:
+                click.echo(f"there are more than {limit} runs; -n shows more", err=True)
+                break
             shown += 1
             if as_json:
                 write(sys.stdout.buffer, _as_json(run))
             else:
                 who = one_line(run.worker, 30) or "-"
-                about = f"{run.status:<10}  {who:<24}  {one_line(run.model, 40):<28}  {one_line(run.title, 60)}"
+                about = f"{_standing(run)[0]:<10}  {who:<24}  {one_line(run.model, 40):<28}  {one_line(run.title, 60)}"
                 write(sys.stdout, f"{run.id}  {format_time(run.updated)}  {about}".rstrip() + "\n")
         if not shown and not as_json:
             click.echo("no runs" if shows_all else "no runs in progress; --all lists those that are over", err=True)
@@ -93,13 +92,14 @@ def show(run: str, store: str | None, as_json: bool) -> int:
 @options.engine_option
 @options.store_option
 def cancel(run: str, engine: str, store: str | None) -> int:
-    """Stop a run, whoever drives it. What it has said stays in its log."""
+    """Stop a run, whoever drives it, or one that waits for a decision. What it has said stays in its log."""
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
-        from sidestream.durable.elsewhere import stop_run
+        from sidestream.durable.elsewhere import stop_run, stop_waiting
 
         found = await _find(opened, run)
-        if not await stop_run(opened, chosen, found.conversation):
+        stop = stop_waiting if found.status == "waiting" else stop_run
+        if not await stop(opened, chosen, found.conversation):
             click.echo(f"the run is {found.status} already", err=True)
             return exit_codes.OK
         click.echo(f"{found.id} is stopped")
@@ -121,6 +121,10 @@ def resume(run: str, engine: str, store: str | None) -> int:
         from sidestream.durable.summaries import begin_again
 
         found = await _find(opened, run)
+        word, sentence = _standing(found)
+        if word == "scheduled":
+            click.echo(f"{found.id} is scheduled: {sentence}", err=True)
+            return exit_codes.OK
         position = await begin_again(opened, found)
         assert found.job is not None
         await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of(found.job.agent)))
@@ -187,15 +191,28 @@ def _as_json(run: "RunSummary") -> bytes:
 
     fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("job", "waiting")}
     job = {"agent": run.job.agent, "attempt": run.job.attempt} if run.job is not None else None
+    if job is not None and run.job is not None and run.job.at is not None:
+        job["at"] = run.job.at
     waiting = [{"approval": entry.approval_id, "tool": entry.tool} for entry in run.waiting]
     return jsontext.dumps({**msgspec.to_builtins(fields), "job": job, "waiting": waiting}) + b"\n"
 
 
-def _described(run: "RunSummary") -> str:
+def _standing(run: "RunSummary") -> tuple[str, str]:
+    """How a run stands, in a word and in a sentence."""
     from sidestream.cli.transcript import format_time
     from sidestream.turn.status import TURN_STATUSES
 
-    how = f"{run.status}: {TURN_STATUSES[run.status]}" + (f" ({run.reason})" if run.reason else "")
+    if run.status != "unfinished" or run.job is None or run.job.attempt > 0:
+        return run.status, TURN_STATUSES[run.status]
+    if run.job.at is None:
+        return "queued", "no worker has driven it yet"
+    return "scheduled", f"it is driven at {format_time(run.job.at)}"
+
+
+def _described(run: "RunSummary") -> str:
+    from sidestream.cli.transcript import format_time
+
+    how = ": ".join(_standing(run)) + (f" ({run.reason})" if run.reason else "")
     lines = {
         "run": run.id,
         "conversation": run.conversation,

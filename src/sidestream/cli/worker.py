@@ -70,7 +70,8 @@ def worker(
     """Drive runs that were begun elsewhere, until SIGTERM or Ctrl-C.
 
     Any number of workers may share a store. A worker that dies, hangs or is cut off loses its runs to the others. It
-    drives only runs whose agent it knows: start new versions of an agent under a new name.
+    drives only runs whose agent it knows: start new versions of an agent under a new name. A second signal hands runs
+    over at once, without the time of --drain.
     """
     from sidestream.cli.process import run_async
 
@@ -104,9 +105,16 @@ def worker(
                 approval_s=approval_s,
                 on_expiry=on_expiry,
             )
+
+            def stop() -> None:
+                if service.driving and not service.is_stopping:
+                    left = f"runs in progress ({service.driving}) have {drain_s:g} s to end"
+                    click.echo(f"stops: {left}; a second signal hands them over now", err=True)
+                service.stop()
+
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, service.stop)
+                loop.add_signal_handler(number, stop)
             if health_port is not None:
                 port = await stack.enter_async_context(service.served(health_host, health_port))
                 click.echo(f"http://{health_host}:{port}/health", err=True)

@@ -15,7 +15,7 @@ from sidestream.errors import ConflictError, SteerError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import SharedStore
-from sidestream.store.records import GrantsSet, Record, Segment
+from sidestream.store.records import GrantsSet, Record, Row, Segment
 from sidestream.stream.parts import Steer
 
 STOP_WAIT_S = 5.0
@@ -43,23 +43,34 @@ async def stop_run(store: SharedStore, engine: Engine, conversation: str, *, fol
                     pass
         except TimeoutError:
             pass
-    await _end(store, engine, conversation)
+    if open_run(await store.read(conversation)) is not None:
+        rows, fenced = await _fenced(store, engine, conversation)
+        if open_run(rows) is not None:
+            await cancel_run(fenced, conversation, rows)
+    await clear_posts(store, conversation)
     return True
 
 
-async def _end(store: SharedStore, engine: Engine, conversation: str) -> None:
-    """Ends a run that still has no end: from now on, whoever drives it cannot write."""
-    rows = await store.read(conversation)
-    if open_run(rows) is not None:
-        await engine.cancel(conversation)
-        found = await store.execute("SELECT fence FROM {conversations} WHERE id = :id", {"id": conversation})
-        # Only just later than that of the last claim: those of later claims must be later than this one.
-        token = token_after(str(found[0][0]) if found else "", 0.0)
-        await store.fence(conversation, token)
-        rows = await store.read(conversation)
-        if open_run(rows) is not None:
-            await cancel_run(FencedStore(store, token), conversation, rows)
-    await clear_posts(store, conversation)
+async def stop_waiting(store: SharedStore, engine: Engine, conversation: str) -> bool:
+    """Ends the run of a conversation that waits for a decision; False if it does not wait. Raises StoreError."""
+    log = Conversation(store, conversation)
+    if await log.status() != "waiting":
+        return False
+    rows, fenced = await _fenced(store, engine, conversation)
+    if (await log.state(rows)).status != "waiting":  # Somebody has decided meanwhile.
+        return await stop_run(store, engine, conversation)
+    await cancel_run(fenced, conversation, rows)
+    return True
+
+
+async def _fenced(store: SharedStore, engine: Engine, conversation: str) -> tuple[list[Row], FencedStore]:
+    """What the log has, and the store for what ends its run: from now on, whoever drives it cannot write."""
+    await engine.cancel(conversation)
+    found = await store.execute("SELECT fence FROM {conversations} WHERE id = :id", {"id": conversation})
+    # Only just later than that of the last claim: those of later claims must be later than this one.
+    token = token_after(str(found[0][0]) if found else "", 0.0)
+    await store.fence(conversation, token)
+    return await store.read(conversation), FencedStore(store, token)
 
 
 async def steer_elsewhere(store: SharedStore, follow: Follow, conversation: str, message: ChatMessage) -> str:

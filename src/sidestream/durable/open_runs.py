@@ -6,7 +6,10 @@ from sidestream.durable.jobs import MAX_ATTEMPTS, Job, job_in
 from sidestream.store.protocol import SharedStore, Store
 from sidestream.store.records import STEP_FINISH, Record, Row, RunCancelled, RunStarted, Segment, unpack
 from sidestream.store.writer import Writer
-from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, Usage
+from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamStart, ToolApprovalRequest, Usage
+from sidestream.turn.ledger import has_unreported
+from sidestream.turn.rounds import approval_request
+from sidestream.turn.state import RunState, Wait
 
 ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
 """Kinds of records after which no run is in progress."""
@@ -104,6 +107,32 @@ async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> in
         usage = usage + part.usage
     writer = _writer(store, conversation, rows)
     writer.add(Segment("finish", (Finish(parts[-1].reason if parts else "stop", usage),)))
+    return await _written(writer)
+
+
+def waits_for_decisions(state: RunState) -> bool:
+    """True if a run that has no end has nothing left to do before a person decides."""
+    return isinstance(state.turn.command, Wait) and not has_unreported(state.turn)
+
+
+async def suspend_run(store: Store, conversation: str, rows: Sequence[Row], state: RunState) -> int:
+    """Writes the end of a run that waits for decisions: its worker died before that, or it was stopped meanwhile.
+
+    Decisions that its stream has not requested yet are requested.
+    """
+    start = last_start(rows)
+    bodies = [unpack(row).body for row in rows if start is not None and row.seq > start.seq]
+    parts = [part for body in bodies if isinstance(body, Segment) for part in body.parts]
+    requested = {part.approval_id for part in parts if isinstance(part, ToolApprovalRequest)}
+    callers = {entry.approval_id: id for id, call in state.turn.suspended.items() for entry in call.approvals}
+    writer = _writer(store, conversation, rows)
+    if not parts:
+        writer.add(Segment("stream-start", (StreamStart(()),)))
+    for entry in state.approvals:
+        if entry.approval_id not in requested:
+            request = approval_request(entry, callers.get(entry.approval_id))
+            writer.add(Segment("tool-approval-request", (request,)))
+    writer.add(Segment("finish", (Finish("approval", state.turn.usage),)))
     return await _written(writer)
 
 

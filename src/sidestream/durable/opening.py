@@ -37,7 +37,7 @@ def open_engine(where: str, store: Store, *, lease_s: float | None = None) -> En
             return _adapter("temporal", shared(store), where, lease_s)
         case _:
             raise ConfigurationError(
-                f"{redact_url(where)!r} is not an engine: use embedded, absurd, absurd+postgresql://user@host/database "
+                f"{redact_url(where)!r} is not an engine: use embedded, absurd, absurd+postgresql://host/database "
                 "or temporal://host:port/namespace"
             )
 

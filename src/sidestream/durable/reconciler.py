@@ -7,12 +7,14 @@ is idempotent, so every run that is in progress by its log can be enqueued again
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import ENDINGS, STARTED, job_of, open_conversations, open_run
+from sidestream.durable.passes import Passes
 from sidestream.durable.protocol import Engine, EngineError, Task
+from sidestream.durable.queues import queue_of
 from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
@@ -28,14 +30,6 @@ SETTLING_S = 10.0
 MAX_RUNS = 1000
 """Runs that one pass enqueues, those first that have waited longest."""
 
-# A pass reads all conversations: of the processes with the same queues, one makes it. That is written where posts are,
-# to no conversation.
-_LAST = "FROM {posts} WHERE conversation = '' AND kind = :kind"
-_BEGIN = f"UPDATE {{posts}} SET body = :now WHERE id IN (SELECT id {_LAST}) AND body <= :before RETURNING id"
-_BEGIN_FIRST = (
-    "INSERT INTO {posts} (conversation, kind, body) SELECT '', :kind, :now "
-    f"WHERE NOT EXISTS (SELECT 1 {_LAST}) RETURNING id"
-)
 _log = get_logger(__name__)
 
 
@@ -43,7 +37,8 @@ class Reconciler:
     """Enqueues runs that are in progress by their log, periodically.
 
     `queue_of` gives the queue of a job, which is one of `queues`, or None if this process does not know its agent;
-    conversations that `is_driven` names are driven by this process.
+    conversations that `is_driven` names are driven by this process. `end`, if given, ends the run of a conversation
+    whose agent no process knows any more: nobody would ever drive it.
     """
 
     def __init__(
@@ -55,17 +50,20 @@ class Reconciler:
         *,
         is_driven: Callable[[str], bool] = lambda _: False,
         is_skipped: Callable[[str], bool] = lambda _: False,
+        end: Callable[[str, int], Awaitable[None]] | None = None,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._store = store
         self._engine = engine
         self._queue_of = queue_of
-        self._kind = "pass " + " ".join(sorted(queues))
+        self._passes = Passes(store, queues)
         self._is_driven = is_driven
         self._is_skipped = is_skipped
+        self._end = end
         self._interval_s = interval_s
-        self._idle: dict[str, int] = {}
-        """Conversations that are not to be driven although their last record says so, with the number of that."""
+        self._idle: dict[str, tuple[int, Job | None]] = {}
+        """Conversations that are not to be driven here although their last record says so: its number, and the job if
+        its agent is not known here."""
         self._missed = asyncio.Event()
         """Set if the engine may not know of runs that have just begun."""
 
@@ -73,20 +71,24 @@ class Reconciler:
         """The engine could not be reached, or nothing is known yet: all runs are enqueued as soon as it answers."""
         self._missed.set()
 
+    async def announce(self) -> None:
+        """Others see from now on that there is a process with these queues. Raises StoreError."""
+        await self._passes.begin(self._interval_s / 2)
+
     async def reconcile(self, settling_s: float = 0.0) -> int:
         """Enqueues the runs in progress whose log has not changed for so long; returns how many. Raises StoreError."""
         found = await open_conversations(self._store, before=time.time() - settling_s, limit=MAX_RUNS)
-        self._idle = {id: head for id, head in found if self._idle.get(id) == head}
+        self._idle = {id: self._idle[id] for id, head in found if id in self._idle and self._idle[id][0] == head}
+        if self._end is not None:
+            await self._passes.look()
         count = 0
         for id, head in found:
-            if id in self._idle or self._is_skipped(id) or self._is_driven(id):
+            if self._is_skipped(id) or self._is_driven(id):
                 continue
-            task = self._task(id, await self._store.read(id))
-            if task is None:
-                self._idle[id] = head
-                continue
-            await self._engine.enqueue(task)
-            count += 1
+            if id not in self._idle and await self._enqueue(id, head):
+                count += 1
+            elif self._end is not None and self._is_lost(self._idle[id][1]):
+                await self._end(id, head)
         return count
 
     async def run(self) -> None:
@@ -122,31 +124,31 @@ class Reconciler:
 
     async def take_turn(self) -> bool:
         """Reconciles if the last pass was long enough ago; False if it was not. Raises StoreError."""
-        if not await self._is_due():
+        # A pass reads all conversations: of the processes with the same queues, one makes it. Half an interval: nothing
+        # is wrong with a pass too many.
+        if not await self._passes.begin(self._interval_s / 2):
             return False
         await self.reconcile(SETTLING_S)
         return True
 
-    async def _is_due(self) -> bool:
-        now = time.time()
-        # Half an interval: the clocks of processes differ a little, and nothing is wrong with a pass too many.
-        times = {"now": _sortable(now), "before": _sortable(now - self._interval_s / 2)}
-        if await self._store.execute(_BEGIN, {"kind": self._kind, **times}):
-            return True
-        return bool(await self._store.execute(_BEGIN_FIRST, {"kind": self._kind, "now": times["now"]}))
-
-    def _task(self, conversation: str, rows: Sequence[Row]) -> Task | None:
-        job = job_of(open_run(rows))
+    async def _enqueue(self, conversation: str, head: int) -> bool:
+        """Enqueues the run of a conversation; False if there is none, or its agent is not known here."""
+        rows = await self._store.read(conversation)
         # Without a job it is a program's, which may still be there, or nothing is in progress.
+        job = job_of(open_run(rows))
         queue = self._queue_of(job) if job is not None else None
         if queue is None:
-            return None
+            self._idle[conversation] = (head, job)
+            return False
         position, at = _begun_at(rows)
-        return Task(conversation=conversation, position=position, queue=queue, at=at)
+        await self._engine.enqueue(Task(conversation=conversation, position=position, queue=queue, at=at))
+        return True
 
-
-def _sortable(time_s: float) -> bytes:
-    return b"%017.3f" % time_s
+    def _is_lost(self, job: Job | None) -> bool:
+        """True if no process knows the agent of a run any more. What nobody has driven yet waits for a first worker."""
+        if job is None or job.attempt == 0:
+            return False
+        return self._passes.is_gone(job.agent) and self._passes.is_gone(queue_of(job.agent))
 
 
 def _begun_at(rows: Sequence[Row]) -> tuple[int, float | None]:

@@ -116,10 +116,24 @@ class WorkerService:
             is_driven=self._worker.driving.__contains__,
         )
         self._stopping = asyncio.Event()
+        self._handing_over = asyncio.Event()
 
     def stop(self) -> None:
-        """Nothing more is claimed; `run` returns once all runs have ended here, or were handed over."""
-        self._stopping.set()
+        """Nothing more is claimed; `run` returns once all runs have ended here, or were handed over.
+
+        A second call hands them over at once.
+        """
+        (self._handing_over if self._stopping.is_set() else self._stopping).set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once `stop` was called."""
+        return self._stopping.is_set()
+
+    @property
+    def driving(self) -> int:
+        """How many runs are driven here now."""
+        return len(self._worker.driving)
 
     async def run(self) -> None:
         """Drives runs until `stop`. Raises what the engine raises if it cannot work at all."""
@@ -127,17 +141,18 @@ class WorkerService:
             self._worker.drive, queues=self._agents.queues, slots=self._slots, stopping=self._stopping
         )
         working, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        handing_over = asyncio.create_task(self._handing_over.wait())
         reporting = report(self._engine, self._figures, self._telemetry)
         beside = [asyncio.create_task(each) for each in (self._worker.attend(), self._reconciler.run(), reporting)]
         try:
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                await asyncio.wait([working], timeout=self._drain_s)
+                await asyncio.wait([working, handing_over], timeout=self._drain_s, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 await self._worker.drain()
                 await asyncio.wait([working], timeout=HAND_OVER_S)
         finally:
-            tasks = [working, stopping, *beside]
+            tasks = [working, stopping, handing_over, *beside]
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -146,14 +161,14 @@ class WorkerService:
             raise error
 
     def _figures(self) -> dict[str, int]:
-        return {"runs": len(self._worker.driving), "slots": self._slots}
+        return {"runs": self.driving, "slots": self._slots}
 
     async def health(self) -> JsonObject:
         """How the worker does: `status` is `ok`, `draining`, or `error` if the engine does not answer."""
         known: JsonObject = {
             "status": "draining" if self._stopping.is_set() else "ok",
             "worker": worker_name(),
-            "driving": len(self._worker.driving),
+            "driving": self.driving,
             "slots": self._slots,
             "queues": list(self._agents.queues),
         }

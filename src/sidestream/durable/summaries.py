@@ -64,7 +64,7 @@ async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
         status=state.status,
         model=info.model,
         title=info.title,
-        waiting=state.run_state.approvals if state.run_state is not None else (),
+        waiting=state.run_state.approvals if state.run_state is not None and state.status == "waiting" else (),
     )
 
 

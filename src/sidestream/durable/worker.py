@@ -23,7 +23,10 @@ from sidestream.durable.open_runs import (
     next_attempt,
     open_run,
     refusal,
+    suspend_run,
+    waits_for_decisions,
 )
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Claim, Engine, LeaseLostError, Outcome
 from sidestream.errors import (
     ConfigurationError,
@@ -162,12 +165,14 @@ class Worker:
 
     async def attend(self) -> None:
         """Passes posts on to the runs that are driven here, until it is cancelled."""
+        reading = Outage("messages for runs cannot be read")
         while True:
             try:
                 async for _ in self._store.changes(TOPIC):
                     await self._deliver(self._driven.keys())
+                    reading.worked()
             except StoreError as error:
-                _log.warning("posts cannot be read: %s", redact(str(error)))
+                reading.failed(error)
                 await asyncio.sleep(1.0)
 
     async def _fence(self, claim: Claim) -> bool:
@@ -198,6 +203,9 @@ class Worker:
             if chat.status == "waiting":
                 return await self._waited(claim, chat, store, rows, job)
             if chat.status == "unfinished":
+                if chat.run_state is not None and waits_for_decisions(chat.run_state):
+                    await suspend_run(store, conversation, rows, chat.run_state)
+                    return await self.outcome(chat)
                 chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
                 call = job.call_settings(chat.agent)
                 run = chat.resume_stream(output_type=job.output, errors="parts", **call)

@@ -50,6 +50,8 @@ class Server:
             engine,
             self._known_agent,
             settings.agents,
+            # The default may be a model string, which then is the only one that this process drives.
+            only=None if settings.allows_models else {*settings.agents, settings.default},
             detail=detail,
             approval_s=settings.approval_s,
             on_expiry=settings.on_expiry,

@@ -11,7 +11,8 @@ from sidestream.durable.embedded import EmbeddedEngine
 from sidestream.durable.expiry import OnExpiry, expires_at
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import open_conversations
-from sidestream.durable.protocol import MODELS, Claim, Engine, Outcome, Task
+from sidestream.durable.passes import GONE_S
+from sidestream.durable.protocol import MODELS, Claim, Engine, Outcome, Task, TaskHeldError
 from sidestream.durable.queues import queue_of
 from sidestream.durable.reconciler import Reconciler
 from sidestream.durable.reporting import report
@@ -39,7 +40,8 @@ _log = get_logger(__name__)
 class Driving:
     """The engine of a server, and what the server does for it.
 
-    Without an engine, the server drives its runs itself, and takes over those of other servers that have died.
+    Without an engine, the server drives its runs itself, and takes over those of other servers that have died, if it
+    knows their agent: one of `agents`, or a model string. With `only`, it drives only runs of these names.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Driving:
         agent_of: Callable[[str], Agent[Any]],
         agents: Collection[str],
         *,
+        only: Collection[str] | None,
         detail: LogDetail,
         approval_s: float | None,
         on_expiry: OnExpiry,
@@ -60,30 +63,32 @@ class Driving:
         """The engine, if it gives claims to processes that drive a run themselves."""
         self.worker = Worker(store, self.engine, agent_of, detail=detail, approval_s=approval_s, on_expiry=on_expiry)
         self._store = store
-        self._agents = agents
-        self._queues = [*agents, MODELS]
+        self._agents = agents if only is None or engine is not None else only
+        self._queues = [*agents, MODELS] if self._agents is agents else [*self._agents]
         self._expires_after_s = approval_s if on_expiry != "wait" else None
         self._reconciler = Reconciler(
             store,
             self.engine,
-            self.queue_of,
+            self._queue_here if self.is_here else self.queue_of,
             self._queues,
             is_driven=self.worker.driving.__contains__,
             is_skipped=self._is_skipped,
+            end=self._end if self.is_here else None,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._enqueuing: set[asyncio.Task[None]] = set()
 
     def queue_of(self, job: Job) -> str:
         """The queue of a run."""
-        queue = queue_of(job.agent, self._agents)
-        # Without other workers, nobody would ever drive the runs of an agent that is gone: these end with an error.
-        return MODELS if self.is_here and queue not in self._queues else queue
+        return queue_of(job.agent, self._agents)
 
     async def open(self) -> None:
         """Begins to work, and to enqueue what other processes left. Waits for no engine: the log can be read."""
         # Where workers are elsewhere, one that nobody has claimed is queued.
         await delete_left(self._store, self.claims if self.is_here else None)
+        if self.is_here:
+            with suppress(StoreError):  # The log can be read, even if it cannot be written.
+                await self._reconciler.announce()
         self._reconciler.miss()
         self._run(self._reconciler.run())
         self._run(self.worker.attend())
@@ -151,6 +156,25 @@ class Driving:
             return await self.worker.drive(claim)
         finally:
             self._store.wake(claim.task.conversation)
+
+    async def _end(self, conversation: str, position: int) -> None:
+        """Ends a run whose agent no process knows any more: to drive it fails, with the reason."""
+        assert self.claims is not None
+        task = Task(conversation=conversation, position=position, queue=self._queues[0])
+        try:
+            claim = await self.claims.claim(task, silent_s=GONE_S)
+        except TaskHeldError:
+            return
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._drive(claim)
+        finally:
+            await self.claims.release(claim, outcome)
+
+    def _queue_here(self, job: Job) -> str | None:
+        """The queue of a run; None if this process does not know its agent."""
+        queue = self.queue_of(job)
+        return queue if queue in self._queues else None
 
     def _is_skipped(self, conversation: str) -> bool:
         # What is not stored is not resumed either: no request can address it any more.

@@ -59,7 +59,7 @@ def open_store(
             return PostgresStore(address, blobs)
         case _:
             raise ConfigurationError(
-                f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
+                f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://host/database"
             )
 
 

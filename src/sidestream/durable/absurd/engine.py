@@ -68,7 +68,7 @@ def _url_of(store: Store) -> Secret:
         store = store.inner
     if not isinstance(store, PostgresStore):
         raise ConfigurationError(
-            "Absurd needs PostgreSQL: use a store at postgresql://user@host/database, or the engine "
-            "absurd+postgresql://user@host/database"
+            "Absurd needs PostgreSQL: use a store at postgresql://host/database, or the engine "
+            "absurd+postgresql://host/database"
         )
     return store.url

@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 
 from sidestream.durable.absurd.claims import Held
 from sidestream.durable.absurd.database import AbsurdDatabase
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Drive, EngineError, LeaseLostError, Outcome, Task
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
@@ -95,6 +96,7 @@ class WorkLoop:
         self._bell = asyncio.Event()
         """Something may be due, or a slot is free."""
         self._paused_until = 0.0
+        self._claiming = Outage("tasks cannot be claimed")
 
     async def run(self) -> None:
         """Works until it is cancelled; then cancels what it drives, and gives the claims back.
@@ -112,10 +114,11 @@ class WorkLoop:
                     due_s = math.inf if self._free <= 0 else await self._database.next_due_s(self._queues)
                 except SidestreamError as error:
                     failures += 1
-                    _log.warning("tasks cannot be claimed: %s", redact(str(error)))
+                    self._claiming.failed(error)
                     await asyncio.sleep(_backoff_s(failures))
                     continue
                 failures = 0
+                self._claiming.worked()
                 # What is due although nothing could be claimed is locked by somebody else.
                 dues = dues + 1 if due_s <= 0 and not claimed else 0
                 await self._wait(max(due_s, MIN_POLL_S * 2 ** min(dues, 8) if dues else 0.0))
@@ -133,7 +136,7 @@ class WorkLoop:
                 if not error.retryable or _now() > ends:
                     raise
                 failures += 1
-                _log.warning("tasks cannot be claimed: %s", redact(str(error)))
+                self._claiming.failed(error)
             await asyncio.sleep(_backoff_s(failures))
 
     @property
@@ -243,7 +246,7 @@ class WorkLoop:
 
     async def _listen(self) -> None:
         """Rings the bell at every notification; reconnects when it must."""
-        failures = 0
+        failures, listening = 0, Outage("new tasks are not noticed at once")
         while True:
             try:
                 connection = await self._server.connect()
@@ -251,6 +254,7 @@ class WorkLoop:
                     with self._server.errors():
                         await connection.execute(self._server.sql("LISTEN " + self._server.due))
                         failures = 0
+                        listening.worked()
                         self._bell.set()  # What came before is looked for.
                         while True:
                             async with aclosing(connection.notifies(timeout=POLL_S)) as notes:
@@ -262,7 +266,7 @@ class WorkLoop:
                     await connection.close()
             except SidestreamError as error:
                 failures += 1
-                _log.warning("no notifications of new tasks: %s", redact(str(error)))
+                listening.failed(error)
             await asyncio.sleep(_backoff_s(failures))
 
     async def _ring_to_stop(self) -> None:

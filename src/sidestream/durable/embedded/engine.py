@@ -1,6 +1,7 @@
 """An engine on the store's own tables: claims by compare-and-swap, leases by counters that move."""
 
 import asyncio
+import math
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 
@@ -86,14 +87,17 @@ class EmbeddedEngine:
         """Ends the heartbeats. The store stays open."""
         await self._heartbeats.aclose()
 
-    async def claim(self, task: Task) -> EmbeddedClaim:
+    async def claim(self, task: Task, *, silent_s: float = math.inf) -> EmbeddedClaim:
         """A claim for a process that drives a run itself; `release` ends it.
 
-        Raises TaskHeldError if another worker drives the conversation.
+        Raises TaskHeldError if another worker drives the conversation. One that is dead does not, nor one that has been
+        silent for longer than `silent_s` and its lease, by the database's clock.
         """
         with _errors():
             granted = await self._table.claim_idle(task)
-            if isinstance(granted, Held) and is_dead(granted.worker):
+            if isinstance(granted, Held) and (
+                is_dead(granted.worker) or granted.age_s > max(silent_s, granted.lease_s)
+            ):
                 granted = next(iter(await self._table.claim_silent([granted])), None)
         if not isinstance(granted, Granted):
             raise TaskHeldError(f"another worker drives the conversation {task.conversation!r}")

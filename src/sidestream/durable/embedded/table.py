@@ -82,7 +82,7 @@ _CLAIM_IDLE = (
 _CLAIMED = f"SELECT {_GRANTED} FROM {{{{tasks}}}} WHERE worker = :worker AND ({{held}})"
 _ROW = (
     "SELECT coalesce(task.state, ''), coalesce(task.token, ''), coalesce(task.beats, 0), coalesce(task.worker, ''), "
-    "coalesce(task.lease, 0), talk.fence, {now} FROM {conversations} AS talk "
+    "coalesce(task.lease, 0), talk.fence, {now}, coalesce({now} - task.since, 0) FROM {conversations} AS talk "
     "LEFT JOIN {tasks} AS task ON task.conversation = talk.id WHERE talk.id = :conversation"
 )
 _BEAT = (
@@ -210,8 +210,8 @@ class TaskTable:
         found = await self._store.execute(_ROW, {"conversation": conversation})
         if not found:
             raise StoreError(f"there is no conversation {conversation!r} to drive")
-        [[state, token, beats, worker, lease_s, fence, now]] = found
-        held = Held(conversation, token, beats, worker, lease_s, fence, now) if state == "running" else None
+        [[state, token, beats, worker, lease_s, fence, now, age_s]] = found
+        held = Held(conversation, token, beats, worker, lease_s, fence, now, age_s) if state == "running" else None
         return held, Candidate(conversation, token, fence, now)
 
     async def _claim(

@@ -10,6 +10,7 @@ from sidestream.durable.embedded.claims import EmbeddedClaim
 from sidestream.durable.embedded.leases import Held, LeaseWatch
 from sidestream.durable.embedded.owners import is_dead
 from sidestream.durable.embedded.table import TOPIC, Granted, TaskTable
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Drive, LeaseLostError
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.logs import get_logger
@@ -59,6 +60,7 @@ class Work:
         self._leases = LeaseWatch()
         self._scan_s = engine.lease_s / SCANS_PER_LEASE
         self._next_scan_s = time.monotonic()
+        self._claiming = Outage("tasks cannot be claimed")
         self._left: dict[str, float] = {}
         """Conversations that were handed over here, and until when they are left to other workers."""
 
@@ -70,8 +72,9 @@ class Work:
                 self._changed.clear()
                 try:
                     wait_s = await self._round(group)
+                    self._claiming.worked()
                 except StoreError as error:
-                    _log.warning("no tasks can be claimed: %s", redact(str(error)))
+                    self._claiming.failed(error)
                     self._leases.reset()
                     wait_s = RETRY_S
                     self._changed.clear()
@@ -94,13 +97,15 @@ class Work:
 
     async def _watch(self) -> None:
         """Notices when tasks are added, or woken."""
+        noticing = Outage("new tasks are not noticed at once")
         while True:
             try:
                 async with aclosing(self._store.changes(TOPIC)) as changes:
                     async for _ in changes:
+                        noticing.worked()
                         self._changed.set()
             except StoreError as error:
-                _log.warning("new tasks are not noticed at once: %s", redact(str(error)))
+                noticing.failed(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _round(self, group: asyncio.TaskGroup) -> float:

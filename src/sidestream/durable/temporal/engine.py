@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Drive, EngineError, EngineStats, Task
 from sidestream.durable.temporal.address import ANSWER_S, connect, forget_frames, parse_address
 from sidestream.durable.temporal.driving import Driving
@@ -175,12 +176,14 @@ class TemporalEngine:
 
     async def _reached(self) -> Client:
         """The client, as soon as the service answers."""
-        wait_s = RETRY_S
+        wait_s, reaching = RETRY_S, Outage("tasks cannot be claimed")
         while True:
             try:
-                return await self._client()
+                client = await self._client()
+                reaching.worked()
+                return client
             except EngineError as error:
-                _log.warning("%s", error)
+                reaching.failed(error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, MAX_RETRY_S)
 

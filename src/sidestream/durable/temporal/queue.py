@@ -15,6 +15,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import EngineError, LeaseLostError
 from sidestream.durable.temporal.address import forget_frames
 from sidestream.durable.temporal.claims import TemporalClaim
@@ -36,6 +37,7 @@ class Queue:
         self._name = name
         self._poll_s = poll_s
         self._key = uuid.uuid4().hex
+        self._polling = Outage(f"Temporal gives no tasks of {name}")
         self._groups: dict[str, float] = {}
         """Parts of the queue that the service wants to have polled, with their weights."""
 
@@ -50,9 +52,10 @@ class Queue:
         except RPCError as error:
             forget_frames(error)
             if error.status not in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-                _log.warning("Temporal gives no tasks of %s: %s", self._name, redact(error.message))
+                self._polling.failed(error)
                 await asyncio.sleep(RETRY_S)
             return None
+        self._polling.worked()
         self._groups = {group.id: group.weight for group in answer.poller_group_infos}
         return await self._accepted(answer) if answer.task_token else None
 
