@@ -34,6 +34,12 @@ from sidestream import Agent
 agent = Agent("openai-responses:gpt-5", base_url=os.environ["FAKE"], api_key="none")
 """
 
+LOOK = """
+def look() -> str:
+    '''Looks.'''
+    return "seen"
+"""
+
 Start = Callable[..., "Worker"]
 
 
@@ -219,6 +225,46 @@ async def test_runs_are_listed_shown_followed_stopped_and_resumed(
     done = await in_thread(sidestream, "runs", "resume", run, *at)
     assert done.returncode == 2
     assert "there is nothing to resume" in done.stderr
+
+
+async def test_a_run_that_nobody_has_driven_is_queued_or_scheduled(client: RunClient, sidestream: Run):
+    at = ("--store", "runs.db")
+    queued = await client.start("now", "How long does it take?")
+    scheduled = await client.start("later", "And now?", at=4e9)
+    done = await in_thread(sidestream, "runs", "list", *at)
+    assert [line.split()[0::3][:2] for line in done.stdout.splitlines()] == [
+        [scheduled, "scheduled"],
+        [queued, "queued"],
+    ]
+    done = await in_thread(sidestream, "runs", "list", "-n", "1", *at)
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "there are more than 1 runs; -n shows more\n")
+    done = await in_thread(sidestream, "runs", "show", scheduled, *at)
+    assert re.search(r"^status: +scheduled: it is driven at 2096-10-02 \S+$", done.stdout, re.MULTILINE)
+    done = await in_thread(sidestream, "runs", "show", scheduled, "--json", *at)
+    assert json.loads(done.stdout)["job"] == {"agent": "support@2", "attempt": 0, "at": 4e9}
+    done = await in_thread(sidestream, "runs", "resume", scheduled, *at)
+    assert (done.stdout, "is scheduled" in done.stderr) == ("", True)
+    for run in (queued, scheduled):
+        done = await in_thread(sidestream, "runs", "cancel", run, *at)
+        assert done.stdout == f"{run} is stopped\n"
+
+
+@requirement("R160")
+async def test_a_run_that_waits_for_a_decision_is_cancelled(
+    start: Start, client: RunClient, fake: FakeProvider, sidestream: Run, tmp_path: Path
+):
+    (tmp_path / "shop.py").write_text(LOOK + AGENT.replace("none", 'none", tools=[look], approval="ask'))
+    fake.add(ResponsesScript().function_call("look", {}, "c1").reply())
+    await in_thread(start)
+    run = await client.start("talk", "Look.")
+    assert await text_of(client) == ""
+    done = await in_thread(sidestream, "runs", "show", run, "--store", "runs.db")
+    assert re.search(r"^waits for approval_\w+: look", done.stdout, re.MULTILINE)
+    done = await in_thread(sidestream, "runs", "cancel", run, "--store", "runs.db")
+    assert done.stdout == f"{run} is stopped\n"
+    done = await in_thread(sidestream, "runs", "show", run, "--store", "runs.db")
+    assert "status:        cancelled" in done.stdout
+    assert "waits for" not in done.stdout
 
 
 @pytest.mark.parametrize(

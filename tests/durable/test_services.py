@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,10 +26,13 @@ from sidestream.durable.summaries import begin_again, summary_of
 from sidestream.errors import StoreError
 from sidestream.jsontext import as_object, objects
 from sidestream.store.conversation import Conversation
+from sidestream.store.opening import open_store
 from sidestream.store.protocol import SharedStore
+from sidestream.store.sqlite.store import SqliteStore
+from sidestream.store.wrapped import shared
 from sidestream.telemetry import Telemetry
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript
-from stores import BOUND_S
+from stores import BOUND_S, rows
 
 FLEETS = ("embedded-sqlite", "embedded-postgresql")
 """What is tested here is the same on every engine; the statements of turns are those of a database."""
@@ -211,6 +215,28 @@ async def test_a_run_that_was_stopped_while_it_waited_waits_again_once_it_is_res
             await client.decide("talk", [approval.approve()])
             await drain(client.follow("talk", position))
         assert (await Conversation(fleet.store, "talk").state()).messages[-1].text == "Done."
+
+
+@requirement("R160", "F35")
+async def test_a_worker_on_a_store_of_a_newer_version_is_not_healthy(tmp_path: Path):
+    class NewerStore(SqliteStore):
+        migrations = (*SqliteStore.migrations, ("CREATE TABLE moods (name TEXT)",))
+
+    newer = NewerStore(tmp_path / "runs.db")
+    await newer.append("talk", 0, rows(1, 1))
+    await newer.aclose()
+    store = open_store(tmp_path / "runs.db")
+    service = WorkerService(store, EmbeddedEngine(shared(store)), drain_s=0.0)
+    working = asyncio.create_task(service.run())
+
+    async def is_refused() -> bool:
+        health = await service.health()
+        return health["status"] == "error" and "newer version" in str(health["error"])
+
+    await until(is_refused)
+    service.stop()
+    await working
+    await store.aclose()
 
 
 async def test_a_failure_that_lasts_is_reported_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture):

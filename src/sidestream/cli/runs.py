@@ -190,9 +190,10 @@ def _as_json(run: "RunSummary") -> bytes:
     from sidestream import jsontext
 
     fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("job", "waiting")}
-    job = {"agent": run.job.agent, "attempt": run.job.attempt} if run.job is not None else None
-    if job is not None and run.job is not None and run.job.at is not None:
-        job["at"] = run.job.at
+    job: dict[str, object] | None = None
+    if run.job is not None:
+        job = {"agent": run.job.agent, "attempt": run.job.attempt}
+        job |= {"at": run.job.at} if run.job.at is not None else {}
     waiting = [{"approval": entry.approval_id, "tool": entry.tool} for entry in run.waiting]
     return jsontext.dumps({**msgspec.to_builtins(fields), "job": job, "waiting": waiting}) + b"\n"
 

@@ -15,7 +15,7 @@ from sidestream.durable.open_runs import ENDINGS, STARTED, job_of, open_conversa
 from sidestream.durable.passes import Passes
 from sidestream.durable.protocol import Engine, EngineError, Task
 from sidestream.durable.queues import queue_of
-from sidestream.errors import SidestreamError
+from sidestream.errors import NewerSchemaError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
@@ -64,6 +64,8 @@ class Reconciler:
         self._idle: dict[str, tuple[int, Job | None]] = {}
         """Conversations that are not to be driven here although their last record says so: its number, and the job if
         its agent is not known here."""
+        self.refusal: NewerSchemaError | None = None
+        """Why this process can write nothing, and so drive nothing: a newer version has changed the store."""
         self._missed = asyncio.Event()
         """Set if the engine may not know of runs that have just begun."""
 
@@ -100,6 +102,7 @@ class Reconciler:
                 await self.take_turn()
             except SidestreamError as error:
                 _log.warning("runs cannot be reconciled: %s", redact(str(error)))
+                self.refusal = error if isinstance(error, NewerSchemaError) else None
                 if isinstance(error, EngineError):
                     self.miss()
             with suppress(TimeoutError):

@@ -164,7 +164,8 @@ class WorkerService:
         return {"runs": self.driving, "slots": self._slots}
 
     async def health(self) -> JsonObject:
-        """How the worker does: `status` is `ok`, `draining`, or `error` if the engine does not answer."""
+        """How the worker does: `status` is `ok`, `draining`, or `error` if the engine does not answer, or the store is
+        of a newer version, which this one cannot write."""
         known: JsonObject = {
             "status": "draining" if self._stopping.is_set() else "ok",
             "worker": worker_name(),
@@ -173,6 +174,8 @@ class WorkerService:
             "queues": list(self._agents.queues),
         }
         try:
+            if self._reconciler.refusal is not None:
+                raise self._reconciler.refusal
             stats = await stats_of(self._engine)
         except SidestreamError as error:
             return known | {"status": "error", "error": redact(str(error))}
