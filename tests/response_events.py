@@ -180,7 +180,7 @@ class StreamChecker:
         assert item.get("status") in (None, *STATES)
         if self.dialect == "open-responses":
             assert item["type"] in SPECIFIED_ITEMS or ":" in item["type"]
-            assert item.get("status", "in_progress") in ("in_progress", "completed")
+            assert item["status"] in ("in_progress", "completed")
         self.items[index] = item
 
     def output_item_done(self, event: Json) -> None:
@@ -305,7 +305,7 @@ def check_response(response: Json, dialect: str = "openai", *, typed: bool = Tru
     form = response["text"]["format"]
     assert form["type"] != "json_schema" or form["schema"] is None
     for item in response["output"]:
-        assert item.keys() >= {"id", "type"}
+        assert item.keys() >= {"id", "type", "status"}
         assert item["type"] in SPECIFIED_ITEMS or ":" in item["type"]
         _omits_null(item)
         for part in item.get("content", ()):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx2
 import openai
 import pytest
@@ -412,6 +413,23 @@ async def test_a_tool_whose_input_is_a_text(format: Json, tmp_path: Path):
         assert second.output_text == "One."
 
 
+@requirement("R140")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"name": {"type": "string"}}},
+        {"$ref": "#/$defs/City", "$defs": {"City": {"type": "object", "properties": {"name": {"type": "string"}}}}},
+    ],
+)
+async def test_the_schema_of_an_answer_is_that_of_an_object_even_if_it_does_not_say_so(schema: Json, tmp_path: Path):
+    async with responding(said('{"name": "Bern"}'), tmp_path) as served:
+        form: Json = {"type": "json_schema", "name": "city", "schema": schema}
+        response = await served.client.responses.create(model="main", input="Which?", text={"format": form})
+        assert response.output_text == '{"name": "Bern"}'
+        sent = served.fake.requests[0].json["text"]["format"]["schema"]
+        assert (sent["type"], list(sent["properties"])) == ("object", ["name"])
+
+
 def code_with_a_file() -> Any:
     result = {"type": "code_execution_result", "stdout": "1", "stderr": "", "return_code": 0}
     made = [{"type": "code_execution_output", "file_id": "file_1"}]
@@ -784,6 +802,8 @@ async def test_the_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async with responding([], tmp_path) as served:
         assert [model.id async for model in served.client.models.list()] == ["main"]
         assert (await served.client.models.retrieve("main")).owned_by == "openai-responses"
+        async with anthropic.AsyncAnthropic(base_url=served.url, api_key="any") as client:
+            assert [model.display_name async for model in client.models.list()] == ["main"]
         with pytest.raises(openai.NotFoundError):
             await served.client.models.retrieve("nobody")
     async with FakeProvider([]) as fake, served_agents("openai-responses:gpt-x", fake, tmp_path) as served:

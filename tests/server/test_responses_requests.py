@@ -21,6 +21,10 @@ def message(*content: Json, role: str = "user") -> Json:
     return {"input": [{"type": "message", "role": role, "content": list(content)}]}
 
 
+def answered_with(schema: Json) -> Json:
+    return {**HELLO, "text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}
+
+
 BAD: list[tuple[Json, str | None]] = [
     ({}, "input"),
     ({"input": []}, "input"),
@@ -41,6 +45,8 @@ BAD: list[tuple[Json, str | None]] = [
     (message({"type": "input_image", "image_url": "file:///etc/passwd"}), "input[0].content[0].image_url"),
     (message({"type": "input_image", "image_url": "data:image/png;base64,%%"}), "input[0].content[0].image_url"),
     (message({"type": "input_image", "file_id": "file_1"}), "input[0].content[0].file_id"),
+    (message({"type": "input_image", "image_url": "x" * (20 * 1024 * 1024 + 1)}), "input[0].content[0].image_url"),
+    (message({"type": "input_video", "video_url": "x"}), "input[0].content[0].video_url"),
     (message({"type": "input_file"}), "input[0].content[0].file_data"),
     (message({"type": "input_image", "image_url": PNG}, role="system"), "input[0].content"),
     ({"input": [{"type": "function_call", "name": "add", "arguments": "{}"}]}, "input[0].call_id"),
@@ -61,6 +67,9 @@ BAD: list[tuple[Json, str | None]] = [
     ({**HELLO, "reasoning": {"summary": "long"}}, "reasoning.summary"),
     ({**HELLO, "text": {"format": {"type": "xml"}}}, "text.format.type"),
     ({**HELLO, "text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
+    (answered_with({}), "text.format.schema"),
+    (answered_with({"type": "array", "items": {}}), "text.format.schema"),
+    (answered_with({"$ref": "#/$defs/missing"}), "text.format.schema"),
     ({**HELLO, "text": {"verbosity": "chatty"}}, "text.verbosity"),
     ({**HELLO, "metadata": {"a": 7}}, "metadata[...]"),
     ({**HELLO, "metadata": {str(n): "" for n in range(17)}}, "metadata"),
@@ -156,12 +165,14 @@ STRICT: list[tuple[Json, str]] = [
     ({**HELLO, "reasoning": {"effort": "minimal"}}, "reasoning.effort"),
     ({**HELLO, "text": {"format": {"type": "json_object"}}}, "text.format"),
     ({**HELLO, "include": ["file_search_call.results"]}, "include[0]"),
+    ({**HELLO, "service_tier": "scale"}, "service_tier"),
+    ({**HELLO, "safety_identifier": "x" * 65}, "safety_identifier"),
 ]
 
 
 @requirement("R140")
 async def test_the_specification_refuses_what_only_openai_has(tmp_path: Path):
-    async with responding(said("1", "2", "{}", "4"), tmp_path) as served, httpx2.AsyncClient() as client:
+    async with responding(said("1", "2", "{}", "4", "5", "6"), tmp_path) as served, httpx2.AsyncClient() as client:
         for body, param in STRICT:
             url, given = f"{served.url}/v1/responses", {"model": "main", **body}
             refused = await client.post(url, json=given, headers={"OpenResponses-Version": "1"})

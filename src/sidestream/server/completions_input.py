@@ -16,7 +16,7 @@ from sidestream.messages.message import (
 )
 from sidestream.server.attached import file_at, file_in, is_empty
 from sidestream.server.errors import RequestError
-from sidestream.server.functions import ANY_OBJECT, check_names, function_fields
+from sidestream.server.functions import ANY_OBJECT, check_names, checked_output, function_fields
 
 THINKING = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 """`reasoning_effort` → our `thinking`."""
@@ -249,7 +249,7 @@ class CompletionRequest(Struct):
             return ANY_OBJECT
         if form.json_schema is None:
             raise RequestError(400, "send the schema", param="response_format.json_schema")
-        return form.json_schema.schema
+        return checked_output(form.json_schema.schema, "response_format.json_schema.schema")
 
     def _thinking(self) -> str | None:
         if self.reasoning_effort is None:

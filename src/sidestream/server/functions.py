@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from sidestream.errors import ConfigurationError
+from sidestream.json_schema import inline_root
 from sidestream.jsontext import JsonObject
+from sidestream.output import output_type
 from sidestream.server.errors import RequestError
 from sidestream.tools.external import ExternalTool
 
@@ -35,6 +37,21 @@ def function_fields(
         except RecursionError:
             raise RequestError(400, "the schema is nested too deeply", param=f"{at}.{place}") from None
     return fields
+
+
+def checked_output(schema: JsonObject, at: str) -> JsonObject:
+    """The schema of an answer. Raises RequestError for one that no provider accepts: it must be that of an object."""
+    try:
+        rooted = inline_root(dict(schema)) if "$ref" in schema else schema
+        whole = {"type": "object", **rooted} if "properties" in rooted else rooted
+        is_wrapped = output_type(whole).is_wrapped
+    except RecursionError:
+        raise RequestError(400, "the schema is nested too deeply", param=at) from None
+    except (ConfigurationError, UnicodeEncodeError, LookupError, TypeError) as error:
+        raise RequestError(400, f"this is not a valid schema: {error}", param=at) from None
+    if is_wrapped:
+        raise RequestError(400, "the schema must be that of an object, with type 'object'", param=at)
+    return whole
 
 
 def check_names(names: Sequence[tuple[str, str]]) -> None:

@@ -19,7 +19,7 @@ from sidestream.messages.message import (
 )
 from sidestream.server.attached import file_at, file_in, is_empty
 from sidestream.server.errors import RequestError
-from sidestream.server.functions import check_names, function_fields
+from sidestream.server.functions import check_names, checked_output, function_fields
 from sidestream.tools.server_side import TOOLS
 
 HOSTED = {"web_search_": "web_search", "web_fetch_": "web_fetch", "code_execution_": "code_interpreter"}
@@ -165,7 +165,7 @@ class MessagesRequest(TokensRequest):
             adds_tools=True,
             functions=tuple(self._functions()),
             allowed=() if self.tool_choice is not None and self.tool_choice.type == "none" else None,
-            output=form.schema if form is not None else None,
+            output=checked_output(form.schema, "output_config.format.schema") if form is not None else None,
         )
 
     def _functions(self) -> list[JsonObject]:

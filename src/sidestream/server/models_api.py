@@ -1,4 +1,4 @@
-"""`/v1/models`: the agents and models that a request may name, as OpenAI's SDK lists them."""
+"""`/v1/models`: the agents and models that a request may name, as OpenAI's SDK lists them, and Anthropic's."""
 
 import asyncio
 
@@ -27,7 +27,9 @@ async def list_models(request: Request) -> Response:
     default = server.settings.default
     if not any(model.default for model in offered):  # A model string of its own.
         listed = {default: server.agent(default).model.provider, **listed}
-    return json_response({"object": "list", "data": [_model(*entry) for entry in listed.items()]})
+    ids = [*listed] or [None]
+    page = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
+    return json_response({"object": "list", "data": [_model(*entry) for entry in listed.items()], **page})
 
 
 async def retrieve(request: Request) -> Response:
@@ -38,4 +40,5 @@ async def retrieve(request: Request) -> Response:
 
 
 def _model(name: str, provider: str) -> JsonObject:
-    return {"id": name, "object": "model", "created": 0, "owned_by": provider}
+    known = {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    return {"id": name, "object": "model", "created": 0, "owned_by": provider, **known}

@@ -23,6 +23,8 @@ from sidestream.server.errors import RequestError
 
 MAX_TEXT = 10 * 1024 * 1024
 """Characters of one text, as the specification says."""
+MAX_IMAGE_URL = 20 * 1024 * 1024
+MAX_FILE_DATA = 32 * 1024 * 1024
 _SKIPPED = frozenset(
     {
         *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_list_tools"),
@@ -184,7 +186,11 @@ def _part(part: JsonObject, at: str) -> MessagePart:
             return TextPart(_text(part, "refusal", at))
         case "input_image":
             _no_file_id(part, at)
-            return file_at(_text(part, "image_url", at), f"{at}.image_url", mime_type="image/png")
+            url = _text(part, "image_url", at)
+            _check_length(url, f"{at}.image_url", MAX_IMAGE_URL)
+            return file_at(url, f"{at}.image_url", mime_type="image/png")
+        case "input_video":
+            return file_at(_text(part, "video_url", at), f"{at}.video_url", mime_type="video/mp4")
         case "input_file":
             return _file(part, at)
         case kind:
@@ -198,6 +204,7 @@ def _file(part: JsonObject, at: str) -> DataPart | LinkPart:
     if part.get("file_url") is not None:
         return file_at(_text(part, "file_url", at), f"{at}.file_url", mime_type="application/pdf", name=named)
     data = _text(part, "file_data", at)
+    _check_length(data, f"{at}.file_data", MAX_FILE_DATA)
     url = data if data.startswith("data:") else f"data:application/pdf;base64,{data}"
     return file_at(url, f"{at}.file_data", mime_type="application/pdf", name=named)
 
@@ -228,6 +235,6 @@ def _text(item: JsonObject, name: str, at: str) -> str:
     return value
 
 
-def _check_length(text: str, at: str) -> None:
-    if len(text) > MAX_TEXT:
-        raise RequestError(400, f"a text has at most {MAX_TEXT} characters", param=at, code="string_above_max_length")
+def _check_length(text: str, at: str, limit: int = MAX_TEXT) -> None:
+    if len(text) > limit:
+        raise RequestError(400, f"this has at most {limit} characters", param=at, code="string_above_max_length")

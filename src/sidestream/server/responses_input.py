@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from sidestream.durable.jobs import Job
 from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
 from sidestream.server.errors import RequestError
-from sidestream.server.functions import ANY_OBJECT
+from sidestream.server.functions import ANY_OBJECT, checked_output
 from sidestream.server.responses_tools import RequestTools, allowed_tools, tools_of
 from sidestream.server.settings import Dialect, ServerSettings
 from sidestream.ui.responses_object import ECHOED
@@ -170,7 +170,7 @@ def prepared(given: JsonObject, body: ResponsesRequest, settings: ServerSettings
 def _output(form: _PlainText | _JsonObjectFormat | _JsonSchema | None) -> JsonObject | None:
     match form:
         case _JsonSchema(schema=schema):
-            return schema
+            return checked_output(schema, "text.format.schema")
         case _JsonObjectFormat():
             return ANY_OBJECT
         case _:
@@ -185,6 +185,10 @@ def _check_strict(body: ResponsesRequest) -> None:
         raise RequestError(400, f"no effort {body.reasoning.effort!r}", param="reasoning.effort")
     if body.text is not None and isinstance(body.text.format, _JsonObjectFormat):
         raise RequestError(400, "use a json_schema", param="text.format")
+    if body.service_tier not in (None, "auto", "default", "flex", "priority"):
+        raise RequestError(400, f"no service tier {body.service_tier!r}", param="service_tier")
+    if body.safety_identifier is not None and len(body.safety_identifier) > 64:
+        raise RequestError(400, "a safety_identifier has at most 64 characters", param="safety_identifier")
     for index, value in enumerate(body.include or ()):
         if value not in ("reasoning.encrypted_content", "message.output_text.logprobs"):
             raise RequestError(400, f"no field {value!r:.80}", param=f"include[{index}]")

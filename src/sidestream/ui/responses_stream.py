@@ -171,6 +171,8 @@ class ResponseStream:
     def add(self, fields: JsonObject) -> OpenItem:
         """`response.output_item.added`."""
         self._check(self.is_begun and self.outcome is None, "add an item")
+        if self.dialect == "open-responses":
+            fields = {**fields, "status": fields.get("status", "in_progress")}  # Its text wants one of every item.
         item = OpenItem(len(self.items), fields)
         self.items.append(item)
         self._event("response.output_item.added", output_index=item.index, item=item.item)
@@ -179,6 +181,8 @@ class ResponseStream:
     def done(self, item: OpenItem, **changes: Any) -> None:
         """`response.output_item.done`, with the fields that have changed."""
         self._check(item.is_open and not any(part.is_open for part in item.parts), "end an item")
+        if self.dialect == "open-responses" and item.fields.get("status") == "in_progress":
+            changes.setdefault("status", "completed")
         if changes.get("status") == "incomplete" and not self._may_be_incomplete(item):
             changes["status"] = "completed"
         item.is_open = False

@@ -260,7 +260,7 @@ class TextItems:
         self._done(old, is_cut=True)
         self.diverged()
         fields: JsonObject = {**old.fields, "id": self._stream.next_id(kind)}
-        fields |= {"status": "in_progress"} if kind == "message" else {}
+        fields |= {"status": "in_progress"} if "status" in fields else {}
         fields["content" if kind == "message" else "summary"] = []
         block.item = self._stream.add(fields)
         block.part, block.repeats = None, None
@@ -305,8 +305,8 @@ class TextItems:
         if not item.is_open:
             return
         self._end_open_part(item)
-        is_message = item.type == "message"
-        self._stream.done(item, **({"status": "incomplete" if is_cut else "completed"} if is_message else {}))
+        has_status = item.type == "message" or "status" in item.fields
+        self._stream.done(item, **({"status": "incomplete" if is_cut else "completed"} if has_status else {}))
 
     def _end_open_part(self, item: OpenItem) -> None:
         for part in item.parts:
