@@ -430,6 +430,27 @@ async def test_the_schema_of_an_answer_is_that_of_an_object_even_if_it_does_not_
         assert (sent["type"], list(sent["properties"])) == ("object", ["name"])
 
 
+@requirement("R140")
+async def test_outputs_of_functions_may_have_images_and_files(tmp_path: Path):
+    image: Json = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "auto"}
+    table: Json = {"type": "input_file", "filename": "a.csv", "file_data": "YSxi"}
+    content: Json = [{"type": "input_text", "text": "See:"}, image, table]
+    call = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1")
+    async with responding([call.reply(), *said("Seen.", "Seen.")], tmp_path) as served:
+        create = served.client.responses.create
+        first = await create(model="main", input="Add.", tools=[ADD])
+        output: Json = {"type": "function_call_output", "call_id": "c1", "output": content}
+        second = await create(model="main", input=[output], previous_response_id=first.id, tools=[ADD])
+        whole: Json = [{"role": "user", "content": "Add."}, first.output[0].to_dict(), output]
+        third = await create(model="main", input=whole, tools=[ADD])
+        known = {**table, "file_data": "data:text/csv;base64,YSxi"}
+        for request, response in zip(served.fake.requests[1:], (second, third), strict=True):
+            (sent,) = [item for item in request.json["input"] if item.get("type") == "function_call_output"]
+            assert sent["output"] == [content[0], image, known]
+            listed = [item.to_dict() async for item in served.client.responses.input_items.list(response.id)]
+            assert [item["output"] for item in listed if "output" in item] == [[content[0], image, known]]
+
+
 def code_with_a_file() -> Any:
     result = {"type": "code_execution_result", "stdout": "1", "stderr": "", "return_code": 0}
     made = [{"type": "code_execution_output", "file_id": "file_1"}]

@@ -4,9 +4,14 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
+from mimetypes import guess_type
+from urllib.parse import urlsplit
 
+from sidestream.deliverables import sniff
 from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 from sidestream.server.errors import RequestError
+
+UNKNOWN = "application/octet-stream"
 
 _DATA_URL = re.compile(r"data:([\w.+/-]+)?(?:;[\w=.-]+)*;base64,", re.IGNORECASE)
 
@@ -27,6 +32,21 @@ def file_in(data: str, param: str, *, mime_type: str, name: str | None = None) -
         return DataPart(b64decode(data, validate=True), mime_type, name)
     except (Base64Error, ValueError):
         raise RequestError(400, "this is not valid base64", param=param, code="invalid_base64") from None
+
+
+def document_in(data: str, param: str, *, name: str | None = None) -> DataPart | LinkPart:
+    """A document as a data URL, or in base64 alone: then its content and its name say what it is."""
+    if data.startswith("data:"):
+        return file_at(data, param, mime_type="application/pdf", name=name)
+    found = file_in(data, param, mime_type="application/pdf", name=name)
+    kind = sniff(found.bytes, name)
+    return found if kind == UNKNOWN else DataPart(found.bytes, kind, name)
+
+
+def document_at(url: str, param: str, *, name: str | None = None) -> DataPart | LinkPart:
+    """A document by its URL, whose end may say what it is."""
+    kind = guess_type(name or urlsplit(url).path)[0] if url.startswith("http") else None
+    return file_at(url, param, mime_type=kind or "application/pdf", name=name)
 
 
 def is_empty(parts: Sequence[MessagePart]) -> bool:

@@ -14,7 +14,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.server.attached import file_at, file_in, is_empty
+from sidestream.server.attached import document_in, file_at, file_in, is_empty
 from sidestream.server.errors import RequestError
 from sidestream.server.functions import ANY_OBJECT, check_names, checked_output, function_fields
 
@@ -275,9 +275,7 @@ def _parts(content: _Content, where: str) -> list[MessagePart]:
             case _InputFile(file=file):
                 if file.file_data is None:
                     raise RequestError(400, "send the file as file_data", param=f"{at}.file.file_data")
-                parts.append(
-                    file_at(file.file_data, f"{at}.file.file_data", mime_type="application/pdf", name=file.filename)
-                )
+                parts.append(document_in(file.file_data, f"{at}.file.file_data", name=file.filename))
     return parts
 
 

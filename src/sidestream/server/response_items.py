@@ -17,7 +17,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.server.attached import file_at, is_empty
+from sidestream.server.attached import document_at, document_in, file_at, is_empty
 from sidestream.server.compaction import compacted_text
 from sidestream.server.errors import RequestError
 
@@ -202,11 +202,10 @@ def _file(part: JsonObject, at: str) -> DataPart | LinkPart:
     name = part.get("filename")
     named = name if isinstance(name, str) else None
     if part.get("file_url") is not None:
-        return file_at(_text(part, "file_url", at), f"{at}.file_url", mime_type="application/pdf", name=named)
+        return document_at(_text(part, "file_url", at), f"{at}.file_url", name=named)
     data = _text(part, "file_data", at)
     _check_length(data, f"{at}.file_data", MAX_FILE_DATA)
-    url = data if data.startswith("data:") else f"data:application/pdf;base64,{data}"
-    return file_at(url, f"{at}.file_data", mime_type="application/pdf", name=named)
+    return document_in(data, f"{at}.file_data", name=named)
 
 
 def _no_file_id(part: JsonObject, at: str) -> None:

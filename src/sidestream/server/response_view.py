@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec import ValidationError, convert
+
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, objects, text_in
 from sidestream.messages.message import (
@@ -124,7 +126,7 @@ def message_items(message: ChatMessage, *names: object) -> list[JsonObject]:
             case ToolCallPart():
                 items.append(_call(part, *names, index))
             case ToolResultPart():
-                given = {"call_id": part.id, "output": shown(part.result), "status": "completed"}
+                given = {"call_id": part.id, "output": _output(part.result), "status": "completed"}
                 id = made_id("function_call_output", *names, index)
                 items.append({"id": id, "type": "function_call_output", **given})
             case _:
@@ -150,13 +152,24 @@ def _file(part: DataPart | LinkPart) -> JsonObject:
     return {"type": "input_file", field: url, **({"filename": part.name} if part.name else {})}
 
 
+def _output(value: Any) -> str | list[JsonObject]:
+    """What a function returned: text, or the content that the client sent."""
+    try:
+        parts = convert(value, list[TextPart | DataPart | LinkPart]) if value else []
+    except ValidationError:
+        parts = []
+    if not parts:
+        return shown(value)
+    return [{"type": "input_text", "text": part.text} if isinstance(part, TextPart) else _file(part) for part in parts]
+
+
 def _data_url(part: DataPart) -> str:
     return f"data:{part.mime_type};base64,{b64encode(part.bytes).decode()}"
 
 
 def _answer(decision: Decision, *names: object) -> JsonObject:
     if decision.output is not None:
-        given = {"call_id": decision.call_id, "output": shown(decision.output.value), "status": "completed"}
+        given = {"call_id": decision.call_id, "output": _output(decision.output.value), "status": "completed"}
         return {"id": made_id("function_call_output", *names), "type": "function_call_output", **given}
     asked = approval_item_id(decision.approval_id)
     item = {"id": made_id("mcp_approval_response", *names), "type": "mcp_approval_response"}
