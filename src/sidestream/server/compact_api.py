@@ -78,15 +78,15 @@ async def _summary(
     job = Job(agent=wanted.agent, api="compact", system=wanted.body.instructions, allowed=(), is_resumable=False)
     conversation = new_conversation(owner, is_stored=False)
     info = await server.runs.start(agent, conversation, _INSTRUCTION, job, beginning=history)
-    texts: list[str] = []
+    texts: dict[str, str] = {}
     usage, error = Usage(), None
     try:
         for part in [part async for parts in parts_of(server.runs, info) for part in parts]:
             match part:
-                case TextDelta(delta=text):
-                    texts.append(text)
-                case TextEnd(text=str(text)):
-                    texts = [text]
+                case TextDelta(id=id, delta=text):
+                    texts[id] = texts.get(id, "") + text
+                case TextEnd(id=id, text=str(text)):
+                    texts[id] = text
                 case Error() if part.kind != "tool":
                     error = part
                 case Finish():
@@ -99,4 +99,4 @@ async def _summary(
         await server.store.delete(conversation)
     if error is not None:
         raise run_error(error)
-    return "".join(texts), usage, info.id, rows[0].time
+    return "\n\n".join(texts.values()), usage, info.id, rows[0].time
