@@ -166,6 +166,27 @@ async def test_hosted_tools_of_a_messages_client_run_where_the_provider_hosts_th
 
 
 @requirement("R140")
+async def test_a_history_may_have_blocks_that_only_anthropic_can_read(tmp_path: Path):
+    async with (
+        server_with([ResponsesScript().text("Yes.").reply()], tmp_path) as (url, fake),
+        message_client(url) as client,
+    ):
+        search: Any = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "fruit"}}
+        found: Any = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+        answered: Any = [{"type": "thinking", "thinking": "Hm.", "signature": "x"}, search, found]
+        history: Any = [
+            {"role": "user", "content": "Which fruit?"},
+            {"role": "assistant", "content": [*answered, {"type": "text", "text": "A papaya."}]},
+            {"role": "user", "content": "Sure?"},
+        ]
+        answer = await client.messages.create(model="main", max_tokens=9, messages=history)
+        assert answer.content[0].text == "Yes."  # type: ignore[union-attr]
+        assert [item["content"] for item in fake.requests[0].json["input"]] == ["Which fruit?", "A papaya.", "Sure?"]
+        counted = await client.messages.count_tokens(model="main", messages=history)
+        assert counted.input_tokens > 0
+
+
+@requirement("R140")
 async def test_restrictions_of_hosted_tools_of_a_messages_client_count(tmp_path: Path):
     async with FakeProvider([MessagesScript().text("Found.").reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])

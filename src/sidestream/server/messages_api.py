@@ -13,7 +13,7 @@ from sidestream.server.answers import event_stream, frame
 from sidestream.server.compatible import all_events, events_of, run_error, started
 from sidestream.server.errors import RequestError
 from sidestream.server.live import RunInfo
-from sidestream.server.messages_input import MessagesRequest, TokensRequest
+from sidestream.server.messages_input import MessagesRequest, TokensRequest, without_blocks_of_others
 from sidestream.server.requests import checked, json_response, read_json, server_of, with_errors
 from sidestream.ui.anthropic_messages import MessagesEncoder, error_type, message_of
 
@@ -29,7 +29,7 @@ def routes() -> list[BaseRoute]:
 
 async def create(request: Request) -> Response:
     """Answers a conversation, streamed or whole."""
-    body = checked(await read_json(request), MessagesRequest)
+    body = checked(without_blocks_of_others(await read_json(request)), MessagesRequest)
     server = server_of(request)
     job = body.job(server.settings.default)
     info = await started(request, server.agent(job.agent), body.history(), job)
@@ -45,7 +45,7 @@ async def create(request: Request) -> Response:
 
 async def count_tokens(request: Request) -> Response:
     """An estimate of the tokens of a request."""
-    body = checked(await read_json(request), TokensRequest)
+    body = checked(without_blocks_of_others(await read_json(request)), TokensRequest)
     return json_response({"input_tokens": message_tokens(body.history())})
 
 

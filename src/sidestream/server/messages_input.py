@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
 
 from sidestream.durable.jobs import Job
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -24,6 +24,17 @@ from sidestream.tools.server_side import TOOLS
 
 HOSTED = {"web_search_": "web_search", "web_fetch_": "web_fetch", "code_execution_": "code_interpreter"}
 """How the types of the API's own tools begin → our names."""
+
+
+_OF_OTHERS = frozenset(
+    {
+        *("server_tool_use", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing", "container_upload", "compaction"),
+        *("fallback", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
+        *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result"),
+        "advisor_tool_result",
+    }
+)
+"""Blocks of an answer that Anthropic's own tools made. A client sends them back; the text that came of them counts."""
 
 
 class _Base64Source(Struct, tag="base64"):
@@ -201,6 +212,24 @@ class MessagesRequest(TokensRequest):
                 return budget or "on"
 
 
+def without_blocks_of_others(given: JsonObject) -> JsonObject:
+    """The body without the content of blocks that only Anthropic can read. Their places stay."""
+    empty: JsonObject = {"type": "redacted_thinking", "data": ""}
+    messages = given.get("messages")
+    if not is_array(messages):
+        return given
+    return {**given, "messages": [_emptied(message, empty) if is_object(message) else message for message in messages]}
+
+
+def _emptied(message: JsonObject, empty: JsonObject) -> JsonObject:
+    content = message.get("content")
+    if message.get("role") != "assistant" or not is_array(content):
+        return message
+    kinds = [as_object(block).get("type") for block in content]
+    kept = [empty if kind in _OF_OTHERS else block for block, kind in zip(content, kinds, strict=True)]
+    return {**message, "content": kept}
+
+
 def _hosted(tool: _Tool, at: str) -> JsonObject:
     """A server-side tool with the restrictions that the request has for it."""
     for start, name in HOSTED.items():
@@ -244,7 +273,7 @@ def _messages(message: _Message, where: str, names: dict[str, str]) -> list[Chat
         case "system":
             return [ChatMessage.system("".join(part.text for part in parts if isinstance(part, TextPart)))]
         case "assistant":
-            return [ChatMessage("model", tuple(parts))]
+            return [ChatMessage("model", tuple(parts))] if parts else []
         case "user":
             results = tuple(part for part in parts if isinstance(part, ToolResultPart))
             rest = tuple(part for part in parts if not isinstance(part, ToolResultPart))
