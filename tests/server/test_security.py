@@ -176,6 +176,7 @@ async def test_every_response_forbids_what_a_page_does_not_need(tmp_path: Path):
             assert found.headers["x-content-type-options"] == "nosniff"
             assert found.headers["referrer-policy"] == "no-referrer"
             assert found.headers["cross-origin-resource-policy"] == "same-origin"
+            assert found.headers["cache-control"] in ("no-store", "no-cache")
             assert "server" not in found.headers
     assert "unsafe" not in CONTENT_SECURITY_POLICY
 

@@ -31,8 +31,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
-"""What every response has."""
+"""What every response has that does not say otherwise."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
