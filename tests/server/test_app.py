@@ -10,13 +10,18 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection
 from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from requirements import requirement
 from server.serving import agent_of
 from serving import served
 from sidestream.errors import ConfigurationError
 from sidestream.server import create_app
+from sidestream.server.security import owner_name, user_name
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
 from stores import BOUND_S, message
@@ -118,6 +123,65 @@ async def test_a_mounted_app_whose_store_cannot_be_opened_says_so_until_it_can(t
         path.unlink()
         assert (await client.get("/ai/api/conversations")).status_code == 200
         await inner.state.server.aclose()
+
+
+def user_by_scope(connection: HTTPConnection) -> str | None:
+    return connection.scope.get("signed_in")
+
+
+class SignIns:
+    """What a user's own app may have around it: it knows who is signed in."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cookies = HTTPConnection(scope).cookies if scope["type"] == "http" else {}
+        await self._app({**scope, "signed_in": cookies.get("user")}, receive, send)
+
+
+async def user_by_header(connection: HTTPConnection) -> str | None:
+    name = connection.headers.get("x-user")
+    if name == "banned":
+        raise HTTPException(403, "banned")
+    return name
+
+
+@requirement("R144", "F46")
+async def test_a_mounted_app_knows_the_users_of_the_app_around_it(tmp_path: Path):
+    async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
+        inner = create_app(agent_of(fake), store=tmp_path / "talks.db", auth=user_by_scope, mcp_file="mcp.json")
+        outer = Starlette(
+            routes=[Mount("/ai", inner)],
+            middleware=[Middleware(SignIns)],
+            lifespan=lambda _: inner.router.lifespan_context(inner),
+        )
+        async with served(outer) as url, httpx2.AsyncClient(base_url=url) as client:
+            refused = await client.get("/ai/api/conversations")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "not_signed_in")
+            client.cookies.set("user", "anna")
+            assert (await client.post(f"/ai{PATH}", json=body())).status_code == 200
+            assert len((await client.get("/ai/api/conversations")).json()["conversations"]) == 1
+            changed = await client.put("/ai/api/mcp/files", json={"command": "true"})
+            assert (changed.status_code, changed.json()["error"]["code"]) == (403, "read_only")
+            client.cookies.set("user", "ben")
+            assert (await client.get("/ai/api/conversations")).json()["conversations"] == []
+
+
+@requirement("R144", "F46")
+async def test_users_of_an_app_and_tokens_stand_side_by_side(tmp_path: Path):
+    token = "token-0123456789"
+    app = create_app("local", store=tmp_path / "talks.db", auth=user_by_header, tokens=token)
+    async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
+        for headers, status in (
+            ({}, 401),
+            ({"x-user": "anna"}, 200),
+            ({"x-user": ""}, 401),
+            ({"x-user": "banned"}, 403),
+            ({"authorization": f"Bearer {token}"}, 200),
+        ):
+            assert (await client.get("/api/conversations", headers=headers)).status_code == status
+    assert user_name(token) != owner_name(token)
 
 
 @requirement("R144")

@@ -14,6 +14,7 @@ from sidestream import Agent
 from sidestream.limits import MIB
 from sidestream.redaction import Secret
 from sidestream.server import create_app
+from sidestream.server.chat_socket import MAX_REQUESTS
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 SEND = {"type": "send", "requestId": "r1", "id": "c1", "trigger": "submit-message", "messages": [user("Count.")]}
@@ -64,6 +65,32 @@ async def test_a_frame_that_is_none_closes_its_socket_with_a_reason(text: str, t
             assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1003)
             assert closed.extra
         assert await client.json("GET", "/api/conversations")
+
+
+@requirement("R144", "F46")
+async def test_a_request_that_is_too_many_fails_alone_and_a_binary_frame_closes_the_socket(tmp_path: Path):
+    async with (
+        FakeProvider(endless()) as fake,
+        chatting(fake, tmp_path) as client,
+        client.session.ws_connect(f"{client.url}/api/chat/ws") as socket,
+    ):
+        await socket.send_json(SEND)
+        while "One" not in str(await socket.receive_json()):
+            pass
+        for number in range(MAX_REQUESTS):
+            await socket.send_json({"type": "resume", "requestId": f"n{number}", "id": "c1"})
+        errors: list[str] = []
+        while not errors:
+            frame = await socket.receive_json()
+            errors += [frame["requestId"]] if frame["type"] == "error" else []
+        assert errors == [f"n{MAX_REQUESTS - 1}"]
+        await socket.send_json({"type": "abort", "requestId": "r1"})
+        while (await socket.receive_json())["type"] != "end":
+            pass
+        await socket.send_bytes(b"{}")
+        while (closed := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
+            pass
+        assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1003)
 
 
 @requirement("R141", "R144")

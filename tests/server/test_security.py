@@ -25,6 +25,7 @@ from sidestream.cli.main import commands
 from sidestream.errors import ConfigurationError
 from sidestream.server import create_app
 from sidestream.server.security import CONTENT_SECURITY_POLICY, owner_name
+from sidestream.server.serving import is_every_address, is_loopback, shown_host
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 KEY = "key-0123456789"
@@ -176,6 +177,7 @@ async def test_every_response_forbids_what_a_page_does_not_need(tmp_path: Path):
             assert found.headers["x-content-type-options"] == "nosniff"
             assert found.headers["referrer-policy"] == "no-referrer"
             assert found.headers["cross-origin-resource-policy"] == "same-origin"
+            assert found.headers["cache-control"] in ("no-store", "no-cache")
             assert "server" not in found.headers
     assert "unsafe" not in CONTENT_SECURITY_POLICY
 
@@ -292,3 +294,22 @@ def test_a_port_in_use_is_named(tmp_path: Path):
         result = CliRunner().invoke(commands, arguments)
         assert isinstance(result.exception, ConfigurationError)
         assert f"127.0.0.1:{port}" in str(result.exception)
+
+
+@requirement("R144")
+@pytest.mark.parametrize(
+    ("host", "is_local", "is_every", "shown"),
+    [
+        ("127.0.0.1", True, False, "127.0.0.1"),
+        ("localhost", True, False, "localhost"),
+        ("::1", True, False, "[::1]"),
+        ("[::1]", True, False, "[::1]"),
+        ("0.0.0.0", False, True, "0.0.0.0"),
+        ("::", False, True, "[::]"),
+        ("", False, True, ""),
+        ("chat.example", False, False, "chat.example"),
+        ("10.0.0.1", False, False, "10.0.0.1"),
+    ],
+)
+def test_an_address_to_listen_on_is_known_for_what_it_is(host: str, is_local: bool, is_every: bool, shown: str):
+    assert (is_loopback(host), is_every_address(host), shown_host(host)) == (is_local, is_every, shown)

@@ -138,7 +138,13 @@ def serve(
     """
     try:
         from sidestream.server.app import create_app
-        from sidestream.server.serving import bound_socket, check_exposure, serve as serve_app, shown_host
+        from sidestream.server.serving import (
+            bound_socket,
+            check_exposure,
+            is_every_address,
+            serve as serve_app,
+            shown_host,
+        )
     except ImportError:
         raise MissingExtraError("server", "sidestream serve") from None
     from sidestream.agent.agent import Agent
@@ -181,6 +187,8 @@ def serve(
     def started() -> None:
         click.echo(url)
         click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
+        if is_every_address(host) and not hosts:
+            click.echo("requests of other machines are refused: --allow-host adds the name in their address", err=True)
         servers: MCPConfig | None = app.state.server.servers
         found = (*servers.toolsets, *servers.remote_servers) if servers is not None else ()
         if found and allows_models:  # Whoever wrote the file has these started here.

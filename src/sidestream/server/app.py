@@ -11,7 +11,7 @@ from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.protocol import Engine
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
 from sidestream.redaction import Secret
-from sidestream.server.settings import LOOPBACK, Caps, Dialect, Disconnect, ServerSettings
+from sidestream.server.settings import LOOPBACK, Auth, Caps, Dialect, Disconnect, ServerSettings
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
 
@@ -50,6 +50,7 @@ def create_app(
     *,
     store: Store | str | PathLike[str] | None = None,
     tokens: str | Iterable[str] = (),
+    auth: Auth | None = None,
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     allows_models: bool | None = None,
@@ -73,11 +74,13 @@ def create_app(
 
     `agents` is an agent, several by name, or a model string. Requests name one of them as their `model`; with
     `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
-    `tokens`, each request needs one, and sees only its own conversations. `hosts` are the names by which clients may
-    reach the server; `origins` those of other sites whose pages may call it. Chats are deleted `retention_s` seconds
-    after their last change. Calls can be approved for `approval_s` seconds; then they are denied, or what `on_expiry`
-    says. A run whose readers have left continues; with `on_disconnect="cancel"` it is stopped. `caps` bound what one
-    owner may use. `dialect` is that of the Responses API: OpenAI's, or `"open-responses"`.
+    `tokens`, each request needs one, and sees only its own conversations. `auth` is your own way to know whose request
+    it is: a function, async or not, of Starlette's `HTTPConnection` that returns a name for the user, or None. `hosts`
+    are the names by which clients may reach the server; `origins` those of other sites whose pages may call it. Chats
+    are deleted `retention_s` seconds after their last change. Calls can be approved for `approval_s` seconds; then they
+    are denied, or what `on_expiry` says. A run whose readers have left continues; with `on_disconnect="cancel"` it is
+    stopped. `caps` bound what one owner may use. `dialect` is that of the Responses API: OpenAI's, or
+    `"open-responses"`.
 
     A request may name MCP servers at `mcp_hosts`; `mcp_file` is the `mcp.json` that the page edits. Folders below
     `index_folders` can be added to the file index of this machine there, and searched by models. `examples` are the
@@ -92,6 +95,7 @@ def create_app(
         default=next(iter(named)) if named else agents if isinstance(agents, str) else DEFAULT_MODEL,
         allows_models=not named if allows_models is None else allows_models,
         tokens=tuple(Secret(token) for token in _several(tokens)),
+        auth=auth,
         hosts=_several(hosts),
         origins=_several(origins),
         dialect=dialect,

@@ -21,7 +21,6 @@ from sidestream.server.requests import checked, owner_of, server_of
 MAX_REQUESTS = 32
 """Open requests of one socket."""
 _UNSUPPORTED_DATA = 1003
-_POLICY = 1008
 _MAX_REASON_BYTES = 123
 """What a close frame has room for, by RFC 6455."""
 
@@ -52,11 +51,11 @@ async def chat_socket(websocket: WebSocket) -> None:
             except RequestError as error:
                 await websocket.close(_UNSUPPORTED_DATA, close_reason(error.message))
                 return
-            if not await socket.take(frame):
-                await websocket.close(_POLICY, "too many open requests")
-                return
-    except (WebSocketDisconnect, KeyError):  # KeyError: a binary frame has no text.
+            await socket.take(frame)
+    except WebSocketDisconnect:
         pass
+    except KeyError:  # A binary frame has no text.
+        await websocket.close(_UNSUPPORTED_DATA, "a frame is not text")
     finally:
         await socket.aclose()
 
@@ -75,17 +74,15 @@ class _Socket:
         """Requests that were ended before their turn had begun."""
         self._is_closed = False
 
-    async def take(self, frame: ClientFrame) -> bool:
-        """Begins or ends a request; False if there are too many."""
+    async def take(self, frame: ClientFrame) -> None:
+        """Begins or ends a request. One that is too many fails, the others continue."""
         if frame.type == "abort":
             await self._abort(frame.request_id)
-            return True
-        if frame.request_id in self._tasks:
-            return True
-        if len(self._tasks) >= MAX_REQUESTS:
-            return False
-        self._tasks[frame.request_id] = asyncio.create_task(self._serve(frame))
-        return True
+        elif len(self._tasks) >= MAX_REQUESTS:
+            reason = f"{MAX_REQUESTS} requests of this socket are open, which is all that may be"
+            await self._send({"type": "error", "requestId": frame.request_id, "errorText": reason})
+        elif frame.request_id not in self._tasks:
+            self._tasks[frame.request_id] = asyncio.create_task(self._serve(frame))
 
     async def aclose(self) -> None:
         """Ends all requests; their runs continue. A message that was received is sent, as over HTTP."""

@@ -1,6 +1,6 @@
 """REST of the page: the file index of this machine, to add folders to, update, search and remove from.
 
-Its files belong to whoever started the server, so it is closed where several people have tokens.
+Its files belong to whoever started the server, so it is closed where several people use it.
 """
 
 from typing import Any
@@ -66,6 +66,6 @@ def _indexes(request: Request) -> FileIndexes:
         message = "this server was started without folders to index"
         raise RequestError(404, message, type="not_found", code="no_index_folders")
     if not offers_index(server.settings):
-        message = "several people have tokens for this server, so its files can only be indexed on its machine"
+        message = "several people use this server, so its files can only be indexed on its machine"
         raise RequestError(403, message, type="permission_error", code="read_only")
     return server.indexes

@@ -1,7 +1,7 @@
 """REST of the page: the MCP servers of the shared `mcp.json`, to read, change, test and sign in at.
 
 Values of headers and variables go in and never come out. Who may change the file may start programs on this machine, so
-it cannot be changed where several people have tokens.
+it cannot be changed where several people use the server.
 """
 
 import asyncio
@@ -209,7 +209,7 @@ def _kind(entry: dict[str, Any]) -> str:
 
 
 def _is_editable(server: Server) -> bool:
-    return len(server.settings.tokens) <= 1
+    return not server.settings.is_shared
 
 
 def _editor(server: Server) -> ConfigEditor:
@@ -219,7 +219,7 @@ def _editor(server: Server) -> ConfigEditor:
     if not _is_editable(server):
         raise RequestError(
             403,
-            "this server has several tokens: change the file on its machine",
+            "several people use this server: change the file on its machine",
             type="permission_error",
             code="read_only",
         )

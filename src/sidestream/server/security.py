@@ -4,16 +4,19 @@ import hmac
 from collections.abc import Iterable
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
+from inspect import isawaitable
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidestream.redaction import Secret, register_secret
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import json_response
-from sidestream.server.settings import ServerSettings
+from sidestream.server.settings import Auth, ServerSettings
 
 COOKIE = "sidestream"
 """Holds the token of a page; it is set when the page is opened with `?token=…`."""
@@ -28,8 +31,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
-"""What every response has."""
+"""What every response has that does not say otherwise."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -59,7 +63,7 @@ class Guard:
             if (redirect := self._sign_in(scope)) is not None:
                 await redirect(scope, receive, _with_headers(send))
                 return
-            scope.setdefault("state", {})["owner"] = self._owner(scope, headers)
+            scope.setdefault("state", {})["owner"] = await self._owner(scope, headers)
         except RequestError as error:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": error.message[:100]})
@@ -92,21 +96,24 @@ class Guard:
             raise _wrong_origin(origin)
         return origin
 
-    def _owner(self, scope: Scope, headers: Headers) -> str:
+    async def _owner(self, scope: Scope, headers: Headers) -> str:
         """Whose request it is. Raises RequestError(401)."""
-        if not self._settings.tokens or not is_guarded(_path(scope)):
+        if not self._settings.needs_auth or not is_guarded(_path(scope)):
             return ""
+        if self._settings.auth is not None and (user := await _user(self._settings.auth, scope)):
+            return user_name(user)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key") or _cookie(headers)
         if not given and scope["type"] == "websocket":  # A page of another site can send it no other way.
             given = _query(scope).get("token", [""])[0]
         if (token := _known(given, self._settings.tokens)) is None:
+            has_tokens = bool(self._settings.tokens)
             raise RequestError(
                 401,
-                "this server needs a token: send Authorization: Bearer TOKEN",
+                "this server needs a token: send Authorization: Bearer TOKEN" if has_tokens else "nobody is signed in",
                 type="authentication_error",
-                code="invalid_token",
-                headers={"WWW-Authenticate": "Bearer"},
+                code="invalid_token" if has_tokens else "not_signed_in",
+                headers={"WWW-Authenticate": "Bearer"} if has_tokens else None,
             )
         return owner_name(token)
 
@@ -163,6 +170,21 @@ def _path(scope: Scope) -> str:
 def owner_name(token: str) -> str:
     """A short name for the owner of a token, from which the token does not follow."""
     return sha256(b"sidestream-owner:" + token.encode()).hexdigest()[:16]
+
+
+def user_name(user: str) -> str:
+    """A short name for a user of the app's own auth. It is never that of a token."""
+    return sha256(b"sidestream-user:" + user.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+async def _user(auth: Auth, scope: Scope) -> str | None:
+    try:
+        found = auth(HTTPConnection(scope))
+        return await found if isawaitable(found) else found
+    except HTTPException as error:
+        raise RequestError(
+            error.status_code, error.detail, type="authentication_error", headers=dict(error.headers or {})
+        ) from None
 
 
 def _known(given: str, tokens: Iterable[Secret]) -> Secret | None:

@@ -39,6 +39,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_every_address(host: str) -> bool:
+    """Whether an address to bind to stands for all of this machine."""
+    try:
+        return ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return not host
+
+
 def shown_host(host: str) -> str:
     """An address to bind to, as a URL has it."""
     return f"[{host.strip('[]')}]" if ":" in host else host

@@ -1,8 +1,8 @@
 """The settings of a server."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -14,12 +14,19 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import MIB
 from sidestream.redaction import Secret
 
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
 Dialect = Literal["openai", "open-responses"]
 Disconnect = Literal["detach", "cancel"]
 _HOST = re.compile(r"[^\s:/\[\]]+|\[?[0-9a-f]*:[0-9a-f.]*:[0-9a-f:.]*\]?", re.IGNORECASE)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*]+/?", re.IGNORECASE)
 MAX_BODY_BYTES = 64 * MIB
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+
+
+Auth = Callable[["HTTPConnection"], str | Awaitable[str | None] | None]
+"""A request → the name of the user who sent it, or None. Async or not."""
 
 
 class Caps(Struct, frozen=True, kw_only=True):
@@ -52,6 +59,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Whether a request may name any model string instead of an agent."""
     tokens: tuple[Secret, ...] = ()
     """A request needs one of them as its bearer token. Without any, all requests belong to one owner."""
+    auth: Auth | None = None
+    """Whose request it is, by the app's own means; those that it does not know need a token."""
     hosts: Sequence[str] = LOOPBACK
     """Values of the `Host` header that are accepted, without the port."""
     origins: Sequence[str] = ()
@@ -82,6 +91,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     examples: Sequence[str] = ()
     """Prompts that an empty page offers."""
 
+    @property
+    def needs_auth(self) -> bool:
+        """Whether a request must say whose it is."""
+        return bool(self.tokens) or self.auth is not None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several people use the server: what belongs to its machine is closed to them."""
+        return len(self.tokens) > 1 or self.auth is not None
+
     def __post_init__(self) -> None:
         if self.approval_s is not None and not self.approval_s > 0:
             raise ConfigurationError(f"approval_s={self.approval_s!r}: it must be more than 0, or None for no limit")
@@ -96,5 +115,5 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 def offers_index(settings: ServerSettings) -> bool:
-    """Whether requests may use the file index of this machine: not where several people have tokens."""
-    return bool(settings.index_folders) and len(settings.tokens) <= 1
+    """Whether requests may use the file index of this machine: not where several people use the server."""
+    return bool(settings.index_folders) and not settings.is_shared

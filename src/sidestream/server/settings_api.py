@@ -63,8 +63,8 @@ async def models(request: Request) -> Response:
 
 
 async def keys(request: Request) -> Response:
-    """Which keys are set. Where several people have tokens, none of them sees how a key ends."""
-    is_shared = len(server_of(request).settings.tokens) > 1
+    """Which keys are set. Where several people use the server, none of them sees how a key ends."""
+    is_shared = server_of(request).settings.is_shared
     installed = await asyncio.to_thread(installed_providers)
     found = [_key(provider, is_shared) for provider in installed if provider.key_variables]
     return json_response({"keys": found})
