@@ -382,3 +382,37 @@ async def test_files_that_are_too_large_together_are_kept_with_words_for_it(chro
         await expect(page.get_by_role("alert")).to_contain_text("too large to be sent together")
         await expect(composer(page)).to_have_value("Read these.")
         await expect(page.locator(".attachments li")).to_have_count(3)
+
+
+@requirement("R143")
+async def test_a_message_that_the_run_has_not_read_yet_is_seen_after_a_reload_and_in_another_window(
+    chromium: Browser, tmp_path: Path
+):
+    gate = asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Looks."""
+        await gate.wait()
+        return "seen"
+
+    model = scripted([tool_call("look"), "Bleu."], tools=[look])
+    async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Which colour?")
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        await expect(other.get_by_role("button", name="Stop")).to_be_visible()
+        await composer(page).fill("In French, please.")
+        await composer(page).press("Enter")
+        await expect(page.get_by_text("Waiting for the next step")).to_be_visible()
+        await page.reload()
+        for window in (page, other):
+            await expect(window.get_by_text("Waiting for the next step")).to_have_count(1)
+            await expect(window.get_by_text("In French, please.", exact=True)).to_have_count(1)
+        gate.set()
+        for window in (page, other):
+            await is_over(window)
+            await expect(answers(window).get_by_text("Read at step 2")).to_be_visible()
+            await expect(window.get_by_text("Waiting for the next step")).to_have_count(0)
+            await expect(window.get_by_text("In French, please.", exact=True)).to_have_count(1)

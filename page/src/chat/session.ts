@@ -6,7 +6,7 @@ import { ApiError, api, type Grant, type Leaf } from "../api";
 import { refreshConversations } from "../rail/conversations";
 import { words } from "../words";
 import { type Decision, PageTransport, pause, type Want } from "./transport";
-import type { PageMessage } from "./types";
+import type { PageMessage, SteerData } from "./types";
 import type { Attachment } from "./uploads";
 import { pendingApprovals } from "./view";
 import { announceChange } from "./windows";
@@ -91,7 +91,7 @@ export class Session {
           const { call, delta } = part.data;
           this.code.set(call, (this.code.get(call) ?? "") + delta);
           for (const listener of this.codeListeners) listener();
-        } else if (part.type === "data-steer" && part.data.status === "applied") this.dropSteering(part.data.id);
+        } else if (part.type === "data-steer") this.steered(part.data);
       },
     });
   }
@@ -137,7 +137,12 @@ export class Session {
           decisions: [],
           steering: this.state.steering.filter((one) => one.state === "missed"),
         });
-        if (found.run?.status === "running") void this.follow({ tail: found.seq, leaf: found.leaf });
+        if (found.run?.status === "running") {
+          for (const part of found.messages.at(-1)?.parts ?? []) {
+            if (part.type === "data-steer" && part.data.status === "accepted") this.steered(part.data);
+          }
+          void this.follow({ tail: found.seq, leaf: found.leaf });
+        }
         return;
       } catch (error) {
         if (reading.signal.aborted) return;
@@ -236,6 +241,15 @@ export class Session {
       this.dropSteering(sent.id);
       this.set({ refusal: (error as Error).message });
       throw error;
+    }
+  }
+
+  /** The run has got a message, from here or from another window, or has read it. */
+  private steered({ id, status, text }: SteerData): void {
+    const isKnown = this.state.steering.some((one) => one.id === id || (one.state === "sending" && one.text === text));
+    if (status === "applied") this.dropSteering(id);
+    else if (status === "accepted" && !isKnown) {
+      this.set({ steering: [...this.state.steering, { id, text, state: "waits" }] });
     }
   }
 
