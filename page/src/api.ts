@@ -174,6 +174,8 @@ export interface About {
   allowsModels: boolean;
   examples: string[];
   hasMcp: boolean;
+  /** The file that `sidestream view` shows; there are no conversations then. */
+  view?: string;
 }
 
 export interface Key {

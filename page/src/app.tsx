@@ -1,7 +1,8 @@
 import { Suspense, useEffect, useState } from "react";
 import { Rail } from "./rail/rail";
-import { closeSheet, match, type Place, usePlace } from "./router";
+import { closeSheet, match, navigate, type Place, usePlace } from "./router";
 import { type Opened, panelAt } from "./routes";
+import { useAbout } from "./thread/models";
 import { ThreadPage } from "./thread/page";
 import "./shell.css";
 import { Announcer } from "./ui/announcer";
@@ -15,14 +16,22 @@ export function App() {
   const opened = panelAt(place.path);
   const sheet = opened?.isSheet ? opened : null;
   const below = sheet ? placeBelow(place) : place;
+  const { value: about, error } = useAbout();
+  const isView = match("/view/:name", below.path) !== null;
+  const file = about?.view;
+  // Until the server says what it is, a viewer shows no conversations: it may have none.
+  const isAlone = file !== undefined || (isView && !about && !error);
+  useEffect(() => {
+    if (file !== undefined && (!isView || sheet)) navigate(`/view/${encodeURIComponent(file)}`, { replace: true });
+  }, [file, isView, sheet]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the drawer closes whenever the address changes
   useEffect(() => openRail(false), [place]);
   return (
-    <div className="shell">
+    <div className={isAlone ? "shell alone" : "shell"}>
       <a className="skip" href="#main">
         {words.skip}
       </a>
-      <Rail place={below} onMenu={() => openRail(true)} />
+      {!isAlone && <Rail place={below} onMenu={() => openRail(true)} />}
       {isRailOpen && (
         <Dialog title={words.conversations} kind="drawer" onClose={() => openRail(false)}>
           <Rail place={below} />

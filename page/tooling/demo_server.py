@@ -12,6 +12,7 @@ from typing import Any
 
 from sidestream import Agent, FileSearch
 from sidestream.cli.demo import SCENES, pause_s
+from sidestream.cli.process import exit_now
 from sidestream.errors import RateLimitedError
 from sidestream.messages.message import ThinkingPart
 from sidestream.providers.protocol import ModelRequest
@@ -167,4 +168,4 @@ if __name__ == "__main__":
             mcp_file=f"{folder}/mcp.json",
             index_folders=[str(documents)],
         )
-        serve(app, listening)
+        serve(app, listening, exit_now=exit_now)

@@ -109,3 +109,17 @@ async def test_two_windows_follow_one_conversation(chromium: Browser, tmp_path: 
             await is_over(window)
             texts = ["One two three four.", "Five six seven eight."]
             await expect(answers(window).locator(".markdown")).to_have_text(texts)
+
+
+@requirement("R143")
+async def test_what_the_server_offers_is_read_again_once_it_answers(chromium: Browser, tmp_path: Path):
+    async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin, None) as page:
+        await page.route("**/api/models", lambda route: route.abort())
+        await page.route("**/api/about", lambda route: route.abort())
+        await page.goto("/")
+        await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("The server does not answer.")
+        await page.unroute("**/api/models")
+        await page.unroute("**/api/about")
+        await expect(page.get_by_role("combobox", name="Model")).to_have_value("main")
+        await expect(page.locator(".example").first).to_be_visible()
+        await expect(page.get_by_role("main").get_by_role("alert")).to_have_count(0)

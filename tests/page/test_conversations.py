@@ -147,8 +147,14 @@ async def test_what_is_written_while_an_answer_runs_can_be_sent_after_it(chromiu
             await composer(page).fill(text)
             await composer(page).press("Control+Enter")
         await expect(page.get_by_text("Sent when this answer ends")).to_be_visible()
+        await page.reload()
+        await expect(page.get_by_text("Sent when this answer ends")).to_be_visible()
         gate.set()
         await expect(answers(page).last).to_contain_text("You said: Secondand third")
+        await is_over(page)
+        await page.reload()
+        await expect(answers(page)).to_have_count(2)
+        await expect(page.get_by_text("Sent when this answer ends")).to_have_count(0)
 
 
 @requirement("R143")
@@ -382,3 +388,58 @@ async def test_files_that_are_too_large_together_are_kept_with_words_for_it(chro
         await expect(page.get_by_role("alert")).to_contain_text("too large to be sent together")
         await expect(composer(page)).to_have_value("Read these.")
         await expect(page.locator(".attachments li")).to_have_count(3)
+
+
+@requirement("R143")
+async def test_a_message_that_the_run_has_not_read_yet_is_seen_after_a_reload_and_in_another_window(
+    chromium: Browser, tmp_path: Path
+):
+    gate = asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Looks."""
+        await gate.wait()
+        return "seen"
+
+    model = scripted([tool_call("look"), "Bleu."], tools=[look])
+    async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Which colour?")
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        await expect(other.get_by_role("button", name="Stop")).to_be_visible()
+        await composer(page).fill("In French, please.")
+        await composer(page).press("Enter")
+        await expect(page.get_by_text("Waiting for the next step")).to_be_visible()
+        await page.reload()
+        for window in (page, other):
+            await expect(window.get_by_text("Waiting for the next step")).to_have_count(1)
+            await expect(window.get_by_text("In French, please.", exact=True)).to_have_count(1)
+        gate.set()
+        for window in (page, other):
+            await is_over(window)
+            await expect(answers(window).get_by_text("Read at step 2")).to_be_visible()
+            await expect(window.get_by_text("Waiting for the next step")).to_have_count(0)
+            await expect(window.get_by_text("In French, please.", exact=True)).to_have_count(1)
+
+
+@requirement("R143")
+async def test_a_conversation_that_another_window_has_deleted_is_not_shown_as_if_it_were_there(
+    chromium: Browser, tmp_path: Path
+):
+    gate = asyncio.Event()
+    model = scripted([slow("One two three four.", gate)])
+    async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Count.")
+        await expect(answers(page)).to_contain_text("One two")
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        await expect(answers(other)).to_contain_text("One two")
+        await page.locator(".rail-row").hover()
+        await page.get_by_role("button", name="Delete conversation: Count.").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+        await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
+        await expect(other.get_by_text("This conversation does not exist, or was deleted.")).to_be_visible()
+        await expect(answers(other)).to_have_count(0)
+        await expect(composer(other)).to_have_count(0)

@@ -256,6 +256,18 @@ async def test_view_opens_a_recording_in_the_timeline(chromium: Browser, tmp_pat
             await expect(page.locator(".tl-row").filter(has_text="code_interpreter").first).to_be_visible()
             await page.locator(".tl-row").filter(has_text="code_interpreter").first.click()
             await expect(page.get_by_role("region", name="Part")).to_contain_text("code_interpreter")
+            # The file has no times, so no row says how long it took.
+            await expect(page.get_by_text("This file has no times")).to_be_visible()
+            await expect(page.locator(".tl-took")).to_have_count(0)
+            # There is nobody to converse with: no list of conversations, no field, no settings, at any address.
+            for elsewhere in ("/", "/c/abc", "/settings/models"):
+                await page.goto(elsewhere)
+                await page.wait_for_url(f"**{path}*")
+                await expect(page.locator(".tl-row").first).to_be_visible()
+                await expect(page.get_by_role("navigation")).to_have_count(0)
+                await expect(page.get_by_role("textbox", name="Message")).to_have_count(0)
+                await expect(page.get_by_role("dialog")).to_have_count(0)
+            assert await violations_of_axe(page) == []
     finally:
         process.terminate()
         await process.communicate()

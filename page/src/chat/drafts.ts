@@ -34,6 +34,26 @@ export function writeDraft(id: string, draft: Draft): void {
   }
 }
 
+const QUEUE = "sidestream.queue.";
+
+/** What this window sends when the answer ends. Only this window keeps it: two would send it twice. */
+export function readQueue(id: string): string | null {
+  try {
+    return sessionStorage.getItem(QUEUE + id);
+  } catch {
+    return null;
+  }
+}
+
+export function writeQueue(id: string, text: string | null): void {
+  try {
+    if (text === null) sessionStorage.removeItem(QUEUE + id);
+    else sessionStorage.setItem(QUEUE + id, text);
+  } catch {
+    // It is still in the page.
+  }
+}
+
 export async function readFiles(id: string): Promise<Attachment[]> {
   const found = await request<{ name: string; blob: Blob }[] | undefined>("readonly", (store) => store.get(id));
   return (found ?? []).map(({ name, blob }) => attach(blob, name));

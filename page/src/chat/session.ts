@@ -5,8 +5,9 @@ import { generateId, isToolUIPart } from "ai";
 import { ApiError, api, type Grant, type Leaf } from "../api";
 import { refreshConversations } from "../rail/conversations";
 import { words } from "../words";
+import { readQueue, writeQueue } from "./drafts";
 import { type Decision, PageTransport, pause, type Want } from "./transport";
-import type { PageMessage } from "./types";
+import type { PageMessage, SteerData } from "./types";
 import type { Attachment } from "./uploads";
 import { pendingApprovals } from "./view";
 import { announceChange } from "./windows";
@@ -91,7 +92,7 @@ export class Session {
           const { call, delta } = part.data;
           this.code.set(call, (this.code.get(call) ?? "") + delta);
           for (const listener of this.codeListeners) listener();
-        } else if (part.type === "data-steer" && part.data.status === "applied") this.dropSteering(part.data.id);
+        } else if (part.type === "data-steer") this.steered(part.data);
       },
     });
   }
@@ -135,9 +136,15 @@ export class Session {
           isOffline: false,
           grants: found.grants,
           decisions: [],
+          queue: this.state.queue ?? readQueue(this.id),
           steering: this.state.steering.filter((one) => one.state === "missed"),
         });
-        if (found.run?.status === "running") void this.follow({ tail: found.seq, leaf: found.leaf });
+        if (found.run?.status === "running") {
+          for (const part of found.messages.at(-1)?.parts ?? []) {
+            if (part.type === "data-steer" && part.data.status === "accepted") this.steered(part.data);
+          }
+          void this.follow({ tail: found.seq, leaf: found.leaf });
+        } else this.sendQueue();
         return;
       } catch (error) {
         if (reading.signal.aborted) return;
@@ -239,6 +246,15 @@ export class Session {
     }
   }
 
+  /** The run has got a message, from here or from another window, or has read it. */
+  private steered({ id, status, text }: SteerData): void {
+    const isKnown = this.state.steering.some((one) => one.id === id || (one.state === "sending" && one.text === text));
+    if (status === "applied") this.dropSteering(id);
+    else if (status === "accepted" && !isKnown) {
+      this.set({ steering: [...this.state.steering, { id, text, state: "waits" }] });
+    }
+  }
+
   private changeSteering(id: string, change: Partial<Steering>): void {
     this.set({ steering: this.state.steering.map((one) => (one.id === id ? { ...one, ...change } : one)) });
   }
@@ -249,11 +265,24 @@ export class Session {
 
   /** Sends a text when the answer ends, after what waits already. */
   enqueue(text: string): void {
-    this.set({ queue: this.state.queue === null ? text : `${this.state.queue}\n\n${text}` });
+    this.keepQueue(this.state.queue === null ? text : `${this.state.queue}\n\n${text}`);
   }
 
   dropQueue(): void {
-    this.set({ queue: null });
+    this.keepQueue(null);
+  }
+
+  private keepQueue(queue: string | null): void {
+    writeQueue(this.id, queue);
+    this.set({ queue });
+  }
+
+  /** Sends what waited for the end of the answer. */
+  private sendQueue(): void {
+    const text = this.state.queue;
+    if (text === null || pendingApprovals(this.chat.messages).length > 0) return;
+    this.keepQueue(null);
+    void this.send(text, []);
   }
 
   clearRefusal(): void {
@@ -275,7 +304,8 @@ export class Session {
       this.set({ leaves: found.leaves, title: found.title ?? "", grants: found.grants });
       const isSame = found.messages.length === this.chat.messages.length && found.run?.status !== "running";
       if (this.isRunning || (isSame && pendingApprovals(this.chat.messages).length === 0)) return;
-    } catch {
+    } catch (error) {
+      this.isGone(error);
       return;
     }
     await this.load(this.state.leaf);
@@ -365,20 +395,23 @@ export class Session {
     });
     this.changed();
     void this.readBranches();
-    const text = this.state.queue;
-    if (text !== null && pendingApprovals(this.chat.messages).length === 0) {
-      this.set({ queue: null });
-      void this.send(text, []);
-    }
+    this.sendQueue();
   }
 
   private async readBranches(): Promise<void> {
     try {
       const { leaves, title, model, grants } = await api.chat(this.id, this.state.leaf);
       this.set({ leaves, title: title ?? "", model, grants });
-    } catch {
-      // They are read again with the next answer.
+    } catch (error) {
+      this.isGone(error); // Else they are read again with the next answer.
     }
+  }
+
+  /** Another window may have deleted the conversation: then it is not shown as if it were there. */
+  private isGone(error: unknown): void {
+    if (!(error instanceof ApiError) || error.status !== 404 || this.state.phase !== "open") return;
+    this.chat.messages = [];
+    this.set({ phase: "missing", grants: [], steering: [], queue: null });
   }
 }
 

@@ -116,7 +116,12 @@ export function Composer(props: Props) {
       if (file.size > MAX_FILE_BYTES) setNote(words.tooLarge(file.name, size(MAX_FILE_BYTES)));
       else added.push(attach(file, file.name));
     }
-    if (added.length > 0) changeFiles([...files, ...added]);
+    if (added.length === 0) return;
+    setFiles((now) => {
+      const next = [...now, ...added];
+      if (!put.current) void writeFiles(draftKey, next);
+      return next;
+    });
   };
 
   const send = async () => {

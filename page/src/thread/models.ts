@@ -1,12 +1,13 @@
 // The models that the server offers, and what it says of itself: read once.
 import { useEffect, useState } from "react";
-import { type About, api, type Model, type Provider } from "../api";
+import { type About, ApiError, api, type Model, type Provider } from "../api";
 
 interface Offered {
   models: Model[];
   providers: Record<string, Provider>;
 }
 
+const RETRY_MS = 2000;
 const NOTHING: Offered = { models: [], providers: {} };
 let offered: Promise<Offered> | null = null;
 let about: Promise<About> | null = null;
@@ -21,12 +22,21 @@ function usePromise<T>(read: () => Promise<T>): Found<T> {
   // biome-ignore lint/correctness/useExhaustiveDependencies: it is read once
   useEffect(() => {
     let isMounted = true;
-    read().then(
-      (value) => isMounted && setFound({ value, error: null }),
-      (error: Error) => isMounted && setFound({ value: null, error }),
-    );
+    let timer: ReturnType<typeof setTimeout>;
+    const attempt = () =>
+      read().then(
+        (value) => isMounted && setFound({ value, error: null }),
+        (error: Error) => {
+          if (!isMounted) return;
+          setFound({ value: null, error });
+          // A server that does not answer may be starting; what it refuses, it refuses again.
+          if (!(error instanceof ApiError)) timer = setTimeout(attempt, RETRY_MS);
+        },
+      );
+    void attempt();
     return () => {
       isMounted = false;
+      clearTimeout(timer);
     };
   }, []);
   return found;

@@ -284,6 +284,7 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
               rows={rows}
               scale={scale}
               end={timeline.end}
+              isTimed={timeline.began !== null}
               selected={item?.row ?? null}
               isFollowing={isLive && isFollowing}
               onSelect={selectRow}

@@ -25,6 +25,8 @@ interface Props {
   rows: Row[];
   scale: Scale;
   end: number;
+  /** False for a file without times: then nothing is known to have taken long. */
+  isTimed: boolean;
   selected: Row | null;
   isFollowing: boolean;
   onSelect: (row: Row) => void;
@@ -34,7 +36,7 @@ interface Props {
 /** Rows above and below the view that are in the document. */
 const MARGIN = 12;
 
-export function Rows({ rows, scale, end, selected, isFollowing, onSelect, onScroll }: Props) {
+export function Rows({ rows, scale, end, isTimed, selected, isFollowing, onSelect, onScroll }: Props) {
   const box = useRef<HTMLElement>(null);
   const [top, setTop] = useState(0);
   const [size, setSize] = useState({ row: 28, view: 600 });
@@ -79,6 +81,7 @@ export function Rows({ rows, scale, end, selected, isFollowing, onSelect, onScro
             row={row}
             scale={scale}
             end={end}
+            isTimed={isTimed}
             // A row that is open changes without being another object.
             version={`${row.end}.${row.status}.${row.label}`}
             isSelected={row === selected}
@@ -94,17 +97,18 @@ interface RowProps {
   row: Row;
   scale: Scale;
   end: number;
+  isTimed: boolean;
   version: string;
   isSelected: boolean;
   onSelect: (row: Row) => void;
 }
 
-const RowView = memo(function RowView({ row, scale, end, isSelected, onSelect }: RowProps) {
+const RowView = memo(function RowView({ row, scale, end, isTimed, isSelected, onSelect }: RowProps) {
   const start = scale.at(row.start);
   const width = Math.max(0, scale.at(row.end ?? end) - start);
   const ms = (row.end ?? end) - row.start;
   const where = row.kind === "tool" ? (row.isHosted ? words.hosted : words.here) : "";
-  const took = ms >= 50 ? duration(ms) : "";
+  const took = isTimed && ms >= 50 ? duration(ms) : "";
   const beside = besideBar(start, start + width);
   return (
     <button

@@ -191,7 +191,8 @@ def view_app(viewed: ViewedFile, name: str) -> Starlette:
     """The page over a file; only this machine can reach it."""
 
     async def about(request: Request) -> Response:
-        return json_response({"version": __version__, "agents": [], "examples": [], "hasMcp": False})
+        # The page has nothing to converse with: with `view`, it shows the file alone.
+        return json_response({"version": __version__, "agents": [], "examples": [], "hasMcp": False, "view": name})
 
     async def conversations(request: Request) -> Response:
         return json_response({"conversations": [], "next": None})
