@@ -95,6 +95,36 @@ async def test_a_worker_alone_drives_a_run_of_which_the_engine_never_heard(fleet
             assert (await last_kinds(fleet, "finish")).count("run-started") == 2
 
 
+@requirement("R160", "R161")
+async def test_every_lost_run_is_found_however_many_there_are_and_how_many_nobody_drives(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sidestream.durable.reconciler.PAGE", 2)
+    monkeypatch.setattr("sidestream.durable.reconciler.MAX_RUNS", 2)
+    async with FakeProvider([]) as fake:
+        agent, engine = agent_of(fake), Deaf(fleet.store)
+        for number in range(5):
+            await left(fleet.store, agent, "other", f"other {number}")
+            await left(fleet.store, agent, "main", f"talk {number}")
+        agents = Agents({"main": agent}, allows_models=False)
+        reconciler = Reconciler(fleet.store, engine, agents.queue_of, agents.queues)
+        assert [await reconciler.reconcile() for _ in range(3)] == [2, 2, 1]
+        assert {task.conversation for task in engine.heard} == {f"talk {number}" for number in range(5)}
+        assert await reconciler.reconcile() == 2
+
+
+@requirement("R160", "R161")
+async def test_a_damaged_log_does_not_keep_other_lost_runs_from_being_driven(fleet: Fleet):
+    async with FakeProvider([ResponsesScript().text("One.").reply()]) as fake:
+        agent = agent_of(fake)
+        await left(fleet.store, agent, talk="damaged talk")
+        sql = "UPDATE {records} SET body = :body WHERE kind = 'run-started'"
+        await fleet.store.execute(sql, {"body": b"{garbage"})
+        await left(fleet.store, agent)
+        async with serving(fleet, agent):
+            assert (await last_kinds(fleet, "finish")).count("run-started") == 2
+
+
 @requirement("R160")
 async def test_of_several_workers_one_looks_for_lost_runs_and_only_for_those_of_its_agents(fleet: Fleet):
     async with FakeProvider([]) as fake:
