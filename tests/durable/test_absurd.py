@@ -20,7 +20,7 @@ from postgres import Server, shared_server
 from requirements import requirement
 from sidestream.durable.absurd import AbsurdEngine
 from sidestream.durable.absurd.queues import MAX_BYTES, absurd_queue
-from sidestream.durable.protocol import Claim, EngineError, Outcome, Task
+from sidestream.durable.protocol import Claim, EngineError, LeaseLostError, Outcome, Task
 from sidestream.errors import ConfigurationError, MissingExtraError
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore
@@ -319,6 +319,30 @@ async def test_connections_that_are_killed_cost_neither_tasks_nor_claims(opens: 
         assert second.token > first.token
         assert not second.is_takeover
         driven.outcomes.put_nowait(Outcome(position=5))
+
+
+@requirement("R160", "R161")
+async def test_a_new_version_of_an_agent_gets_a_conversation_whose_last_worker_died_and_has_no_successor(opens: Opens):
+    front, dead, worker, driven = opens(), opens(), opens(), Driven()
+    await front.enqueue(Task(conversation="talk", position=1, queue="support@2"))
+    (held,) = await dead._database.claim("support@2", 1)
+    later = Task(conversation="talk", position=5, queue="support@3")
+    await front.enqueue(later)  # The lease of the dead one is not over yet.
+    async with working(worker, driven, "support@3"):
+
+        async def enqueued() -> None:
+            while driven.claims.empty():  # As a reconciler does, every half minute.
+                await front.enqueue(later)
+                await asyncio.sleep(0.05)
+
+        async with asyncio.timeout(BOUND_S):
+            await enqueued()
+        claim = await driven.claimed()
+        assert (claim.task.position, claim.task.queue) == (5, "support@3")
+        assert claim.token > held.token
+        with pytest.raises(LeaseLostError):
+            await dead._database.renew(held)
+        driven.outcomes.put_nowait(Outcome(position=9))
 
 
 @requirement("R160")

@@ -1,6 +1,7 @@
 """A worker as a process runs it: it enqueues what the engine never heard of, and carries out what expires."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -95,6 +96,36 @@ async def test_a_worker_alone_drives_a_run_of_which_the_engine_never_heard(fleet
             assert (await last_kinds(fleet, "finish")).count("run-started") == 2
 
 
+@requirement("R160", "R161")
+async def test_every_lost_run_is_found_however_many_there_are_and_how_many_nobody_drives(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sidestream.durable.reconciler.PAGE", 2)
+    monkeypatch.setattr("sidestream.durable.reconciler.MAX_RUNS", 2)
+    async with FakeProvider([]) as fake:
+        agent, engine = agent_of(fake), Deaf(fleet.store)
+        for number in range(5):
+            await left(fleet.store, agent, "other", f"other {number}")
+            await left(fleet.store, agent, "main", f"talk {number}")
+        agents = Agents({"main": agent}, allows_models=False)
+        reconciler = Reconciler(fleet.store, engine, agents.queue_of, agents.queues)
+        assert [await reconciler.reconcile() for _ in range(3)] == [2, 2, 1]
+        assert {task.conversation for task in engine.heard} == {f"talk {number}" for number in range(5)}
+        assert await reconciler.reconcile() == 2
+
+
+@requirement("R160", "R161")
+async def test_a_damaged_log_does_not_keep_other_lost_runs_from_being_driven(fleet: Fleet):
+    async with FakeProvider([ResponsesScript().text("One.").reply()]) as fake:
+        agent = agent_of(fake)
+        await left(fleet.store, agent, talk="damaged talk")
+        sql = "UPDATE {records} SET body = :body WHERE kind = 'run-started'"
+        await fleet.store.execute(sql, {"body": b"{garbage"})
+        await left(fleet.store, agent)
+        async with serving(fleet, agent):
+            assert (await last_kinds(fleet, "finish")).count("run-started") == 2
+
+
 @requirement("R160")
 async def test_of_several_workers_one_looks_for_lost_runs_and_only_for_those_of_its_agents(fleet: Fleet):
     async with FakeProvider([]) as fake:
@@ -110,9 +141,12 @@ async def test_of_several_workers_one_looks_for_lost_runs_and_only_for_those_of_
 
         turns = [await reconciler().take_turn() for _ in range(3)]
         assert turns == [True, False, False]
-        assert [(task.conversation, task.queue) for task in engine.heard] == [("talk", "main")]
+        # The clock was set back by an hour.
+        await fleet.store.execute("UPDATE {posts} SET body = :body", {"body": b"%017.3f" % (time.time() + 3600.0)})
+        assert [await reconciler().take_turn() for _ in range(2)] == [True, False]
+        assert [(task.conversation, task.queue) for task in engine.heard] == [("talk", "main")] * 2
         assert await reconciler(models=True).take_turn()
-        assert [(task.conversation, task.queue) for task in engine.heard[1:]] == [("model talk", "models")]
+        assert [(task.conversation, task.queue) for task in engine.heard[2:]] == [("model talk", "models")]
 
 
 @requirement("R160")

@@ -15,7 +15,7 @@ from server.chat_client import paused
 from sidestream import Agent
 from sidestream.durable import passes
 from sidestream.durable.client import RunClient
-from sidestream.durable.jobs import Job
+from sidestream.durable.jobs import Job, worker_name
 from sidestream.errors import ConflictError, SteerError
 from sidestream.server.core import Server
 from sidestream.server.settings import ServerSettings
@@ -83,7 +83,8 @@ async def test_a_server_that_starts_leaves_the_runs_of_another_alone_and_streams
             fake.release(gate)
             assert [*seen, *await rest] == await whole == await read(first, "/talk")
             assert text_in(await whole) == "One, two, three."
-            assert sum(isinstance(record.body, RunStarted) for record in await whole) == 1
+            (start,) = [record.body for record in await whole if isinstance(record.body, RunStarted)]
+            assert start.details["worker"] == worker_name()
             assert len(fake.requests) == 1
 
 

@@ -20,21 +20,21 @@ NOT_RESUMED = "server_restarted"
 
 
 _OPEN = (
-    "SELECT id, head FROM {{conversations}} WHERE last NOT IN ({endings}) AND updated > :since AND updated < :before "
-    "AND id >= :prefix AND id < :prefix_end ORDER BY updated LIMIT :limit"
+    "SELECT id, head, updated FROM {{conversations}} WHERE last NOT IN ({endings}) "
+    "AND updated > :since AND updated < :before AND id >= :prefix AND id < :prefix_end ORDER BY updated LIMIT :limit"
 ).format(endings=", ".join(f"'{kind}'" for kind in sorted(ENDINGS)))
 
 
 async def open_conversations(
     store: SharedStore, *, prefix: str = "", since: float = 0.0, before: float = float("inf"), limit: int = 1000
-) -> list[tuple[str, int]]:
-    """Conversations in which a run may be in progress, and the number of their last record, last changed last.
+) -> list[tuple[str, int, float]]:
+    """Conversations in which a run may be in progress, with the number and time of their last record, the oldest first.
 
     Their ids begin with `prefix`, and they changed between these times. Some have only a note after the end of a run:
     `open_run` of their rows says so.
     """
     values = {"prefix": prefix, "prefix_end": prefix + "\U0010ffff", "since": since, "before": before, "limit": limit}
-    return [(str(id), int(head)) for id, head in await store.execute(_OPEN, values)]
+    return [(str(id), int(head), float(updated)) for id, head, updated in await store.execute(_OPEN, values)]
 
 
 def open_run(rows: Sequence[Row]) -> Row | None:

@@ -11,7 +11,11 @@ GONE_S = 600.0
 # They are written where posts are, to no conversation.
 _PASS = "pass "
 _LAST = "FROM {posts} WHERE conversation = '' AND kind = :kind"
-_BEGIN = f"UPDATE {{posts}} SET body = :now WHERE id IN (SELECT id {_LAST}) AND body <= :before RETURNING id"
+# One in the future was made before the clock was set back.
+_BEGIN = (
+    "UPDATE {posts} SET body = :now "
+    f"WHERE id IN (SELECT id {_LAST}) AND (body <= :before OR body > :now) RETURNING id"
+)
 _BEGIN_FIRST = (
     "INSERT INTO {posts} (conversation, kind, body) SELECT '', :kind, :now "
     f"WHERE NOT EXISTS (SELECT 1 {_LAST}) RETURNING id"

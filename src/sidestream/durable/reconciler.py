@@ -15,7 +15,7 @@ from sidestream.durable.open_runs import ENDINGS, STARTED, job_of, open_conversa
 from sidestream.durable.passes import Passes
 from sidestream.durable.protocol import Engine, EngineError, Task
 from sidestream.durable.queues import queue_of
-from sidestream.errors import NewerSchemaError, SidestreamError
+from sidestream.errors import NewerSchemaError, SidestreamError, StoreError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
@@ -28,7 +28,9 @@ RETRY_S = (0.5, 1.0, 2.0, 5.0)
 SETTLING_S = 10.0
 """Runs whose log has changed so recently are left alone: whoever writes it is there."""
 MAX_RUNS = 1000
-"""Runs that one pass enqueues, those first that have waited longest."""
+"""After so many runs a pass ends, and the next one continues there."""
+PAGE = 500
+"""Conversations that are listed at a time."""
 
 _log = get_logger(__name__)
 
@@ -64,6 +66,10 @@ class Reconciler:
         self._idle: dict[str, tuple[int, Job | None]] = {}
         """Conversations that are not to be driven here although their last record says so: its number, and the job if
         its agent is not known here."""
+        self._since = 0.0
+        """Where the next pass begins: conversations that have changed later."""
+        self._seen: set[str] = set()
+        """Conversations that were listed since the passes began with the oldest."""
         self.refusal: NewerSchemaError | None = None
         """Why this process can write nothing, and so drive nothing: a newer version has changed the store."""
         self._missed = asyncio.Event()
@@ -79,19 +85,30 @@ class Reconciler:
 
     async def reconcile(self, settling_s: float = 0.0) -> int:
         """Enqueues the runs in progress whose log has not changed for so long; returns how many. Raises StoreError."""
-        found = await open_conversations(self._store, before=time.time() - settling_s, limit=MAX_RUNS)
-        self._idle = {id: self._idle[id] for id, head in found if id in self._idle and self._idle[id][0] == head}
+        before, count = time.time() - settling_s, 0
         if self._end is not None:
             await self._passes.look()
-        count = 0
-        for id, head in found:
-            if self._is_skipped(id) or self._is_driven(id):
-                continue
-            if id not in self._idle and await self._enqueue(id, head):
-                count += 1
-            elif self._end is not None and self._is_lost(self._idle[id][1]):
-                await self._end(id, head)
+        while count < MAX_RUNS:
+            page = await open_conversations(self._store, since=self._since, before=before, limit=PAGE)
+            for id, head, _ in page:
+                if not self._is_skipped(id) and not self._is_driven(id):
+                    count += await self._attend(id, head)
+            if len(page) < PAGE:
+                self._since = 0.0
+                self._idle, self._seen = {id: it for id, it in self._idle.items() if id in self._seen}, set()
+                break
+            self._since = page[-1][2]
         return count
+
+    async def _attend(self, conversation: str, head: int) -> bool:
+        """Enqueues the run of a conversation; False if it is not to be driven here."""
+        self._seen.add(conversation)
+        known = self._idle.get(conversation)
+        if (known is None or known[0] != head) and await self._enqueue(conversation, head):
+            return True
+        if self._end is not None and self._is_lost(self._idle[conversation][1]):
+            await self._end(conversation, head)
+        return False
 
     async def run(self) -> None:
         """Reconciles until it is cancelled, in turn with other processes that know the same agents."""
@@ -115,7 +132,8 @@ class Reconciler:
         while True:
             self._missed.clear()
             try:
-                await self.reconcile()
+                while await self.reconcile() >= MAX_RUNS:
+                    pass
                 break
             except SidestreamError as error:
                 if not failures:
@@ -137,13 +155,18 @@ class Reconciler:
     async def _enqueue(self, conversation: str, head: int) -> bool:
         """Enqueues the run of a conversation; False if there is none, or its agent is not known here."""
         rows = await self._store.read(conversation)
-        # Without a job it is a program's, which may still be there, or nothing is in progress.
-        job = job_of(open_run(rows))
+        try:
+            # Without a job it is a program's, which may still be there, or nothing is in progress.
+            job = job_of(open_run(rows))
+            position, at = _begun_at(rows)
+        except StoreError as error:  # A damaged log must not keep the others from being driven.
+            _log.warning("conversation %s is not resumed: %s", conversation, redact(str(error)))
+            self._idle[conversation] = (head, None)
+            return False
         queue = self._queue_of(job) if job is not None else None
         if queue is None:
             self._idle[conversation] = (head, job)
             return False
-        position, at = _begun_at(rows)
         await self._engine.enqueue(Task(conversation=conversation, position=position, queue=queue, at=at))
         return True
 

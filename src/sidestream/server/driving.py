@@ -120,7 +120,7 @@ class Driving:
     async def running(self, owner: str) -> list[str]:
         """The owner's conversations in which a run is in progress, wherever it is driven."""
         found = await open_conversations(self._store, prefix=f"{owner}/", since=time.time() - RECENT_S)
-        return [id for id, _ in found]
+        return [id for id, _, _ in found]
 
     async def drivers(self, conversations: Collection[str]) -> dict[str, str]:
         """Conversation → the process that drives it, where the engine says so."""
@@ -168,6 +168,8 @@ class Driving:
         outcome: Outcome | None = None
         try:
             outcome = await self._drive(claim)
+        except Exception as error:  # The next pass tries again; other runs do not wait for that.
+            _log.warning("conversation %s is not ended: %s", conversation, redact(f"{type(error).__name__}: {error}"))
         finally:
             await self.claims.release(claim, outcome)
 

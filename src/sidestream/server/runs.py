@@ -18,7 +18,7 @@ from sidestream.agent.settings import CallSettings
 from sidestream.durable.elsewhere import steer_elsewhere, stop_run, withdraw_grant
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.inbox import clear_posts, posts_for
-from sidestream.durable.jobs import Job
+from sidestream.durable.jobs import Job, driven_details
 from sidestream.durable.open_runs import ENDINGS, STARTED, fail_run, job_of, open_run
 from sidestream.durable.protocol import LeaseLostError, Outcome, Task
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
@@ -127,7 +127,7 @@ class Runs:
             if added := imported(between):
                 await append(store, conversation, added)
                 await chat.load()
-            chat.run_details = _recorded(job, is_here, at).as_details()
+            chat.run_details = _recorded(job, is_here, at)
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
             live.run = chat.stream(prompt, output_type=job.output, errors="parts", **settings)
             return await (self._begin(live, job) if is_here else self._begin_elsewhere(live, job, at))
@@ -155,7 +155,7 @@ class Runs:
             if chat.status == "unfinished":
                 raise ConflictError(conversation)
             await _claimed(live, chat)
-            chat.run_details = _recorded(job, is_here).as_details()
+            chat.run_details = _recorded(job, is_here)
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
             try:
                 if decisions and self._approval_s is not None:
@@ -486,9 +486,9 @@ async def _claimed(live: LiveRun, chat: Chat[Any]) -> None:
         await live.claim.take(chat.head)
 
 
-def _recorded(job: Job, is_here: bool, at: float | None = None) -> Job:
-    """The job as the first record of its run has it."""
-    return job if is_here else replace(job, attempt=0, at=at)
+def _recorded(job: Job, is_here: bool, at: float | None = None) -> JsonObject:
+    """What the first record of a run says of it: its job, and who drives it, if that is this process."""
+    return driven_details(job) if is_here else replace(job, attempt=0, at=at).as_details()
 
 
 async def append(store: Store, conversation: str, bodies: Iterable[Body], run: str = "") -> None:

@@ -109,10 +109,12 @@ class TaskTable:
         await self.announce(task.queue)
 
     async def state(self, row: Row) -> str | None:
-        """The state of the run of its task, which is locked; None if Absurd has nothing to run."""
+        """The state of the run of its task, which is locked; `left` if it runs, but its lease is over. None if Absurd
+        has nothing to run."""
         runs = sql.Identifier("absurd", f"r_{self.absurd_queue(row.queue)}")
         query = sql.SQL(
-            "SELECT state FROM {} WHERE task_id = %s AND state IN ('pending', 'running', 'sleeping') FOR UPDATE"
+            "SELECT CASE WHEN state = 'running' AND claim_expires_at <= clock_timestamp() THEN 'left' ELSE state END "
+            "FROM {} WHERE task_id = %s AND state IN ('pending', 'running', 'sleeping') FOR UPDATE"
         )
         found = await (await self.connection.execute(query.format(runs), (row.task,))).fetchone()
         return found[0] if found else None

@@ -45,11 +45,13 @@ async def enqueue(server: AbsurdServer, connection: Connection, task: Task) -> N
     async with connection.transaction():
         row = await table.lock_or_create(task)
         state = None if row.task is None else await table.state(row)
-        if row.has(task) and (state is not None or row.task is None):
+        # Perhaps nobody works its queue any more: then nobody would ever report how far it came.
+        is_left = state == "left" and task.queue != row.queue and task.position > row.position
+        if row.has(task) and not is_left and (state is not None or row.task is None):
             return
         if state is None:
             await table.spawn(task, row)
-        elif state == "running":
+        elif state in ("running", "left") and not is_left:
             # Not at the same time as the one in progress; the claim's report continues with it.
             await table.execute(
                 "UPDATE {schema}.conversations SET later = %s WHERE conversation = %s",
