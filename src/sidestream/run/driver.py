@@ -154,16 +154,6 @@ class Driver:
             self._turn.state.background = None
             await response.aclose()
 
-    def pause(self) -> None:
-        """Leaves the next events of the response to the system, until `resume`, if its connection can."""
-        if (pause := getattr(self.response, "pause", None)) is not None:
-            pause()
-
-    def resume(self) -> None:
-        """Reads on."""
-        if (resume := getattr(self.response, "resume", None)) is not None:
-            resume()
-
     async def steer(self, message: ChatMessage) -> str:
         """Takes a message of the user while the run is in progress; returns its id once the log has it.
 

@@ -113,11 +113,13 @@ class Run(Generic[T]):
 
     def pause(self) -> None:
         """Leaves the next events of the answer to the system, until `resume`, if its connection can."""
-        self._driver.pause()
+        if (pause := getattr(self._driver.response, "pause", None)) is not None:
+            pause()
 
     def resume(self) -> None:
         """Reads on."""
-        self._driver.resume()
+        if (resume := getattr(self._driver.response, "resume", None)) is not None:
+            resume()
 
     @property
     def state(self) -> RunState:
