@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from requirements import requirement
 from server.serving import JOB, KEY, agent_of, ended, serving
 from sidestream.server import create_app, runs_api
 from sidestream.server.security import owner_name
+from sidestream.store.records import Row
 from sidestream.stream import grammar
 from sidestream.stream.parts import part_from_json
 from sidestream.testing import FakeProvider, ResponsesScript, sse
@@ -59,6 +61,23 @@ async def test_a_run_is_read_by_number_with_its_facts_and_without_what_is_intern
     assert {"run-started", "tool-call", "tool-started", "tool-result", "step-finish", "finish"} <= set(kinds)
     assert text_of(whole["records"]) == "It is 3."
     assert "outcome" not in json.dumps(whole)
+
+
+@requirement("R143")
+async def test_a_log_that_is_damaged_is_left_out_of_the_list_of_runs_in_progress(tmp_path: Path):
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
+    damaged = Row(seq=1, time=time.time(), run="run_0", kind="run-started", body=b"no JSON")
+    async with (
+        FakeProvider([sse(events)]) as fake,
+        serving({"main": agent_of(fake)}, tmp_path) as (server, client),
+    ):
+        await server.store.append("/damaged", 0, [damaged])
+        info = await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        listed = await client.get("/api/runs")
+        fake.release(gate)
+        await ended(server, "/talk")
+    assert [run["id"] for run in listed.json()["runs"]] == [info.id]
 
 
 @requirement("R143", "F30")

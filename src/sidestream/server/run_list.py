@@ -2,6 +2,7 @@
 
 from sidestream.durable.open_runs import open_run
 from sidestream.durable.summaries import logged_run
+from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
 
@@ -24,7 +25,10 @@ async def runs_in_progress(server: Server, owner: str) -> list[JsonObject]:
 
 async def _described(server: Server, conversation: str) -> JsonObject | None:
     rows = await server.store.read(conversation)
-    run = logged_run(conversation, rows) if open_run(rows) is not None else None
+    try:
+        run = logged_run(conversation, rows) if open_run(rows) is not None else None
+    except StoreError:  # A damaged record; `logs check` reports why.
+        return None
     job = run.job if run is not None else None
     if run is None or job is None:
         return None
