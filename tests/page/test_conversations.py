@@ -34,6 +34,7 @@ async def test_reload_in_the_middle_of_an_answer_keeps_the_place_and_doubles_not
     async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Tell me a lot.")
         await expect(page.get_by_text("Paragraph 20 of")).to_be_visible()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Tell me a lot.")
         view = page.locator(".thread-view")
         await view.hover()
         end = await view.evaluate("view => view.scrollTop")

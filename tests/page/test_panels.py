@@ -160,6 +160,7 @@ async def test_runs_of_all_servers_are_listed_with_their_driver_and_can_be_stopp
             row = page.locator(".st-item")
             await expect(row).to_contain_text("process ")
             await expect(row).to_contain_text("since")
+            await expect(row).not_to_contain_text("0.00")
             await expect(page.get_by_text("1 running")).to_be_visible()
             await row.get_by_role("button", name="Stop").click()
             await expect(page.get_by_text("No run is in progress.")).to_be_visible()

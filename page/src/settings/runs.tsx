@@ -58,7 +58,9 @@ function RunRow({ value, onChange }: { value: RunInProgress; onChange: () => voi
           <Link to={`/r/${encodeURIComponent(value.id)}`}>{value.model ?? value.id}</Link>{" "}
           <span className="meta">
             {words.runBy(value.driver, at && timeOfDay(at))}
-            {since && ` · ${words.runSince(timeOfDay(since))}`} · {pageWords.cost(value.cost)}
+            {since && ` · ${words.runSince(timeOfDay(since))}`}
+            {/* Before the first step has ended, nothing is known to cost anything. */}
+            {value.cost !== 0 && ` · ${pageWords.cost(value.cost)}`}
           </span>
         </h3>
         {!value.driver && !at && (

@@ -39,6 +39,7 @@ interface Props {
 }
 
 const RENDER_MS = 30;
+const MOST_TITLE = 200;
 
 export function ThreadPage({ id, leaf, onMenu }: Props) {
   const fresh = useRef(generateId());
@@ -93,9 +94,12 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
     };
   }, [session]);
 
+  // The server names a conversation by its first question, and says so when the answer ends.
+  const first = messages.find((message) => message.role === "user");
+  const title = state.title || (first && textOf(first).split("\n")[0]!.slice(0, MOST_TITLE)) || "";
   useEffect(() => {
-    document.title = state.title ? `${state.title} · ${words.app}` : words.app;
-  }, [state.title]);
+    document.title = title ? `${title} · ${words.app}` : words.app;
+  }, [title]);
 
   const edit = useCallback(
     (messageId: string) => {
@@ -187,7 +191,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
             <button type="button" className="button quiet icon narrow-only" aria-label={words.menu} onClick={onMenu}>
               <Icon name="menu" />
             </button>
-            <h1 dir="auto">{state.title || (isNew ? words.newConversation : words.untitled)}</h1>
+            <h1 dir="auto">{title || (isNew ? words.newConversation : words.untitled)}</h1>
             <button
               type="button"
               className="button quiet icon"
