@@ -711,6 +711,17 @@ async def test_a_hosted_tool_is_forced_where_the_provider_can_be_made_to(
 
 
 @requirement("R140")
+async def test_a_model_that_always_searches_is_not_forced_to(tmp_path: Path):
+    async with FakeProvider([ChatScript().text("Done.").reply()]) as fake:
+        agent = Agent("openai-chat:gpt-5-search-api", base_url=fake.base_url, api_key=KEY)
+        async with served_agents({"main": agent}, fake, tmp_path) as served:
+            one: Json = {"type": "web_search"}
+            await served.client.responses.create(model="main", input="Hi", tools=[one], tool_choice=one)
+            sent = fake.requests[0].json
+            assert ("web_search_options" in sent, "tools" in sent, "tool_choice" in sent) == (True, False, False)
+
+
+@requirement("R140")
 async def test_a_response_that_reached_a_limit_is_incomplete(tmp_path: Path):
     replies = [ResponsesScript().text("Once upon a").incomplete().reply()]
     async with responding(replies, tmp_path) as served:

@@ -61,6 +61,8 @@ def encode_request(
     body: JsonObject = {"model": model, "messages": messages, "tools": tools.tools or None}
     body |= {"web_search_options": tools.web_search, "response_format": format_of}
     body |= {**_plain_options(options, lacks), "stream": request.stream}
+    if tools.web_search is not None and not tools.tools:
+        body["tool_choice"] = None  # The API refuses it without functions; a model that searches does so anyway.
     if request.stream and "stream_options" not in lacks:
         body["stream_options"] = _stream_options(options) or None
     return EncodedRequest(
