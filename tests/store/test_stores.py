@@ -311,6 +311,16 @@ async def test_thousands_of_old_conversations_are_deleted_in_bounded_steps_while
     assert await store.check() == []
 
 
+async def test_an_old_conversation_that_was_just_continued_is_not_deleted_with_the_others(store: DatabaseStore):
+    for name in ("old", "continued"):
+        await store.append(name, 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
+    found = [info.id async for chat in expired_chats(store, 50.0) for info in chat]
+    await store.append("continued", 1, [replace(row(2), time=100.0)])
+    assert await store.delete_all(found, before=50.0) == 1
+    assert [info.id for info in await store.conversations()] == ["continued"]
+    assert await store.blob(DIGEST) == PICTURE
+
+
 @WITH_BLOBS
 @requirement("F36")
 async def test_a_deletion_during_appends_removes_no_referenced_blob(store: Store, opens: Opens):

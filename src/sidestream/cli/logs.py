@@ -290,14 +290,15 @@ def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
         from sidestream.cli.transcript import format_time
         from sidestream.store.expiry import delete_all, expired_chats
 
-        found = [branch async for chat in expired_chats(opened, time.time() - age) for branch in chat]
+        before = time.time() - age
+        found = [branch async for chat in expired_chats(opened, before) for branch in chat]
         if dry_run:
             for info in found:
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {one_line(info.title, 80)}\n")
         elif found:
             if not yes and is_terminal(sys.stdin):
                 click.confirm(f"delete {_conversations(len(found))}?", abort=True, err=True)
-            await delete_all(opened, [info.id for info in found])
+            await delete_all(opened, [info.id for info in found], before)
         click.echo(f"{_conversations(len(found))} {'would be ' if dry_run else ''}deleted", err=True)
         return exit_codes.OK
 

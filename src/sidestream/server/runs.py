@@ -252,7 +252,7 @@ class Runs:
             if self.driving.claims is None:  # An engine elsewhere does not see that the conversation is gone.
                 for id in ids:
                     await self.driving.forget(id)
-            await self._store.delete_all(ids)
+            await self._store.delete_all(ids, before=before)  # Another server may just have continued one.
             return len(idle)
         finally:
             self._deleting -= listed

@@ -4,6 +4,7 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from sidestream import jsontext
@@ -112,7 +113,7 @@ class DatabaseStore(ABC):
         """The conversations, last changed first; those that changed at the same moment are on the same page."""
         if limit < 1:
             return []
-        values: dict[str, object] = {"before": float("inf") if before is None else before, "skip": limit - 1}
+        values: dict[str, object] = {"before": inf if before is None else before, "skip": limit - 1}
         values |= _range(prefix)
         if search:
             values["pattern"] = f"%{_pattern(search)}%"
@@ -144,14 +145,18 @@ class DatabaseStore(ABC):
             await self._collect(named)
         return named is not None
 
-    async def delete_all(self, conversations: Sequence[str]) -> int:
-        """Removes conversations as `delete` does, some hundred in a transaction; returns how many existed."""
+    async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
+        """Removes conversations as `delete` does, some hundred in a transaction; returns how many.
+
+        With `before`, only those that have not changed since then: somebody may just have continued one.
+        """
         for conversation in conversations:
             check_id(conversation)
         self._check_open()
         count = 0
         for start in range(0, len(conversations), DELETED_AT_ONCE):
-            deleted, named = await self._delete_all(conversations[start : start + DELETED_AT_ONCE])
+            chosen = conversations[start : start + DELETED_AT_ONCE]
+            deleted, named = await self._delete_all(chosen, inf if before is None else before)
             await self._collect(named)
             count += deleted
         return count
@@ -211,8 +216,9 @@ class DatabaseStore(ABC):
         """Removes a conversation; returns the blobs that it named, None if it does not exist."""
 
     @abstractmethod
-    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
-        """Removes conversations in one transaction; returns how many existed, and the blobs that they named."""
+    async def _delete_all(self, conversations: Sequence[str], before: float) -> tuple[int, list[str]]:
+        """Removes those that have not changed since then, in one transaction; returns how many, and blobs that they may
+        have named."""
 
     @abstractmethod
     async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:

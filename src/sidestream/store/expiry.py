@@ -63,10 +63,10 @@ async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationIn
     return [info for info in rows if chat_of(info.id) in chats]
 
 
-async def delete_all(store: Store, conversations: Sequence[str]) -> None:
-    """Deletes conversations, many in a transaction if the store can."""
+async def delete_all(store: Store, conversations: Sequence[str], before: float) -> None:
+    """Deletes those that have not changed since a moment, many in a transaction if the store can."""
     if isinstance(store, SharedStore):
-        await store.delete_all(conversations)
+        await store.delete_all(conversations, before=before)
     else:
         for conversation in conversations:
             await store.delete(conversation)

@@ -131,8 +131,11 @@ class SharedStore(Store, Protocol):
         """From now on nobody with an older token appends. Raises FencedError if a later one is known."""
         ...
 
-    async def delete_all(self, conversations: Sequence[str]) -> int:
-        """Removes conversations as `delete` does, some hundred in a transaction; returns how many existed."""
+    async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
+        """Removes conversations as `delete` does, some hundred in a transaction; returns how many.
+
+        With `before`, in seconds since 1970, only those that have not changed since then.
+        """
         ...
 
     async def execute(

@@ -70,9 +70,9 @@ class WrappedStore:
         """Removes a conversation, and the blobs that only it named."""
         return await self.inner.delete(conversation)
 
-    async def delete_all(self, conversations: Sequence[str]) -> int:
+    async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
         """Removes conversations, some hundred in a transaction."""
-        return await self.shared.delete_all(conversations)
+        return await self.shared.delete_all(conversations, before=before)
 
     async def collect(self) -> int:
         """Removes blobs that no record names."""

@@ -188,20 +188,20 @@ class PostgresStore(DatabaseStore):
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
 
-    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
-        chosen = (list(conversations),)
+    async def _delete_all(self, conversations: Sequence[str], before: float) -> tuple[int, list[str]]:
+        chosen = list(conversations)
         named_sql = self._server.sql(_SELECT_NAMED)
         # What somebody else has locked is left for another time: a deletion waits for nobody, and nobody long for it.
         delete_sql = self._server.sql(
             "DELETE FROM {schema}.conversations WHERE id IN (SELECT id FROM {schema}.conversations "
-            "WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED)"
+            "WHERE id = ANY(%s) AND updated < %s ORDER BY id FOR UPDATE SKIP LOCKED)"
         )
 
         async def work(connection: Connection, _: bool) -> tuple[int, list[str]]:
             await self._server.refuse_newer(connection)
             async with connection.transaction():
-                named = await (await connection.execute(named_sql, chosen)).fetchall()
-                deleted = (await connection.execute(delete_sql, chosen)).rowcount
+                named = await (await connection.execute(named_sql, (chosen,))).fetchall()
+                deleted = (await connection.execute(delete_sql, (chosen, before))).rowcount
             return deleted, [digest for (digest,) in named]
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))

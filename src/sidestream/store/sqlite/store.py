@@ -6,6 +6,7 @@ import sqlite3
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -141,10 +142,10 @@ class SqliteStore(DatabaseStore):
         return await self._read(partial(ReaderThread.select, sql=sql, values=values))
 
     async def _delete(self, conversation: str) -> list[str] | None:
-        return await self._write(Change(partial(_delete, conversation)))
+        return await self._write(Change(partial(_delete, conversation, inf)))
 
-    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
-        return await self._write(Change(partial(_delete_all, conversations)))
+    async def _delete_all(self, conversations: Sequence[str], before: float) -> tuple[int, list[str]]:
+        return await self._write(Change(partial(_delete_all, conversations, before)))
 
     async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:
         return await self._write(Change(partial(_remove_orphans, self.blobs, candidates)))
@@ -158,17 +159,17 @@ class SqliteStore(DatabaseStore):
         return await self._reader.do(work)
 
 
-def _delete(conversation: str, connection: sqlite3.Connection) -> list[str] | None:
+def _delete(conversation: str, before: float, connection: sqlite3.Connection) -> list[str] | None:
     # SQLite would leave the content in the file until its pages are used again.
     connection.execute("PRAGMA secure_delete = ON")
     query = "SELECT DISTINCT digest FROM blob_references WHERE conversation = ?"
     named = [digest for (digest,) in connection.execute(query, (conversation,))]
-    deleted = connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
+    deleted = connection.execute("DELETE FROM conversations WHERE id = ? AND updated < ?", (conversation, before))
     return named if deleted.rowcount > 0 else None
 
 
-def _delete_all(conversations: Sequence[str], connection: sqlite3.Connection) -> tuple[int, list[str]]:
-    found = [named for each in conversations if (named := _delete(each, connection)) is not None]
+def _delete_all(conversations: Sequence[str], before: float, connection: sqlite3.Connection) -> tuple[int, list[str]]:
+    found = [named for each in conversations if (named := _delete(each, before, connection)) is not None]
     return len(found), sorted({digest for named in found for digest in named})
 
 
