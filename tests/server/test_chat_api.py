@@ -227,7 +227,7 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"messages": [user("Hi.")]}, None),
+        ({"messages": [user("Hi.")]}, "id"),
         ({"id": "a/b", "messages": [user("Hi.")]}, "id"),
         ({"id": "a~2", "messages": [user("Hi.")]}, "id"),
         ({"id": "..", "messages": [user("Hi.")]}, "id"),
@@ -257,7 +257,7 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
         ({"id": "c1", "approvalId": "a", "approved": True}, "digest"),
     ],
 )
-async def test_a_malformed_body_is_refused_with_its_parameter(tmp_path: Path, body: Json, param: str | None):
+async def test_a_malformed_body_is_refused_with_its_parameter(tmp_path: Path, body: Json, param: str):
     async with FakeProvider() as fake, chatting(fake, tmp_path) as client:
         error = await client.post(body, 400)
         assert error["param"] == param
