@@ -110,6 +110,13 @@ async def test_an_interrupt_is_answered_by_the_next_run(tmp_path: Path, approved
 
 
 @requirement("R141")
+async def test_a_malformed_function_of_the_client_is_refused_with_its_place(tmp_path: Path):
+    tools = [{"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": 7}}]
+    async with FakeProvider() as fake, talking(tmp_path, fake) as (client, _):
+        assert (await post(client, 400, messages=[said("Add.")], tools=tools))["param"] == "tools[0].parameters"
+
+
+@requirement("R141")
 async def test_functions_of_the_client_return_to_it(tmp_path: Path):
     scripts = replies(CALL, ResponsesScript().text("It is 3."))
     tools = [{"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}]

@@ -235,6 +235,11 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
         ({"id": "c1", "messages": [user(" ")]}, "parts"),
         ({"id": "c1", "messages": [{"role": "system", "parts": []}]}, "role"),
         ({"id": "c1", "messages": "Hi."}, "messages"),
+        (
+            {"id": "c1", "messages": [user("Hi.")], "functions": [{"name": "f", "schema": {"properties": 7}}]},
+            "functions[0].schema",
+        ),
+        ({"id": "c1", "messages": [user("Hi.")], "functions": [{"name": "f"}, {"name": "f"}]}, "functions[1].name"),
         ({"id": "c1", "messages": [{"role": "user", "parts": [{"type": "sound"}]}]}, "parts[0]"),
         (
             {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "file", "url": "file:///etc/passwd"}]}]},

@@ -54,6 +54,7 @@ class AGUIBody(ChatBody, frozen=True, kw_only=True, rename="camel"):
     """The same as what a chat of the page posts."""
 
     api: ClassVar[str] = "agui"
+    functions_at: ClassVar[tuple[str, str]] = ("tools", "parameters")
 
 
 class ForwardedProps(Struct, frozen=True, kw_only=True):

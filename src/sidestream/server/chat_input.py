@@ -14,6 +14,7 @@ from sidestream.messages.message import ChatMessage, DataPart, LinkPart, Message
 from sidestream.server.chats import MESSAGE_ID
 from sidestream.server.decisions import Answer
 from sidestream.server.errors import RequestError
+from sidestream.server.functions import check_names, function_fields
 from sidestream.server.requests import checked
 
 STEERING = "steering-message"
@@ -78,6 +79,8 @@ class ChatBody(Struct, frozen=True, kw_only=True, rename="camel"):
     decisions: list[PostedAnswer] = []
 
     api: ClassVar[str] = "chat"
+    functions_at: ClassVar[tuple[str, str]] = ("functions", "schema")
+    """Where a request has its functions, and in each its schema."""
 
     @property
     def last(self) -> JsonObject:
@@ -218,6 +221,18 @@ def _data(text: str, parameters: str, at: str) -> bytes:
         return b64decode(unquote(text), validate=True)
     except (binascii.Error, ValueError):
         raise RequestError(400, "the data: URL is not valid base64", param=f"{at}.url") from None
+
+
+def functions_in(body: ChatBody) -> tuple[JsonObject, ...]:
+    """The client's functions in a body, as a job has them. Raises RequestError."""
+    field, schema_name = body.functions_at
+    check_names([(function.name, f"{field}[{index}].name") for index, function in enumerate(body.functions)])
+    return tuple(
+        function_fields(
+            f"{field}[{index}]", function.name, function.description, function.schema, schema_name=schema_name
+        )
+        for index, function in enumerate(body.functions)
+    )
 
 
 def settings_in(body: ChatBody) -> dict[str, Any]:

@@ -2,14 +2,21 @@
 
 from collections.abc import AsyncGenerator, Container, Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.durable.jobs import INDEX, Job
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
-from sidestream.server.chat_input import STEERING, ChatBody, ReadBlob, answers_in, settings_in, user_message
+from sidestream.server.chat_input import (
+    STEERING,
+    ChatBody,
+    ReadBlob,
+    answers_in,
+    functions_in,
+    settings_in,
+    user_message,
+)
 from sidestream.server.chat_stream import EncoderOf, turn_chunks
 from sidestream.server.chats import MESSAGE_ID, Chat, Fork, Leaf, Snapshot, check_chat_id, read_chat, snapshot_of
 from sidestream.server.core import Server
@@ -194,7 +201,7 @@ def _job(chat: Chat, body: ChatBody, leaf: int, fork: Fork | None) -> Job:
         agent=name,
         api=body.api,
         settings=settings_in(body),
-        functions=tuple(msgspec.to_builtins(function) for function in body.functions),
+        functions=functions_in(body),
         tools=None if body.tools is None else tuple(_tool(name, chat.server.settings) for name in body.tools),
         details={} if fork is None else {"fork": {"leaf": fork.leaf, "before": fork.before, "index": fork.index}},
     )
