@@ -55,7 +55,7 @@ def main() -> None:
 
     allow_many_files()
     app = ours(url) if kind == "ours" else bare(url)
-    serve(app, bound_socket("127.0.0.1", int(port)))
+    serve(app, bound_socket("127.0.0.1", int(port)), exit_now=sys.exit)
 
 
 if __name__ == "__main__":
