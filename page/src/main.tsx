@@ -4,6 +4,7 @@ import "./ui/base.css";
 import { createRoot } from "react-dom/client";
 import { App } from "./app";
 import { startLook } from "./look";
+import { signIn } from "./sign-in";
 
 startLook();
-createRoot(document.getElementById("root")!).render(<App />);
+void signIn().then(() => createRoot(document.getElementById("root")!).render(<App />));

@@ -254,8 +254,16 @@ async def test_without_its_token_the_page_says_how_to_open_it(chromium: Browser,
     async with page_server(agents(), tmp_path, tokens=["secret"]) as (_, origin):
         for path in ("/", "/c/abc"):
             async with tab(chromium, origin, path) as page:
-                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with ?token=")
-        async with tab(chromium, origin, "/?token=secret") as page:
-            await ask(page, "Show me.", "text")
-            await is_over(page)
-            assert "secret" not in page.url
+                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with #token=")
+                await page.goto(f"{origin}{path}#token=wrong")
+                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with #token=")
+                assert "wrong" not in page.url
+                await page.goto(f"{origin}/#token=secret")  # Where the page is open already.
+                await expect(page.get_by_role("textbox").first).to_be_enabled()
+                assert "secret" not in page.url
+        for address in ("/#token=secret", "/?token=secret"):
+            async with tab(chromium, origin, address) as page:
+                await ask(page, "Show me.", "text")
+                await is_over(page)
+                assert "secret" not in page.url
+                assert "secret" not in await page.evaluate("document.cookie")

@@ -141,6 +141,21 @@ async def test_the_page_opens_with_a_token_in_its_address_which_then_is_a_cookie
 
 
 @requirement("R144", "F46")
+async def test_a_page_changes_the_token_of_its_fragment_for_a_cookie(tmp_path: Path):
+    async with client_of(tmp_path, tokens=[ANNA]) as (client, _):
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            refused = await client.post("/api/sign-in", headers=headers)
+            assert (refused.status_code, "set-cookie" in refused.headers) == (401, False)
+        signed_in = await client.post("/api/sign-in", headers={"authorization": f"Bearer {ANNA}"})
+        assert signed_in.status_code == 204
+        cookie = signed_in.headers["set-cookie"]
+        assert f"sidestream={ANNA}" in cookie
+        assert {"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
+        elsewhere = {"authorization": f"Bearer {ANNA}", "origin": "https://evil.example"}
+        assert (await client.post("/api/sign-in", headers=elsewhere)).status_code == 403
+
+
+@requirement("R144", "F46")
 @pytest.mark.parametrize(
     ("path", "place"),
     [

@@ -181,7 +181,8 @@ def serve(
         index_folders=index_folders,
     )
     listening = bound_socket(host, port)
-    suffix = f"?token={quote(tokens[0], safe='')}" if tokens else ""
+    # In the fragment, which a browser sends to nobody: not to this server's log, nor to a proxy's.
+    suffix = f"#token={quote(tokens[0], safe='')}" if tokens else ""
     url = f"http://{shown_host(host)}:{listening.getsockname()[1]}/{suffix}"
 
     def started() -> None:

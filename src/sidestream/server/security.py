@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidestream.redaction import Secret, register_secret
@@ -19,7 +20,7 @@ from sidestream.server.requests import json_response
 from sidestream.server.settings import Auth, ServerSettings
 
 COOKIE = "sidestream"
-"""Holds the token of a page; it is set when the page is opened with `?token=…`."""
+"""Holds the token of a page; it is set when the page is opened with `#token=…`, or with `?token=…`."""
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -102,8 +103,7 @@ class Guard:
             return ""
         if self._settings.auth is not None and (user := await _user(self._settings.auth, scope)):
             return user_name(user)
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key") or _cookie(headers)
+        given = _given(headers)
         if not given and scope["type"] == "websocket":  # A page of another site can send it no other way.
             given = _query(scope).get("token", [""])[0]
         if (token := _known(given, self._settings.tokens)) is None:
@@ -128,12 +128,9 @@ class Guard:
         if token is None:
             raise RequestError(401, "the token in the address is not valid", type="authentication_error")
         rest = urlencode(query, doseq=True)
-        place = quote(scope.get("root_path", "").rstrip("/")) or "/"
-        secure = "; Secure" if scope["scheme"] == "https" else ""
-        cookie = f"{COOKIE}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path={place}{secure}"
         # Quoted, and with one slash at its beginning: a path must not become a header or another site.
         path = "/" + quote(scope["path"].lstrip("/"))
-        headers = {"Location": path + (f"?{rest}" if rest else ""), "Set-Cookie": cookie}
+        headers = {"Location": path + (f"?{rest}" if rest else ""), "Set-Cookie": _page_cookie(token, scope)}
         return json_response({}, 303, headers)
 
     async def _preflight(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,6 +141,25 @@ class Guard:
             "Access-Control-Max-Age": "600",
         }
         await json_response({}, 200, headers)(scope, receive, _with_headers(send, origin))
+
+
+async def sign_in(request: Request) -> Response:
+    """Gives a page a cookie in place of the token that it sends. The guard knows it, unless none is needed."""
+    token = _given(request.headers)
+    cookie = {"Set-Cookie": _page_cookie(token, request.scope)} if token else None
+    return Response(status_code=204, headers=cookie)
+
+
+def _page_cookie(token: str, scope: Scope) -> str:
+    place = quote(scope.get("root_path", "").rstrip("/")) or "/"
+    secure = "; Secure" if scope["scheme"] == "https" else ""
+    return f"{COOKIE}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path={place}{secure}"
+
+
+def _given(headers: Headers) -> str:
+    """The token that a request has; empty without one."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    return bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key") or _cookie(headers)
 
 
 def _in_header(host: str) -> str:

@@ -18,6 +18,7 @@ from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.models import offered_models
 from sidestream.server.requests import json_response, server_of
+from sidestream.server.security import sign_in
 from sidestream.version import __version__
 
 _MIN_SHOWN = 16
@@ -29,6 +30,7 @@ def routes(server: Server) -> list[BaseRoute]:
     """The routes of this module."""
     return [
         Route("/api/about", about),
+        Route("/api/sign-in", sign_in, methods=["POST"]),
         Route("/api/models", models),
         Route("/api/keys", keys),
         Route("/api/keys/{provider}/test", test_key, methods=["POST"]),
