@@ -26,8 +26,8 @@ from sidestream.store.threads import Job, JobThread
 
 POLL_S = 0.1
 """How often the file is checked for changes of other processes while somebody follows something."""
-MIN_POLL_S = 0.02
-"""The same while there are some: a run that another process drives writes as often as twice in this time."""
+MIN_POLL_S = 0.01
+"""The same while there are some: a process that drives many runs writes every 25 ms."""
 TOPIC = "\0"
 """How the names of topics begin, so that they are no ids of conversations."""
 MAX_GATHERED_S = 0.002
