@@ -12,6 +12,7 @@ from sidestream.jsontext import dumps, loads
 from sidestream.store.records import Row, Segment, kind_of, pack, unpack
 from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import (
+    Finish,
     InputUsage,
     StepStart,
     StreamPart,
@@ -272,3 +273,15 @@ def test_an_event_that_only_looks_forwarded_is_one_of_its_tool():
         stage = event["type"] if isinstance(event, dict) and event["type"] != "other" else "finish"
         chunks = encoded([call, ToolEvent("odd", stage, event, call_id="c1")])
         assert [chunk["data"]["stage"] for chunk in chunks if chunk["type"] == "data-tool"] == ["called", stage]
+
+
+@requirement("R141")
+def test_calls_of_a_program_nest_without_an_agent_and_the_usage_of_another_model_is_none():
+    call = ToolCall("p1", "programmatic_tool_calling", "programmatic_tool_calling", False, input={"code": "add(1, 2)"})
+    made = ToolCall("p1:1", "add", "add", False, input={"a": 1})
+    given = [made, ToolResult("p1:1", "add", "add", 3, False, False), Finish("stop", Usage(cost=0.5))]
+    forwarded = [ToolEvent(call.tool, part.type, loads(part.to_json()), call_id="p1") for part in given]
+    message = message_of(encoded([call, *forwarded]))
+    (found,) = nested(message)
+    assert (found["parent"], found["part"]["output"]) == ("p1", 3)
+    assert not any("agent" in part["data"] for part in message["parts"] if part["type"] == "data-tool")

@@ -41,7 +41,7 @@ export const ToolCard = memo(function ToolCard({ part, data, isLive, files, nest
   const hasMore = hasBody(call, kind.body) || nested.length > 0 || (run !== null && data?.seq !== undefined);
   const head = <Head call={call} isOpen={hasMore ? isOpen : null} />;
   return (
-    <section className={`card ${call.state}`} ref={card} id={`c-${part.toolCallId}`}>
+    <section className={`card ${kind.body}-card ${call.state}`} ref={card} id={`c-${part.toolCallId}`}>
       {hasMore ? (
         <button type="button" className="card-head" aria-expanded={isOpen} aria-controls={body} onClick={toggle}>
           {head}
@@ -97,21 +97,39 @@ const NO_FILES: FileView[] = [];
 /** The calls of an agent or a program, under its own. Their files stand beside the card, outside its fold. */
 function NestedCalls({ calls, isLive, run }: { calls: CallView[]; isLive: boolean; run: string | null }) {
   if (calls.length === 0) return null;
+  const cards = calls.map(({ key, part, data, nested }) => (
+    <ToolCard
+      key={key}
+      part={part}
+      data={data}
+      isLive={isLive && !isFinal(part)}
+      files={NO_FILES}
+      nested={nested}
+      run={run}
+    />
+  ));
+  const early = earlyOf(calls);
+  if (early === 0) return <div className="nested">{cards}</div>;
+  const ms = calls.slice(0, early).reduce((total, { data }) => total + (data?.ms ?? 0), 0);
   return (
     <div className="nested">
-      {calls.map(({ key, part, data, nested }) => (
-        <ToolCard
-          key={key}
-          part={part}
-          data={data}
-          isLive={isLive && !isFinal(part)}
-          files={NO_FILES}
-          nested={nested}
-          run={run}
-        />
-      ))}
+      <ToolGroup count={early} ms={ms} isGranted={calls.slice(0, early).some(({ data }) => data?.grant !== undefined)}>
+        {cards.slice(0, early)}
+      </ToolGroup>
+      {cards.slice(early)}
     </div>
   );
+}
+
+const SHOWN_CALLS = 12;
+const GROUPED = 3;
+
+/** How many of the first calls become one line, so that the last ones stay in view. */
+export function earlyOf(calls: CallView[]): number {
+  const most = calls.length - SHOWN_CALLS;
+  const open = calls.findIndex(({ part }) => part.state !== "output-available" || part.preliminary);
+  const early = open < 0 ? most : Math.min(most, open);
+  return early < GROUPED ? 0 : early;
 }
 
 /** True for a call that is over, whether or not its message is. */

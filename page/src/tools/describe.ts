@@ -202,8 +202,9 @@ function computer(call: Call): string {
 function agent({ state, name, error, data }: Call): string {
   if (state === "failed") return `${name}: ${lastLine(error) || say.answeredError(name)}`;
   if (state === "running" || state === "waiting") return say.asking(name);
-  if (state === "unfinished") return say.notAnswered(name);
-  return say.answered(name, data?.agent?.steps, words.cost(data?.agent?.cost));
+  if (state === "unfinished") return words.notAnswered(name);
+  const { steps = 0, cost } = data?.agent ?? {};
+  return `${say.answered(name)} · ${words.steps(steps)} · ${words.cost(cost)}`;
 }
 
 const KINDS: Record<string, Kind> = {

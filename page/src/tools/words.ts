@@ -45,9 +45,7 @@ export const toolWords = {
   functionRunning: (title: string) => `${title}…`,
   notJson: "Not run: arguments are no JSON",
   asking: (agent: string) => `Asking ${agent}…`,
-  answered: (agent: string, steps: number | undefined, cost: string) =>
-    `${agent} answered${steps ? ` · ${things(steps, "step")} · ${cost}` : ""}`,
-  notAnswered: (agent: string) => `${agent} did not answer`,
+  answered: (agent: string) => `${agent} answered`,
   lookingForTool: "Looking for a tool…",
   foundTools: (count: number) => `Found ${things(count, "tool")}`,
   savedNote: (command: string) => NOTES[command] ?? "Saved a note",
