@@ -143,3 +143,26 @@ async def test_what_an_agent_did_stays_in_view_while_its_call_waits_for_a_person
         await page.get_by_role("button", name="Allow once").click()
         await expect(card(page, "researcher answered · 2 steps · US$0.01")).to_be_visible()
         await is_over(page)
+
+
+@requirement("R143")
+async def test_two_agents_at_once_keep_their_calls_apart_and_a_stop_ends_both(chromium: Browser, tmp_path: Path):
+    gate = asyncio.Event()
+    one, other = (
+        Agent(ScriptedModel([[*search(), gate, "Found."]])).as_tool(name, "Looks things up.") for name in ("ada", "bob")
+    )
+    agent = scripted([[tool_call("ada", task="A"), tool_call("bob", task="B")], "Done."], tools=[one, other])
+    try:
+        async with page_server({"main": agent}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+            await ask(page, "Both?")
+            for name in ("ada", "bob"):
+                nested = card(page, f"Asking {name}…").locator(".nested .card-title")
+                await expect(nested).to_have_text(["Searched “eclipse 2027” · 2 pages"])
+            await page.get_by_role("button", name="Stop", exact=True).click()
+            await is_over(page)
+            for _ in range(2):
+                for name in ("ada", "bob"):
+                    await expect(card(page, f"{name} did not answer")).to_be_visible()
+                await page.reload()
+    finally:
+        gate.set()
