@@ -21,7 +21,7 @@ from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server import create_app
 from sidestream.server.serving import bound_socket, serve
-from sidestream.stream.parts import StepFinish, StepStart, StreamPart, StreamStart
+from sidestream.stream.parts import StepFinish, StepStart, StreamPart, StreamStart, ToolCall, ToolEvent, ToolResult
 from sidestream.testing import ScriptedModel, tool_call
 
 WRAPPING = (StreamStart, StepStart, StepFinish)
@@ -127,6 +127,24 @@ def quoting(folder: Path) -> Agent[Any]:
     return Agent(ScriptedModel(answer), server_side_tools=[FileSearch(stores=[str(folder)])])
 
 
+def delegating(searched: list[StreamPart]) -> Agent[Any]:
+    """Asks another agent, which searches and calls a function."""
+
+    def research(request: ModelRequest) -> Any:
+        if request.messages[-1].role != "user":
+            return "6 min 23 s, near Luxor."
+        found = [part for part in searched if isinstance(part, ToolCall | ToolEvent | ToolResult)]
+        return [*played(found), tool_call("departures", origin="Cairo", destination="Luxor", after="17:30")]
+
+    def answer(request: ModelRequest) -> Any:
+        if request.messages[-1].role == "user":
+            return tool_call("researcher", task="How long is the eclipse of 2027, and how do I get there?")
+        return "It lasts **6 min 23 s** near Luxor; trains leave at 17:41 and 18:11."
+
+    researcher = Agent(ScriptedModel(research), tools=[departures]).as_tool("researcher", "Looks things up.")
+    return Agent(ScriptedModel(answer), tools=[researcher])
+
+
 async def recorded(path: Path) -> list[StreamPart]:
     """The parts of a recorded run."""
     recording = Recording.load(path)
@@ -147,6 +165,7 @@ def agents() -> dict[str, Agent[Any]]:
     made["slow"] = Agent(ScriptedModel(lambda _: slowly(f"{ANSWER}\n\n{ANSWER}\n\n{ANSWER}")))
     made["arabic"] = Agent(ScriptedModel(lambda _: ARABIC))
     made["approval"] = Agent(ScriptedModel(asks), tools=[departures, book_seat], approval="ask")
+    made["agent"] = delegating(asyncio.run(recorded(RECORDINGS / "web_search.json")))
     made["error"] = Agent(ScriptedModel(lambda _: ["It begins well, ", RateLimitedError("slow down", status=429)]))
     made["long"] = Agent(ScriptedModel(lambda _: "\n\n".join(f"Paragraph {n} of many words." for n in range(400))))
     return made

@@ -60,6 +60,12 @@ const SCENES: Scene[] = [
       await page.waitForTimeout(300);
     },
   },
+  {
+    name: "agent",
+    agent: "agent",
+    prompt: "How long is the eclipse of 2027, and how do I get there?",
+    after: async (page) => page.locator(".agent-card > .card-head").click(),
+  },
   { name: "error", agent: "error", prompt: "Please fail." },
   { name: "rtl", agent: "arabic", prompt: "كم تدوم أطول مدة للكسوف؟" },
   {

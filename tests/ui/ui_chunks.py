@@ -102,7 +102,7 @@ FIELDS: dict[str, dict[str, Test]] = {
 }
 DATA = {"id?": _text, "data": _object, "transient?": _flag}
 """Ours are objects without null on their first level."""
-DATA_PARTS = {"data-run", "data-step", "data-tool", "data-approval", "data-steer", "data-notice", "data-code"}
+DATA_PARTS = {f"data-{name}" for name in ("run", "step", "tool", "approval", "steer", "notice", "call", "code")}
 ENDS = {"finish", "abort", "error"}
 
 

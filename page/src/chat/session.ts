@@ -89,8 +89,8 @@ export class Session {
       }),
       onData: (part) => {
         if (part.type === "data-code") {
-          const { call, delta } = part.data;
-          this.code.set(call, (this.code.get(call) ?? "") + delta);
+          const { call, delta, whole } = part.data;
+          this.code.set(call, whole ? delta : (this.code.get(call) ?? "") + delta);
           for (const listener of this.codeListeners) listener();
         } else if (part.type === "data-steer") this.steered(part.data);
       },

@@ -63,6 +63,10 @@ export interface ToolData {
   grant?: string;
   exit?: number;
   error?: string;
+  /** What an agent that runs as a tool has taken so far; absent for other tools. */
+  agent?: { steps?: number; cost?: number };
+  /** The call of the agent or program that made this one. */
+  parent?: string;
   ms?: number;
   /** The number of the record with which it began. */
   seq?: number;
@@ -115,8 +119,10 @@ export type PageData = {
   approval: ApprovalData;
   steer: SteerData;
   notice: NoticeData;
-  /** Transient: code of a tool as it is written. */
-  code: { call: string; delta: string };
+  /** A call of an agent that runs as a tool. */
+  call: { call: string; parent: string; part: ToolPart };
+  /** Transient: code of a tool as it is written; `whole` if it is all that there is so far. */
+  code: { call: string; delta: string; whole?: boolean };
 };
 
 export interface PageMetadata {

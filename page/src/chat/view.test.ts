@@ -105,6 +105,33 @@ test("tools know their state and approvals, and the error that ended the run is 
   expect(view.error?.words).toBe("no");
 });
 
+test("the calls of an agent stand under its own, at any depth, and are no rows", () => {
+  const call = (id: string, parent: string): PagePart => ({
+    type: "data-call",
+    id,
+    data: { call: id, parent, part: { type: "tool-add", toolCallId: id, state: "input-available", input: {} } },
+  });
+  const view = viewOf(
+    message(
+      { type: "tool-researcher", toolCallId: "c1", state: "input-available", input: {} },
+      { type: "data-tool", id: "c1", data: { call: "c1", tool: "researcher", agent: { steps: 1 } } },
+      call("c1/1", "c1"),
+      { type: "data-tool", id: "c1/1", data: { call: "c1/1", tool: "add", parent: "c1", status: "running" } },
+      call("c1/1/1", "c1/1"),
+      call("c1/2", "c1"),
+    ),
+  );
+  expect(view.rows).toMatchObject([
+    {
+      kind: "tool",
+      nested: [
+        { key: "c-c1/1", data: { status: "running" }, nested: [{ key: "c-c1/1/1", nested: [] }] },
+        { key: "c-c1/2", data: null },
+      ],
+    },
+  ]);
+});
+
 test("a decision of a policy is not one of a person", () => {
   const part = {
     type: "tool-times" as const,

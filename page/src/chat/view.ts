@@ -36,17 +36,18 @@ export interface FileView {
   call: string | null;
 }
 
+/** A call with its state, and the calls that it made in turn. */
+export interface CallView {
+  key: string;
+  part: ToolPart;
+  data: ToolData | null;
+  nested: CallView[];
+}
+
 export type Row =
   | { kind: "text"; key: string; text: string; isStreaming: boolean; citations: Citation[] }
   | { kind: "reasoning"; key: string; text: string; isStreaming: boolean }
-  | {
-      kind: "tool";
-      key: string;
-      part: ToolPart;
-      data: ToolData | null;
-      approvals: ApprovalData[];
-      isAutomatic: boolean;
-    }
+  | (CallView & { kind: "tool"; approvals: ApprovalData[]; isAutomatic: boolean })
   | { kind: "file"; key: string; file: FileView }
   | { kind: "steer"; key: string; text: string; data: SteerData | null }
   | { kind: "notice"; key: string; data: NoticeData }
@@ -108,10 +109,15 @@ function madeView({ parts }: PageMessage): MessageView {
   const steers = new Map<string, SteerData>();
   const steps: StepData[] = [];
   const found = new Map<string, SourcePart>();
+  const made = new Map<string, ToolPart[]>();
   let run: RunData | null = null;
   for (const part of parts) {
     if (part.type === "data-tool") tools.set(part.data.call, part.data);
-    else if (part.type === "data-approval") approvals.push(part.data);
+    else if (part.type === "data-call") {
+      const siblings = made.get(part.data.parent);
+      if (siblings) siblings.push(part.data.part);
+      else made.set(part.data.parent, [part.data.part]);
+    } else if (part.type === "data-approval") approvals.push(part.data);
     else if (part.type === "data-steer") steers.set(part.data.id, part.data);
     else if (part.type === "data-step") steps.push(part.data);
     else if (part.type === "data-run") run = part.data;
@@ -145,9 +151,7 @@ function madeView({ parts }: PageMessage): MessageView {
     } else if (isToolUIPart(part)) {
       rows.push({
         kind: "tool",
-        key: `c-${part.toolCallId}`,
-        part,
-        data: tools.get(part.toolCallId) ?? null,
+        ...callView(part, tools, made),
         approvals: waitingFor(part, approvals),
         isAutomatic: isAutomatic(part, approvals),
       });
@@ -167,6 +171,14 @@ function madeView({ parts }: PageMessage): MessageView {
     if (row.kind === "text") row.citations = sources.citationsOf(spansOf(block, pieces, found));
   }
   return { rows, sources: sources.list(), run, steps, error };
+}
+
+const NO_CALLS: CallView[] = [];
+
+function callView(part: ToolPart, tools: Map<string, ToolData>, made: Map<string, ToolPart[]>): CallView {
+  const { toolCallId } = part;
+  const nested = made.get(toolCallId)?.map((one) => callView(one, tools, made)) ?? NO_CALLS;
+  return { key: `c-${toolCallId}`, part, data: tools.get(toolCallId) ?? null, nested };
 }
 
 /** What a text cites: by the sources that name its block, and by the citations that came with its end. */

@@ -2,7 +2,7 @@ import { memo, type ReactNode, useCallback, useContext, useMemo } from "react";
 import type { Leaf } from "../api";
 import { ApprovalCard, Decided } from "../approval/card";
 import { versionsAt } from "../chat/branches";
-import type { PageMessage, ToolPart } from "../chat/types";
+import type { PageMessage } from "../chat/types";
 import { type FileView, type MessageView, plainText, type Row, type Source, viewOf } from "../chat/view";
 import { isShallowEqual } from "../equal";
 import { duration } from "../format";
@@ -14,7 +14,7 @@ import { Reasoning } from "../parts/reasoning";
 import { Chip, Footnotes } from "../parts/sources";
 import { navigate } from "../router";
 import { hasPanel } from "../routes";
-import { ToolCard, ToolGroup } from "../tools/card";
+import { isFinal, ToolCard, ToolGroup } from "../tools/card";
 import { callOf, kindOf } from "../tools/describe";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icons";
@@ -326,20 +326,24 @@ interface ToolRowProps {
 function ToolRow({ row, isLive, files, run }: ToolRowProps) {
   const { part } = row;
   const name = row.data?.name ?? (part.type === "dynamic-tool" ? part.toolName : part.type.slice("tool-".length));
-  if (row.approvals.length > 0)
-    return row.approvals.map((one) => <ApprovalCard key={one.approval} part={part} data={one} name={name} />);
+  const approvals = row.approvals.map((one) => <ApprovalCard key={one.approval} part={part} data={one} name={name} />);
+  // What an agent has done so far stays in view while one of its calls waits for a person.
+  if (approvals.length > 0 && !row.data?.agent) return approvals;
   return (
     <>
       {/* A call that is over does not care whether its message is: thousands of cards stay as they are at its end. */}
-      <ToolCard part={part} data={row.data} isLive={isLive && !isFinal(part)} files={files} run={run} />
+      <ToolCard
+        part={part}
+        data={row.data}
+        isLive={isLive && !isFinal(part)}
+        files={files}
+        nested={row.nested}
+        run={run}
+      />
+      {approvals}
       <Decided part={part} data={row.data} isAutomatic={row.isAutomatic} />
     </>
   );
-}
-
-function isFinal(part: ToolPart): boolean {
-  if (part.state === "output-available") return !part.preliminary;
-  return part.state === "output-error" || part.state === "output-denied";
 }
 
 interface TextProps {

@@ -1,4 +1,4 @@
-import { useContext, useState, useSyncExternalStore } from "react";
+import { type ReactNode, useContext, useState, useSyncExternalStore } from "react";
 import { Values } from "../approval/arguments";
 import { CodeBlock } from "../markdown/code";
 import { hostOf, safeLink } from "../markdown/links";
@@ -13,21 +13,28 @@ interface Props {
   call: Call;
   kind: BodyKind;
   isOpen: boolean;
+  /** The cards of the calls that it made. */
+  nested?: ReactNode;
 }
 
 /** What is behind the line of a card. */
-export function Body({ call, kind, isOpen }: Props) {
+export function Body({ call, kind, isOpen, nested }: Props) {
   switch (kind) {
+    case "code":
+      return (
+        <>
+          <CodeBody call={call} isOpen={isOpen} />
+          {nested}
+        </>
+      );
     case "search":
       return <SearchBody call={call} />;
-    case "code":
-      return <CodeBody call={call} isOpen={isOpen} />;
     case "shell":
       return <ShellBody call={call} />;
     case "patch":
       return <Output title={words.input} text={diffIn(call.input)} language="diff" />;
     default:
-      return <CallBody call={call} />;
+      return <CallBody call={call} nested={nested} />;
   }
 }
 
@@ -116,8 +123,11 @@ function Passage({ passage }: { passage: Record<string, unknown> }) {
 function useCode(call: Call): string {
   const { session } = useContext(Thread);
   const written = useSyncExternalStore(session?.subscribeCode ?? never, () => session?.code.get(call.part.toolCallId));
-  const given = call.input.code ?? call.input.file_text ?? call.input.new_str;
-  return typeof given === "string" && given ? given : (written ?? "");
+  const input = call.input.code ?? call.input.file_text ?? call.input.new_str;
+  const given = typeof input === "string" ? input : "";
+  // What was there when the page was opened may have grown since.
+  const isWritten = call.part.state === "input-streaming" && written !== undefined && written.length > given.length;
+  return isWritten || !given ? (written ?? "") : given;
 }
 
 const never = () => () => undefined;
@@ -151,7 +161,7 @@ function ShellBody({ call }: { call: Call }) {
   );
 }
 
-function CallBody({ call }: { call: Call }) {
+function CallBody({ call, nested }: { call: Call; nested?: ReactNode }) {
   const hasInput = Object.keys(call.input).length > 0;
   const raw = !hasInput && typeof call.part.input === "string" ? call.part.input : "";
   const output = outputText(call.output);
@@ -159,6 +169,7 @@ function CallBody({ call }: { call: Call }) {
     <>
       {hasInput && <Values value={call.input} />}
       {raw && <Output title={words.input} text={raw} />}
+      {nested}
       {call.error && !titleOf(call).includes(call.error.trim()) && <p dir="auto">{call.error}</p>}
       {output && (
         <details className="result" open={call.state === "failed"}>

@@ -1,6 +1,6 @@
 import { memo, type ReactNode, useContext, useEffect, useId, useRef, useState } from "react";
 import type { ToolData, ToolPart } from "../chat/types";
-import type { FileView } from "../chat/view";
+import type { CallView, FileView } from "../chat/view";
 import { isShallowEqual } from "../equal";
 import { Thread } from "../thread/context";
 import { useProvider } from "../thread/models";
@@ -20,23 +20,28 @@ interface Props {
   isLive: boolean;
   /** Images that the call made, if it shows them itself. */
   files: FileView[];
+  /** The calls that it made: it is an agent, or a program. */
+  nested: CallView[];
   run: string | null;
 }
 
 const SHOW_TIME_MS = 2000;
 
 /** A call: one line, and what is behind it. It is open while it runs, and folds without moving what is read. */
-export const ToolCard = memo(function ToolCard({ part, data, isLive, files, run }: Props) {
+export const ToolCard = memo(function ToolCard({ part, data, isLive, files, nested, run }: Props) {
   const call = callOf(part, data, isLive);
   const kind = kindOf(call);
   const isOpenByItself =
-    call.state === "running" || call.state === "failed" || (kind.body === "mcp" && !isRequestOnly(call));
+    call.state === "running" ||
+    call.state === "failed" ||
+    (call.state === "waiting" && kind.body === "agent") ||
+    (kind.body === "mcp" && !isRequestOnly(call));
   const { isOpen, toggle, card } = useFold(isOpenByItself && kind.body !== "search" && kind.body !== "image");
   const body = useId();
-  const hasMore = hasBody(call, kind.body) || (run !== null && data?.seq !== undefined);
+  const hasMore = hasBody(call, kind.body) || nested.length > 0 || (run !== null && data?.seq !== undefined);
   const head = <Head call={call} isOpen={hasMore ? isOpen : null} />;
   return (
-    <section className={`card ${call.state}`} ref={card} id={`c-${part.toolCallId}`}>
+    <section className={`card ${kind.body}-card ${call.state}`} ref={card} id={`c-${part.toolCallId}`}>
       {hasMore ? (
         <button type="button" className="card-head" aria-expanded={isOpen} aria-controls={body} onClick={toggle}>
           {head}
@@ -48,7 +53,12 @@ export const ToolCard = memo(function ToolCard({ part, data, isLive, files, run 
         <div id={body} className="card-body" hidden={!isOpen}>
           {isOpen && (
             <>
-              <Body call={call} kind={kind.body} isOpen />
+              <Body
+                call={call}
+                kind={kind.body}
+                isOpen
+                nested={<NestedCalls calls={nested} isLive={isLive} run={run} />}
+              />
               <TimelineLink run={run} seq={data?.seq} isShown={call.state !== "running"} />
             </>
           )}
@@ -66,10 +76,66 @@ function isSame(before: Props, after: Props): boolean {
     before.isLive === after.isLive &&
     before.data === after.data &&
     before.run === after.run &&
+    areSame(before.nested, after.nested) &&
     before.files.length === after.files.length &&
     before.files.every((file, index) => isShallowEqual(file, after.files[index]!)) &&
     isShallowEqual(before.part, after.part)
   );
+}
+
+function areSame(before: CallView[], after: CallView[]): boolean {
+  if (before === after) return true;
+  if (before.length !== after.length) return false;
+  return before.every((one, index) => {
+    const other = after[index]!;
+    return one.part === other.part && one.data === other.data && areSame(one.nested, other.nested);
+  });
+}
+
+const NO_FILES: FileView[] = [];
+
+/** The calls of an agent or a program, under its own. Their files stand beside the card, outside its fold. */
+function NestedCalls({ calls, isLive, run }: { calls: CallView[]; isLive: boolean; run: string | null }) {
+  if (calls.length === 0) return null;
+  const cards = calls.map(({ key, part, data, nested }) => (
+    <ToolCard
+      key={key}
+      part={part}
+      data={data}
+      isLive={isLive && !isFinal(part)}
+      files={NO_FILES}
+      nested={nested}
+      run={run}
+    />
+  ));
+  const early = earlyOf(calls);
+  if (early === 0) return <div className="nested">{cards}</div>;
+  const ms = calls.slice(0, early).reduce((total, { data }) => total + (data?.ms ?? 0), 0);
+  return (
+    <div className="nested">
+      <ToolGroup count={early} ms={ms} isGranted={calls.slice(0, early).some(({ data }) => data?.grant !== undefined)}>
+        {cards.slice(0, early)}
+      </ToolGroup>
+      {cards.slice(early)}
+    </div>
+  );
+}
+
+const SHOWN_CALLS = 12;
+const GROUPED = 3;
+
+/** How many of the first calls become one line, so that the last ones stay in view. */
+export function earlyOf(calls: CallView[]): number {
+  const most = calls.length - SHOWN_CALLS;
+  const open = calls.findIndex(({ part }) => part.state !== "output-available" || part.preliminary);
+  const early = open < 0 ? most : Math.min(most, open);
+  return early < GROUPED ? 0 : early;
+}
+
+/** True for a call that is over, whether or not its message is. */
+export function isFinal(part: ToolPart): boolean {
+  if (part.state === "output-available") return !part.preliminary;
+  return part.state === "output-error" || part.state === "output-denied";
 }
 
 function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {

@@ -35,6 +35,28 @@ test.each([
   expect(line("computer_use", input)).toBe(words);
 });
 
+test("an agent is asked, and answers with its steps and its cost", () => {
+  const part = (fields: { state: string; errorText?: string; output?: string }) =>
+    ({ type: "tool-researcher", toolCallId: "c1", input: {}, ...fields }) as ToolPart;
+  const said = (fields: Parameters<typeof part>[0], agent: ToolData["agent"], isLive = false) =>
+    titleOf(callOf(part(fields), { call: "c1", tool: "researcher", agent }, isLive));
+  const done = { state: "output-available", output: "Paris." };
+  expect(said({ state: "input-available" }, { steps: 1 }, true)).toBe("Asking researcher…");
+  expect(said(done, { steps: 4, cost: 0.02 })).toBe("researcher answered · 4 steps · $0.02");
+  expect(said(done, { steps: 1 })).toBe("researcher answered · 1 step · price unknown");
+  expect(said({ state: "output-error", errorText: "the model is gone" }, { steps: 1 })).toBe(
+    "researcher: the model is gone",
+  );
+  expect(said({ state: "input-available" }, { steps: 1 })).toBe("researcher did not answer");
+});
+
+test("a call of an earlier attempt of an agent does not run any more", () => {
+  const part = { type: "tool-add", toolCallId: "c1/1", state: "input-available", input: {} } as ToolPart;
+  const data = { call: "c1/1", tool: "add", parent: "c1" };
+  expect(callOf(part, { ...data, status: "running" }, true).state).toBe("running");
+  expect(callOf(part, { ...data, status: "unfinished" }, true).state).toBe("unfinished");
+});
+
 test("a request of the provider that was allowed is told from the call that follows it", () => {
   const part = {
     type: "tool-times",

@@ -2,10 +2,11 @@
 import type { ToolData, ToolPart } from "../chat/types";
 import { hostOf } from "../markdown/links";
 import type { IconName } from "../ui/icons";
+import { words } from "../words";
 import { toolWords as say } from "./words";
 
 export type CallState = "running" | "waiting" | "done" | "failed" | "denied" | "unfinished";
-export type BodyKind = "search" | "code" | "shell" | "image" | "patch" | "mcp" | "computer" | "function";
+export type BodyKind = "search" | "code" | "shell" | "image" | "patch" | "mcp" | "computer" | "agent" | "function";
 
 export interface Call {
   part: ToolPart;
@@ -46,6 +47,8 @@ function stateOf(part: ToolPart, data: ToolData | null, isLive: boolean): CallSt
       return "done";
     default:
       if (data?.status === "done" || data?.status === "failed") return data.status;
+      // An agent that begins again leaves the calls of its earlier attempt as they are.
+      if (data?.status === "unfinished") return "unfinished";
       return isLive ? "running" : "unfinished";
   }
 }
@@ -196,9 +199,12 @@ function computer(call: Call): string {
   return say.action(text(type) || text(action), text(what).slice(0, 80));
 }
 
-function agent({ state, name, error }: Call): string {
-  if (state === "failed") return `${name}: ${lastLine(error)}`;
-  return state === "running" ? say.asking(name) : say.answered(name);
+function agent({ state, name, error, data }: Call): string {
+  if (state === "failed") return `${name}: ${lastLine(error) || say.answeredError(name)}`;
+  if (state === "running" || state === "waiting") return say.asking(name);
+  if (state === "unfinished") return words.notAnswered(name);
+  const { steps = 0, cost } = data?.agent ?? {};
+  return `${say.answered(name)} · ${words.steps(steps)} · ${words.cost(cost)}`;
 }
 
 const KINDS: Record<string, Kind> = {
@@ -223,11 +229,12 @@ const KINDS: Record<string, Kind> = {
   mcp_list_tools: { icon: "plug", body: "mcp", title: mcpList },
   tool_search: { icon: "wrench", body: "function", title: toolSearch },
   memory: { icon: "note", body: "function", title: memory },
-  agent: { icon: "agent", body: "function", title: agent },
 };
+const AGENT: Kind = { icon: "agent", body: "agent", title: agent };
 const FUNCTION: Kind = { icon: "wrench", body: "function", title: own };
 
 export function kindOf(call: Call): Kind {
+  if (call.data?.agent) return AGENT;
   if (call.data?.server) return call.name === "mcp_list_tools" ? KINDS.mcp_list_tools! : KINDS.mcp!;
   return KINDS[call.tool] ?? KINDS[call.name] ?? FUNCTION;
 }

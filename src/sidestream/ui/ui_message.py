@@ -5,8 +5,8 @@
         for chunk in encoder.feed(part): ...        # one `data:` frame each, then `data: [DONE]`
 
 A pure fold of the part stream. All runs of a turn are one message. What the protocol has no chunk for travels as
-`data-*` parts: `data-run`, `data-step`, `data-tool`, `data-approval`, `data-steer`, `data-notice`, and the code of
-tools as it is written as transient `data-code`.
+`data-*` parts: `data-run`, `data-step`, `data-tool`, `data-approval`, `data-steer`, `data-notice`, the calls of agents
+that run as tools as `data-call`, and the code of tools as it is written as transient `data-code`.
 """
 
 from collections.abc import Callable
@@ -49,6 +49,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import CALL_GRANTED
+from sidestream.ui.ui_agents import AgentChunks
 from sidestream.ui.ui_blocks import BlockChunks
 from sidestream.ui.ui_content import UrlOf, data_part, error_fields, filled, tokens, url_of_file, user_parts, with_urls
 from sidestream.ui.ui_tools import ToolChunks
@@ -102,6 +103,7 @@ class UIMessageEncoder:
         self.message_id = message_id
         self.blocks = BlockChunks()
         self.tools = ToolChunks(url_of, approval_s)
+        self._agents = AgentChunks(self.tools, url_of)
         self._run: JsonObject = filled(run=run, status="running")
         self._url_of = url_of
         self._has_steering = steering
@@ -134,7 +136,7 @@ class UIMessageEncoder:
 
     def decided(self, approval_id: str, is_approved: bool, reason: str | None = None) -> list[Chunk]:
         """A person has decided."""
-        return self.tools.decided(approval_id, is_approved, reason)
+        return self._decided(approval_id, is_approved, reason)
 
     def began(self, provider: str) -> list[Chunk]:
         """A run of this provider begins; a first request that fails names none."""
@@ -173,7 +175,7 @@ class UIMessageEncoder:
         if not self._is_started:
             return []
         start = filled(type="start", messageId=self.message_id)
-        return [start, *self.blocks.reopened(), *self.tools.reopened()]
+        return [start, *self.blocks.reopened(), *self.tools.reopened(), *self._agents.reopened()]
 
     # Beginnings and ends
 
@@ -277,7 +279,7 @@ class UIMessageEncoder:
         if part.kind == APPROVAL_DECIDED:
             is_automatic, approval = data.get("is_automatic") is True, str(data.get("approval_id"))
             is_approved = data.get("is_approved") is True
-            return self.tools.decided(approval, is_approved, data.get("reason"), is_automatic=is_automatic)
+            return self._decided(approval, is_approved, data.get("reason"), is_automatic=is_automatic)
         if part.kind == CALL_GRANTED:
             return self.tools.states(part)
         vendor, _, name = part.kind.partition(".")
@@ -288,6 +290,16 @@ class UIMessageEncoder:
         if part.data is not None and len(jsontext.dumps(part.data)) <= MAX_CUSTOM_BYTES:
             chunk["providerMetadata"] = {"sidestream": {"data": with_urls(part.data, self._url_of)}}
         return [chunk]
+
+    def _decided(
+        self, approval_id: str, is_approved: bool, reason: str | None, *, is_automatic: bool = False
+    ) -> list[Chunk]:
+        nested = self._agents.decided(approval_id, is_approved, reason)
+        return [*self.tools.decided(approval_id, is_approved, reason, is_automatic=is_automatic), *nested]
+
+    def on_tool_event(self, part: ToolEvent) -> list[Chunk]:
+        forwarded = self._agents.event(part)
+        return self.tools.event(part) if forwarded is None else forwarded
 
     def on_raw(self, part: Raw) -> list[Chunk]:
         self._unknown += 1
@@ -323,7 +335,7 @@ _HANDLERS: dict[type, Callable[[UIMessageEncoder, Any], list[Chunk]]] = {
     ToolInputDelta: lambda encoder, part: encoder.tools.input_delta(part),
     ToolInputEnd: lambda encoder, part: encoder.tools.input_end(part),
     ToolCall: lambda encoder, part: encoder.tools.call(part),
-    ToolEvent: lambda encoder, part: encoder.tools.event(part),
+    ToolEvent: UIMessageEncoder.on_tool_event,
     ToolResult: lambda encoder, part: encoder.tools.result(part),
     ToolApprovalRequest: lambda encoder, part: encoder.tools.request(part, list(encoder.blocks.read)),
     Source: lambda encoder, part: encoder.blocks.source(part),

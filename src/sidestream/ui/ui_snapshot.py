@@ -22,6 +22,8 @@ class UIMessageFold:
         self._open: dict[tuple[str, str], tuple[Part, list[str]]] = {}
         """Blocks that are open: family and id → part, and its deltas."""
         self._data: dict[tuple[str, str], Part] = {}
+        self._code: dict[str, list[str]] = {}
+        """Call of an agent that runs as a tool → its code so far, while it is written."""
         self._calls: dict[str, Part] = {}
         """Call id → the newest call with it."""
         self._step_calls: dict[str, Part] = {}
@@ -49,7 +51,15 @@ class UIMessageFold:
             if deltas:
                 text = "".join(deltas)
                 self._calls[call] |= {"rawInput": text, "input": partial_json(text)}
+        for call, deltas in self._code.items():
+            part = self._data["data-call", call]
+            data: JsonObject = part["data"]
+            part["data"] = {**data, "part": {**data["part"], "input": {"code": "".join(deltas)}}}
         return self._message
+
+    def call(self, call_id: str) -> Part:
+        """The newest call with this id, without an input that is still being written."""
+        return self._calls[call_id]
 
     def start(self, chunk: Chunk) -> None:
         if "messageId" in chunk:
@@ -67,7 +77,7 @@ class UIMessageFold:
 
     def reset(self, chunk: Chunk) -> None:
         del self._parts[self._step :]
-        for known in (self._open, self._inputs, self._step_calls):
+        for known in (self._open, self._inputs, self._step_calls, self._code):
             known.clear()
         self._data = {(part["type"], part["id"]): part for part in self._parts if "data" in part and "id" in part}
         self._calls = {part["toolCallId"]: part for part in self._parts if "toolCallId" in part}
@@ -97,7 +107,10 @@ class UIMessageFold:
 
     def data(self, chunk: Chunk) -> None:
         if chunk.get("transient"):
+            self.code(chunk["data"])
             return
+        if chunk["type"] == "data-call":
+            self._code.pop(chunk["id"], None)
         known = self._data.get((chunk["type"], chunk.get("id", "")))
         if known is not None:
             known["data"] = chunk["data"]
@@ -105,6 +118,14 @@ class UIMessageFold:
         self._parts.append(part := dict(chunk))
         if "id" in chunk:
             self._data[chunk["type"], chunk["id"]] = part
+
+    def code(self, data: JsonObject) -> None:
+        """Code of a call; the others have it in their input."""
+        if ("data-call", data["call"]) in self._data:
+            written = self._code.setdefault(data["call"], [])
+            if data.get("whole"):
+                written.clear()
+            written.append(data["delta"])
 
     def input_start(self, chunk: Chunk) -> None:
         self._inputs[chunk["toolCallId"]] = []

@@ -37,6 +37,10 @@ class ToolChunks:
         self._url_of = url_of
         self._approval_s = approval_s
         self._folds = ToolFolds(0)
+        self._runs: dict[str, ToolRun] = {}
+        """Call → its state when it was last encoded."""
+        self._agents: dict[str, JsonObject] = {}
+        """Call → what is known of the agent that runs as its tool."""
         self._first: dict[str, int] = {}
         """Call → the number of the record with which it began."""
         self._inputs: dict[str, tuple[ToolInputStart, list[str]]] = {}
@@ -65,8 +69,15 @@ class ToolChunks:
         out: list[Chunk] = []
         for run in self._folds.runs.feed(part, self.at):
             self._ids[run.call_id] = run.id
+            self._runs[run.call_id] = run
             out.append(self._state(run))
         return out
+
+    def agent(self, call_id: str, facts: JsonObject) -> list[Chunk]:
+        """The state of a call whose tool is an agent, with what is known of its run."""
+        self._agents[call_id] = facts
+        run = self._runs.get(call_id)
+        return [] if run is None else [self._state(run)]
 
     def input_start(self, part: ToolInputStart) -> list[Chunk]:
         """An input begins."""
@@ -214,6 +225,7 @@ class ToolChunks:
             grant=run.grant,
             exit=run.exit_code,
             error=run.error,
+            agent=self._agents.get(run.call_id),
             ms=None if seconds is None else round(seconds * 1000),
             seq=self._first.get(run.id),
         )
