@@ -21,8 +21,6 @@ from sidestream.server.requests import checked, owner_of, server_of
 MAX_REQUESTS = 32
 """Open requests of one socket."""
 _UNSUPPORTED_DATA = 1003
-_MAX_REASON_BYTES = 123
-"""What a close frame has room for, by RFC 6455."""
 
 _log = get_logger(__name__)
 
@@ -49,7 +47,7 @@ async def chat_socket(websocket: WebSocket) -> None:
             try:
                 frame = checked(_parsed(text, server_of(websocket).settings.max_body_bytes), ClientFrame)
             except RequestError as error:
-                await websocket.close(_UNSUPPORTED_DATA, close_reason(error.message))
+                await websocket.close(_UNSUPPORTED_DATA, error.close_reason)
                 return
             await socket.take(frame)
     except WebSocketDisconnect:
@@ -157,11 +155,6 @@ class _Socket:
     async def _send(self, frame: JsonObject) -> None:
         with suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError: the socket was closed meanwhile.
             await self._websocket.send_text(jsontext.dumps(frame).decode())
-
-
-def close_reason(message: str) -> str:
-    """The beginning of a message that fits in a close frame."""
-    return message.encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
 
 
 def _parsed(text: str, max_bytes: int) -> JsonObject:

@@ -5,6 +5,9 @@ from sidestream.jsontext import JsonObject
 from sidestream.redaction import redact
 from sidestream.tools.approvals import ApprovalError
 
+_MAX_REASON_BYTES = 123
+"""What a close frame has room for, by RFC 6455."""
+
 
 class RequestError(Exception):
     """A request that is refused: the status, and what is wrong with which parameter."""
@@ -31,6 +34,11 @@ class RequestError(Exception):
         """The body of the response, as OpenAI's API and our own have it."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
+    @property
+    def close_reason(self) -> str:
+        """The beginning of the message, as far as it fits in the close frame of a WebSocket."""
+        return self.message.encode(errors="replace")[:_MAX_REASON_BYTES].decode(errors="ignore")
+
 
 def not_found(what: str, name: str, *, param: str | None = None, code: str = "not_found") -> RequestError:
     """There is no such thing, or it belongs to somebody else: the response is the same."""
@@ -42,7 +50,8 @@ def as_request_error(error: SidestreamError) -> RequestError:
     message = redact(str(error))
     match error:
         case ConflictError():
-            return RequestError(409, "someone else wrote to this conversation first", type="conflict", code="conflict")
+            reason = "a run is in progress in this conversation, or someone else has just written to it"
+            return RequestError(409, reason, type="conflict", code="conflict")
         case ApprovalError():
             return RequestError(403, message, code="approval_refused")
         case SteerError():

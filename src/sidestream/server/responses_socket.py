@@ -50,7 +50,7 @@ async def responses_socket(websocket: WebSocket) -> None:
     try:
         dialect_of(websocket)
     except RequestError as error:
-        await websocket.close(1008, error.message[:100])
+        await websocket.close(1008, error.close_reason)
         return
     await websocket.accept()
     socket = _Socket(websocket)

@@ -67,7 +67,7 @@ class Guard:
             scope.setdefault("state", {})["owner"] = await self._owner(scope, headers)
         except RequestError as error:
             if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008, "reason": error.message[:100]})
+                await send({"type": "websocket.close", "code": 1008, "reason": error.close_reason})
                 return
             refusal = json_response(error.body(), error.status, error.headers)
             await refusal(scope, receive, _with_headers(send, origin))
