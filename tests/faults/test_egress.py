@@ -469,7 +469,7 @@ MODULES: dict[str, set[str]] = {
     "wire/proxies.py": {"urllib.request"},  # reads the environment
     "wire/socket_connection.py": {"aiohttp"},
     "wire/sockets.py": {"aiohttp"},
-    "wire/stream.py": {"aiohttp"},
+    "wire/stream.py": {"aiohttp", "socket"},  # only names of options
 }
 CALLS: dict[str, set[str]] = {
     "cli/checkup.py": {"open_connection"},  # to model servers on this machine, to see whether they answer
@@ -477,6 +477,7 @@ CALLS: dict[str, set[str]] = {
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
     "mcp/process_tree.py": {"socketpair"},  # to its own child
+    "server/security.py": {"HTTPConnection"},  # Starlette's, which is a request
     "server/serving.py": {"socket"},  # listens, on 127.0.0.1 unless told otherwise
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},

@@ -15,6 +15,7 @@ from sidestream.portable.sandbox.port import SandboxError
 UNPRIVILEGED = 65534
 """The user and group of a container that root starts."""
 
+_PUBLIC_FOLDERS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 _CLONE_NEWNS = 0x00020000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _MS_NOSUID, _MS_NODEV = 2, 4
@@ -32,12 +33,17 @@ def is_reachable(path: str) -> bool:
     return status.st_mode & needed == needed and all(mode & stat.S_IXOTH for mode in above)
 
 
+def reachable_folder() -> str:
+    """A folder for temporary files that any user may enter: `TMPDIR` may be a private one."""
+    return next(filter(is_reachable, (tempfile.gettempdir(), *_PUBLIC_FOLDERS)), tempfile.gettempdir())
+
+
 class Stage:
     """The view of one thread. Every method is called by that thread."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._folder = tempfile.mkdtemp(prefix="sidestream-stage-")
+        self._folder = tempfile.mkdtemp(prefix="sidestream-stage-", dir=reachable_folder())
         self._staged: dict[str, str] = {}
         self._views: dict[str, str] = {}
         try:
