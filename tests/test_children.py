@@ -21,7 +21,8 @@ def test_a_signal_that_the_launcher_ignores_is_not_ignored_by_children(number: s
     try:
         catch_ignored_signals()
         signal.raise_signal(number)  # still ignored here
-        program = "import sys, time; print('ready', flush=True); time.sleep(60)"
+        # Short sleeps: Python may be about to sleep when the signal comes, and would notice it after that.
+        program = "import time; print('ready', flush=True); [time.sleep(0.1) for _ in range(600)]"
         with started(sys.executable, "-c", program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
             assert child.stdout is not None
             child.stdout.readline()
