@@ -9,8 +9,6 @@ from requirements import requirement
 from sidestream import Agent, Price
 from sidestream.errors import ProviderError
 from sidestream.jsontext import dumps, loads
-from sidestream.store.records import Row, Segment, kind_of, pack, unpack
-from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import (
     Finish,
     InputUsage,
@@ -29,6 +27,7 @@ from sidestream.stream.parts import (
 from sidestream.testing import ScriptedModel, ScriptedReply, tool_call
 from sidestream.ui.ui_message import UIMessageEncoder
 from sidestream.ui.ui_snapshot import UIMessageFold
+from ui.stored_parts import stored
 from ui.ui_chunks import check, check_fields
 
 Chunk = dict[str, Any]
@@ -103,19 +102,9 @@ def agent_of(message: Chunk) -> Chunk:
     return found
 
 
-def stored(parts: Iterable[StreamPart], every: int) -> list[StreamPart]:
+def stored_parts(parts: Iterable[StreamPart], every: int) -> list[StreamPart]:
     """The parts as they come back from a log that writes what is open after so many of them."""
-    folding = SegmentFold(previews=True, inputs=True)
-    segments: list[Segment] = []
-    for number, part in enumerate(parts, 1):
-        segments += folding.feed([part])
-        if number % every == 0:
-            segments += folding.increments()
-    bodies: list[Any] = []
-    for seq, body in enumerate([*segments, *folding.end()], 1):
-        data, blobs = pack(body)
-        row = Row(seq=seq, time=float(seq), run="r", kind=kind_of(body), body=data, blobs=tuple(blobs))
-        bodies.append(unpack(row, blobs.__getitem__).body)
+    bodies: list[Any] = [record.body for record in stored(parts, every)]
     return [part for body in bodies for part in body.parts]
 
 
@@ -167,7 +156,7 @@ def encoder_after(parts: list[StreamPart], last: StreamPart) -> UIMessageEncoder
 @pytest.mark.parametrize("every", [1, 7, 1000])
 async def test_the_log_shows_the_same_calls_as_the_stream(every: int):
     parts = await parts_of(asking())
-    live, again = (message_of(encoded(given)) for given in (parts, stored(parts, every)))
+    live, again = (message_of(encoded(given)) for given in (parts, stored_parts(parts, every)))
     assert nested(again) == nested(live)
     assert agent_of(again) == agent_of(live)
 

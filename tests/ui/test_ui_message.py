@@ -10,8 +10,7 @@ from requirements import requirement
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
-from sidestream.store.records import Record, Row, Segment, kind_of, pack, unpack
-from sidestream.store.segments import SegmentFold
+from sidestream.store.records import Record, Segment
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -43,6 +42,7 @@ from sidestream.turn import rounds
 from sidestream.turn.rounds import denial
 from sidestream.ui.ui_message import UIMessageEncoder
 from sidestream.ui.ui_snapshot import UIMessageFold
+from ui.stored_parts import stored
 from ui.ui_chunks import Checker, check
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
@@ -73,23 +73,6 @@ def message_of(chunks: Iterable[Chunk]) -> Chunk:
 def only(chunks: Iterable[Chunk], kind: str) -> Chunk:
     (found,) = [chunk for chunk in chunks if chunk["type"] == kind]
     return found
-
-
-def stored(parts: Iterable[StreamPart], every: int) -> list[Record]:
-    """The parts as records of a server's log, which writes what is open after so many parts."""
-    folding = SegmentFold(previews=True, inputs=True)
-    segments: list[Segment] = []
-    for number, part in enumerate(parts, 1):
-        segments += folding.feed([part])
-        if number % every == 0:
-            segments += folding.increments()
-    segments += folding.end()
-    records: list[Record] = []
-    for seq, body in enumerate(segments, 1):
-        data, blobs = pack(body)
-        row = Row(seq=seq, time=float(seq), run="r", kind=kind_of(body), body=data, blobs=tuple(blobs))
-        records.append(unpack(row, blobs.__getitem__))
-    return records
 
 
 def texts(message: Chunk) -> list[tuple[str, str]]:
