@@ -46,7 +46,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # A. The stream
     "R1": Entry("One canonical stream of typed, frozen parts serves everything.", "S0 S1 S3 V", proven),
     "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream continues.", "S0 S1 S3", proven),
-    "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "S0 S1 S3", proven),
+    "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "S0 S1 S3", partial("The same program on every provider: portable names, stages and sessions")),
     "R4": Entry("finish comes exactly once and last; a stream without its terminal event ends as truncated, never as success.", "S0 S1 S3", proven),
     "R5": Entry("The legality of a part stream is one transition table with a checker that tests, fakes and faults use.", "S0 S1 S3", proven),
     "R6": Entry("A part never changes after it is emitted; later knowledge is a new part with the same id.", "S0 S1 S3", proven),
@@ -59,7 +59,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R11": Entry("A chunk or result has output, new messages, thinking, metadata, usage, finish_reason and id.", "S0 S1 S2 D", proven),
     "R12": Entry("Each tool event is a chunk of its own: a one-item list under its key, no output, no messages, no usage.", "S0 S1 S2 D", proven),
     "R13": Entry("send returns the whole event list of each key in order, delivered bytes as references, with thinking, response_id, model and status.", "S0 S1 S2 D", proven),
-    "R14": Entry("Each provider's tools have fixed metadata keys.", "S0 S1 S2 D", proven),
+    "R14": Entry("Each provider's tools have fixed metadata keys.", "S0 S1 S2 D", partial("The same program on every provider: portable names, stages and sessions")),
     "R15": Entry("Messages consist of immutable text, thinking, data, link and tool parts and round-trip through JSON.", "S0 S1 S2 D", proven),
     "R16": Entry("Deliverables are parts and journeys are metadata; outside the live tool-event, delivered bytes are a reference; previews are logged only on request.", "S0", proven),
     "R17": Entry("If text was streamed, the last chunk has no output and brings the non-text parts; if not, it brings all parts.", "S0 S1 S2 D", proven),
@@ -161,7 +161,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # J. Portable server-side tools
     "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", proven),
-    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", proven),
+    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", partial("The same program on every provider: portable names, stages and sessions")),
     "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "S1", proven),
     "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "S1", proven),
     "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", proven),
@@ -169,7 +169,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", proven),
     "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", proven),
     "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", proven),
-    "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", proven),
+    "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", partial("Evidence: citations that mean what they say")),
 
     # K. Server and page
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", proven),
@@ -179,7 +179,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R144": Entry("Server and page are safe by default.", "P", proven),
 
     # L. Many machines
-    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", proven),
+    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", partial("Architecture: a map that fits on one screen, one way to execute a run, one of each")),
     "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", proven),
     "R162": Entry("One conformance suite covers every engine adapter.", "P", proven),
 
@@ -187,6 +187,46 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R170": Entry("Every capability of the API is reachable from the command line.", "P", proven),
     "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", proven),
     "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", proven),
+
+    # N. True streams
+    "R180": Entry("An event that does not parse, or a second answer in mid-stream, ends the run in an error once the stream is read to its end.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "R181": Entry("Where the final item differs from its deltas the final one holds everywhere, and a notice reports the correction.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "R182": Entry("One call has one record across steps, pauses, resumes, log and page.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "R183": Entry("Compatible servers with other numbering, missing finish reasons or misplaced fields give the right answer, once.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "R184": Entry("A background answer that can no longer be streamed is polled.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+
+    # O. The same program on every provider
+    "R190": Entry("tool and stage are one vocabulary on every provider and locally; provider_tool, provider_stage and event keep the vendor's.", "P", deferred("The same program on every provider: portable names, stages and sessions")),
+    "R191": Entry("Tool results are typed and equal in form on every provider; the vendor's JSON stays beside them.", "P", deferred("The same program on every provider: portable names, stages and sessions")),
+    "R192": Entry("Sessions of several turns with files work on every provider and locally, and what was lost is reported.", "P", deferred("The same program on every provider: portable names, stages and sessions")),
+    "R193": Entry("Attachments can go to the container only.", "P", deferred("The same program on every provider: portable names, stages and sessions")),
+    "R194": Entry("Limits and packages of locally run code are settings that the model knows.", "P", deferred("The same program on every provider: portable names, stages and sessions")),
+
+    # P. The first day
+    "R200": Entry("An unexpected exception in a tool is visible by default and can end the run.", "P", deferred("The first day: an API, a command line and docs that people adopt")),
+    "R201": Entry("A key is needed at the first request, not at import.", "P", deferred("The first day: an API, a command line and docs that people adopt")),
+    "R202": Entry("Hooks observe, change and block requests, tools and parts, in streams, subagents and workers.", "P", deferred("The first day: an API, a command line and docs that people adopt")),
+    "R203": Entry("The top level has at most 90 names and no twins; deps and sync forms are typed under pyright and mypy strict.", "P", deferred("The first day: an API, a command line and docs that people adopt")),
+    "R204": Entry("Every option, tool field and part field has a description in the reference.", "P", deferred("The first day: an API, a command line and docs that people adopt")),
+
+    # Q. The server and page as a product
+    "R210": Entry("Storage and reasoning settings of a request reach the provider; a stateless client keeps its reasoning.", "P", deferred("The server as a product component, the page as a product")),
+    "R211": Entry("An agent on a server is closed by default; request tools, instructions and settings are opened one by one.", "P", deferred("The server as a product component, the page as a product")),
+    "R212": Entry("A waiting approval is visible and answerable, or a typed error, through every API.", "P", deferred("The server as a product component, the page as a product")),
+    "R213": Entry("Retries, limiters, queues and compaction are visible while they last, in every stream and on the page.", "P", deferred("The server as a product component, the page as a product")),
+    "R214": Entry("There are OpenAPI, TypeScript types and an example front end; files work from other origins.", "P", deferred("The server as a product component, the page as a product")),
+    "R215": Entry("The operator names, brands and restricts the page.", "P", deferred("The server as a product component, the page as a product")),
+
+    # R. The time machine
+    "R220": Entry("Every step records its request, large parts by digest, without secrets.", "P", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
+    "R221": Entry("A run can be forked at any record with one fact changed; the prefix costs and runs nothing.", "P", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
+    "R222": Entry("A logged run becomes a test with three dials; a mismatch names the first differing field.", "P", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
+    "R223": Entry("Cache breaks are explained per step in tokens and money; histories are priced again for other models, offline.", "P", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
+
+    # S. Evidence
+    "R230": Entry("A source states what was established and why; overlap alone supports nothing.", "P", deferred("Evidence: citations that mean what they say")),
+    "R231": Entry("Citations of hosted tools can be fetched under the egress guard, kept with digest and time, and checked by the same rules.", "P", deferred("Evidence: citations that mean what they say")),
+    "R232": Entry("An evidence bundle is readable without Sidestream and reproducible.", "P", deferred("Evidence: citations that mean what they say")),
 
     # Faults: stream and protocol
     "F01": Entry("A truncated stream ends its blocks, then error(truncated), finish(error); nothing counts as completed.", "F", proven),
@@ -196,7 +236,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F05": Entry("A content filter or refusal is finish(content-filter) with its reason and raises nothing in a stream.", "F", proven),
     "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", proven),
     "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", proven),
-    "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", proven),
+    "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", partial("True on every server: corrupted, late, doubled and differently numbered events")),
     "F09": Entry("Duplicate and out-of-order events change nothing, as far as an API's events can be told apart (those of generateContent and deltas of chat and Messages carry no ids); late deltas are raw.", "F", proven),
     "F10": Entry("A delta for an unknown id, or done without added, still gives exactly one start and end.", "F", proven),
     "F11": Entry("An item id that changes between added and done still gives one block, by output index; so do changed ids of chunks, calls and interactions.", "F", proven),
@@ -243,6 +283,22 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", proven),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", proven),
+
+    # Faults: code and documents that run or are read locally
+    "F47": Entry("A workspace shell started by root is not root inside, writes no kernel file and leaves no set-uid or device file.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F49": Entry("A URL that the model wrote is not an origin, however it was laundered; it is asked about, or denied under deny.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F50": Entry("A container belongs to one conversation, owner, tool and backend, and is found in the run's own records only.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F51": Entry("Frames from inside the sandbox take bounded memory on the host, and time limits hold.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F52": Entry("Shared memory, sockets, leftover processes and cancelled starts are bounded or denied without a cgroup.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F53": Entry("Hostile documents are parsed in the limited child process only; the event loop is never blocked.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F54": Entry("A forged source, a tiny quote or a number of another call establishes nothing.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F55": Entry("A remembered approval does not cover a changed function, tool or workspace of the same name.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F56": Entry("Link loops, undecodable names and swapped files of an index folder are skipped and reported; nothing outside is read.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+
+    # Faults: streams that lie
+    "F57": Entry("A stream that lies gives the right answer or an error, never a third thing.", "F", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "F58": Entry("Whatever the writer accepts, the reader reads, also where a provider's value has the wrong type.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
 }
 # fmt: on
 
