@@ -458,7 +458,6 @@ MODULES: dict[str, set[str]] = {
     "wire/failures.py": {"aiohttp"},
     "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
-    "wire/large_files.py": {"aiohttp"},
     "wire/pages.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
     "wire/socket_connection.py": {"aiohttp"},
