@@ -281,15 +281,12 @@ class Index:
             same = replace(file, title=known.title, problem=known.problem)
             if await self._call(self._database.put, same, None, ()):
                 return AddReport(unchanged=1)
-        document = await self._read(contents.data, path, mime_type)
+        document = await read(contents.data, mime_type=mime_type, name=path, limits=self._limits)
         file = replace(file, title=document.title, problem=_problem(document))
         chunks = await asyncio.to_thread(chunks_of, document)
         await self._call(self._database.put, file, document, chunks)
         problems = {path: file.problem} if file.problem else {}
         return AddReport(added=known is None, changed=known is not None, problems=problems)
-
-    async def _read(self, data: bytes, path: str, mime_type: str) -> Document:
-        return await asyncio.to_thread(read, data, mime_type=mime_type, name=path, limits=self._limits)
 
     async def _put_problem(self, path: str, attributes: Mapping[str, Json], problem: str) -> None:
         """Notes that a file cannot be read, with its stamp, so that it is not tried again until it changes."""
