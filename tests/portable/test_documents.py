@@ -408,7 +408,32 @@ def test_parsing_process_opens_nothing():
 @requirement("F53")
 @pytest.mark.parametrize(
     "name",
-    ["punycode", "idna", "rot13", "rot_13", "zip", "zlib", "bz2", "hex", "base64", "uu", "quopri", "utf-7", "utf_7", "unicode_escape", "raw_unicode_escape", "mbcs", "oem", "undefined", "palmos", "replacement", "x-user-defined", "hz", "iso-2022-kr", "utf-8-sig"],
+    [
+        "punycode",
+        "idna",
+        "rot13",
+        "rot_13",
+        "zip",
+        "zlib",
+        "bz2",
+        "hex",
+        "base64",
+        "uu",
+        "quopri",
+        "utf-7",
+        "utf_7",
+        "unicode_escape",
+        "raw_unicode_escape",
+        "mbcs",
+        "oem",
+        "undefined",
+        "palmos",
+        "replacement",
+        "x-user-defined",
+        "hz",
+        "iso-2022-kr",
+        "utf-8-sig",
+    ],
 )
 def test_codec_outside_allow_list_is_not_used(name: str):
     assert codec_of(name) is None
