@@ -290,6 +290,17 @@ async def test_template_is_replaced_when_it_has_ended():
     assert await asyncio.to_thread(ends, other.pid)
 
 
+async def test_idle_template_is_ended():
+    await read(PAGE.encode(), mime_type="text/html")
+    (template,) = isolated._shared
+    assert template.timer is not None
+    isolated.stop(idle_s=3600)  # It was used a moment ago.
+    assert isolated._shared == [template]
+    isolated.stop(idle_s=0)
+    assert isolated._shared == []
+    assert await asyncio.to_thread(ends, template.pid)
+
+
 @pytest.mark.parametrize(("data", "name"), [(PAGE.encode(), "a.html"), (pdf_of(["x"]), "a.pdf")])
 async def test_read_works_without_fork(data: bytes, name: str, monkeypatch: pytest.MonkeyPatch):
     expected = await read(data, name=name)

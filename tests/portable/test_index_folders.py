@@ -187,6 +187,18 @@ def test_sparse_and_growing_files_respect_size_limit(docs: Path):
         status.contents(status.entries()[0], 10)
 
 
+async def test_passing_problem_is_tried_again(index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch):
+    def deny(entry: Entry) -> None:
+        if entry.path.endswith("cars.md"):
+            raise PermissionError(13, "Permission denied")
+
+    racing(monkeypatch, deny)
+    assert (await index.add(docs)).problems == {str(docs / "cars.md"): "Permission denied"}
+    monkeypatch.undo()
+    assert (await index.add(docs)).problems == {}
+    assert await holding(index, "brakes") == {"cars.md"}
+
+
 async def test_deep_folders_are_reported(index: Index, docs: Path):
     deepest = docs
     for _ in range(folder.MAX_DEPTH + 2):

@@ -216,7 +216,8 @@ def _limit(limits: DocumentLimits, *, is_closed: bool) -> None:
     if is_closed:
         bounds |= {"RLIMIT_FSIZE": 0, "RLIMIT_NPROC": 0, "RLIMIT_NOFILE": 0}
     for name, bound in bounds.items():
-        _set(resource, getattr(resource, name), bound)
+        if (limit := getattr(resource, name, None)) is not None:
+            _set(resource, limit, bound)
 
 
 def _set(resource: Any, limit: int, bound: int) -> None:

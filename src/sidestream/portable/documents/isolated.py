@@ -54,6 +54,8 @@ async def read_isolated(
         except TimeoutError:
             stop()
             status, answer = LATE, b""
+        except OSError as error:
+            raise DocumentError(f"no process can be started to read it: {error.strerror}", "process") from error
     if status == 0:
         with suppress(msgspec.MsgspecError):
             return _document(msgspec.msgpack.decode(answer, type=Answer))
@@ -190,19 +192,15 @@ def _expire(loop: asyncio.AbstractEventLoop) -> None:
         for template in _shared:
             if template.timer is not None and template.timer[0] is loop:
                 template.timer[1].cancel()
-            template.timer = loop, loop.call_later(IDLE_S, _stop_idle)
+            template.timer = loop, loop.call_later(IDLE_S, stop, IDLE_S)
 
 
-def _stop_idle() -> None:
-    if any(time.monotonic() - template.used >= IDLE_S for template in _shared):
-        stop()
-
-
-def stop() -> None:
-    """End the template. The next document starts another one."""
+def stop(idle_s: float = 0.0) -> None:
+    """End the template unless it was used in the last `idle_s` seconds. The next document starts another one."""
     with _lock:
-        while _shared:
-            _shared.pop().stop()
+        for template in [template for template in _shared if time.monotonic() - template.used >= idle_s]:
+            _shared.remove(template)
+            template.stop()
 
 
 atexit.register(stop)

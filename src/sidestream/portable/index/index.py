@@ -16,7 +16,7 @@ from sidestream.errors import ConfigurationError, DocumentError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read
 from sidestream.portable.index.chunks import chunks_of
-from sidestream.portable.index.folder import Entry, Root, absolute, message_of, root_of
+from sidestream.portable.index.folder import UNREAD, Entry, Root, absolute, message_of, root_of
 from sidestream.portable.index.ranking import CANDIDATES, fits, fused
 from sidestream.portable.index.records import Counts, Database, IndexedFile, Json, Passage, Row, file_id_of
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
@@ -29,6 +29,8 @@ Progress = Callable[[str, int, int], None]
 
 BATCH = 16
 """Texts that are embedded together: few, so that search has them soon and little is lost when it is stopped."""
+PASSING = ("changed", "process")
+"""Reasons for which the next refresh reads a file again, although it has not changed."""
 MAX_QUERY_CHARS = 2000
 DEFAULT_LIMIT = 10
 
@@ -263,7 +265,8 @@ class Index:
                 gone += [entry.path] if entry.path in known else []
             except (OSError, DocumentError) as error:
                 message = message_of(error)
-                await self._put_problem(entry, attributes, message)
+                is_lasting = isinstance(error, DocumentError) and error.reason not in PASSING
+                await self._put_problem(entry if is_lasting else replace(entry, stamp=UNREAD), attributes, message)
                 report += AddReport(problems={entry.path: message})
         progress("files", len(entries), len(entries))
         self._coverage = None
@@ -305,7 +308,7 @@ class Index:
         return AddReport(added=known is None, changed=known is not None, problems=problems)
 
     async def _put_problem(self, entry: Entry, attributes: Mapping[str, Json], problem: str) -> None:
-        """Note that a file cannot be read, with its stamp, so that it is not tried again until it changes."""
+        """Note that a file cannot be read, with its stamp: it is not tried again until that changes."""
         file = IndexedFile(
             path=entry.path,
             file_id=file_id_of(entry.path),
