@@ -154,6 +154,7 @@ async def test_a_pdf_bomb_ends_with_an_error_or_no_text_and_leaves_no_process():
     except DocumentError as error:
         outcome = error.reason
     assert outcome in ("", "timeout", "memory", "damaged")
+    isolated.stop()
     assert _children() <= before
 
 
@@ -258,6 +259,28 @@ async def test_killed_caller_leaves_no_process(package: Path):
         pid = await pid_from(pipe)
         caller.kill()
     assert await asyncio.to_thread(ends, pid)
+
+
+async def test_killed_template_leaves_no_process(package: Path):
+    pipe = package / "pipe"
+    os.mkfifo(pipe)
+    limits = DocumentLimits(timeout_s=5)
+    reading = asyncio.create_task(read(str(pipe).encode(), mime_type="application/x-stuck", limits=limits))
+    pid = await pid_from(pipe)
+    os.kill(isolated._shared[0].pid, signal.SIGKILL)
+    with pytest.raises(DocumentError):
+        await reading
+    assert await asyncio.to_thread(ends, pid, 60.0)
+
+
+@requirement("F53")
+async def test_parallel_reads_do_not_mix():
+    pages = [f"<title>{number}</title><main>{'word ' * number * 2000}</main>".encode() for number in range(12)]
+    hostile = [asyncio.create_task(read(ATTRIBUTES, name="a.html", limits=DocumentLimits(cpu_s=1))) for _ in range(2)]
+    documents = await asyncio.gather(*(read(page, mime_type="text/html") for page in pages))
+    assert [document.title for document in documents] == [str(number) for number in range(12)]
+    outcomes = await asyncio.gather(*hostile, return_exceptions=True)
+    assert [getattr(outcome, "reason", None) for outcome in outcomes] == ["timeout"] * 2
 
 
 async def test_reads_wait_for_free_slot(package: Path, monkeypatch: pytest.MonkeyPatch):

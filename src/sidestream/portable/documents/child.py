@@ -1,9 +1,8 @@
 """The process that parses documents, within limits of time and memory. Foreign documents are parsed nowhere else.
 
-Where processes can be forked, `serve` is a template that has loaded the libraries and never sees a document: for each
-one it forks a watcher, which forks the process that parses. The watcher ends it when its time is over, or when the
-caller has closed the connection, and reports how it ended. Elsewhere `serve_once` parses one document, and the caller
-watches.
+Where processes can be forked, `serve` is a template that has loaded the libraries and never sees a document. It forks a
+process for each one, ends it when its time is over or the caller has closed the connection, and reports how it ended
+unless it has answered. Elsewhere `serve_once` parses one document, and the caller watches.
 """
 
 import codecs
@@ -16,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -34,10 +34,13 @@ ORDER_BYTES = 512
 """Length of an order to the template: JSON and spaces."""
 LENGTHS = struct.Struct("<II")
 """Of the request and of the document, before both."""
-STATUS = struct.Struct("<i")
-"""How the process ended, after its answer: its exit code, or the negative number of a signal."""
-LATE = 1000
-"""The status of a process that was killed since its time was over."""
+ANSWER = struct.Struct("<i")
+"""The length of the answer, before it; in its place, a negative number says how the process ended: by this signal, or
+LATE or FAILED."""
+LATE = -1000
+"""The process was killed since its time was over."""
+FAILED = -1001
+"""The process ended by itself without an answer."""
 MAX_TITLE_CHARS = 300
 MAX_LINK_CHARS = 2048
 
@@ -62,59 +65,89 @@ class Answer(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class _Child(Struct, eq=False):
+    """A process that parses a document."""
+
+    pid: int
+    connection: socket.socket
+    ended: int
+    """A pipe that the process holds open."""
+    deadline: float
+
+
 def serve(control: socket.socket) -> None:
     """Start a process for each document whose connection is passed on. Returns when the caller has closed `control`."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Watchers are reaped by the system.
     _load()
+    children: list[_Child] = []
     while True:
-        order, descriptors, *_ = socket.recv_fds(control, ORDER_BYTES, 1)
-        if not order:
-            return
-        with socket.socket(fileno=descriptors[0]) as connection:
-            wanted = json.loads(order)
-            if wanted["kind"] not in others():  # Their libraries may start threads, which do not survive a fork.
-                with suppress(Exception):  # The process that parses fails in the same way, and says so.
-                    parser_of(wanted["kind"])
-            gc.freeze()
-            if os.fork() == 0:
-                try:
-                    control.close()
-                    _watch(connection, wanted["timeout_s"])
-                finally:
-                    os._exit(0)
+        watched = select.poll()
+        watched.register(control, select.POLLIN)
+        for child in children:
+            watched.register(child.ended, select.POLLIN)
+            watched.register(child.connection, 0)  # Reports when the caller has closed it.
+        first = min((child.deadline for child in children), default=None)
+        events = watched.poll(None if first is None else max(0.0, first - time.monotonic()) * 1000)
+        ready = {descriptor for descriptor, _ in events}
+        for child in children[:]:
+            if ready & {child.ended, child.connection.fileno()} or child.deadline <= time.monotonic():
+                children.remove(child)
+                _end(child)
+        if control.fileno() in ready:
+            started = _started(control, children)
+            if started is None:
+                break
+            children.append(started)
+    for child in children:
+        _end(child)
 
 
-def _watch(connection: socket.socket, timeout_s: float) -> None:
-    """Start the process that parses, wait for its end and report it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def _started(control: socket.socket, others_running: list[_Child]) -> _Child | None:
+    """Fork a process for the next order; None if there will be no more."""
+    order, descriptors, *_ = socket.recv_fds(control, ORDER_BYTES, 1)
+    if not order:
+        return None
+    connection = socket.socket(fileno=descriptors[0])
+    wanted = json.loads(order)
+    if wanted["kind"] not in others():  # Their libraries may start threads, which do not survive a fork.
+        with suppress(Exception):  # The process that parses fails in the same way, and says so.
+            parser_of(wanted["kind"])
+    gc.freeze()
     ended, alive = os.pipe()
     pid = os.fork()
     if pid == 0:
-        code = 1
         try:
+            control.close()
+            for child in others_running:  # Their callers wait until nobody has these open.
+                child.connection.close()
+                os.close(child.ended)
             os.setpgid(0, 0)
+            signal.setitimer(signal.ITIMER_REAL, wanted["timeout_s"] + 1)  # In case that the template is gone.
             with connection.makefile("rwb") as stream:
                 _parse(stream, stream)
-            code = 0
         finally:
-            os._exit(code)
+            os._exit(1)  # Whoever has the answer does not care.
     os.close(alive)
-    with suppress(OSError):  # Whichever of the two processes comes first: its own programs end with it.
+    with suppress(OSError):  # Whichever of the two processes comes first: programs that it starts end with it.
         os.setpgid(pid, pid)
-    watched = select.poll()
-    watched.register(ended, select.POLLIN)
-    watched.register(connection, 0)  # A closed connection is always reported.
-    is_late = not watched.poll(timeout_s * 1000)
+    return _Child(pid, connection, ended, time.monotonic() + wanted["timeout_s"])
+
+
+def _end(child: _Child) -> None:
+    """Kill a process that has not ended, and report how it ended: after an answer, nobody reads that."""
+    is_late = child.deadline <= time.monotonic()
     for kill in (os.killpg, os.kill):
         with suppress(OSError):
-            kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    with suppress(OSError):
-        connection.sendall(STATUS.pack(LATE if is_late else os.waitstatus_to_exitcode(status)))
-        # What was not read would reset the connection, and the status with it.
+            kill(child.pid, signal.SIGKILL)
+    _, status = os.waitpid(child.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    with child.connection as connection, suppress(OSError):
+        connection.setblocking(False)
+        connection.send(ANSWER.pack(LATE if is_late else code if code < 0 else FAILED))
+        # What was not read would reset the connection, and the report with it.
         connection.shutdown(socket.SHUT_RD)
         while connection.recv(1 << 16):
             pass
+    os.close(child.ended)
 
 
 def serve_once() -> None:
@@ -139,7 +172,8 @@ def _parse(incoming: Any, outgoing: Any) -> None:
     data = incoming.read(lengths[1])
     parse = parser_of(request.kind)
     _limit(request.limits, is_closed=request.kind not in others())
-    outgoing.write(_answer(parse, data, request))
+    answer = _answer(parse, data, request)
+    outgoing.write(ANSWER.pack(len(answer)) + answer)
     outgoing.flush()
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -19,7 +20,7 @@ import msgspec
 
 from sidestream.errors import DocumentError, MissingExtraError
 from sidestream.limits import MAX_PARSED_DOCUMENTS, MIB
-from sidestream.portable.documents.child import LATE, LENGTHS, ORDER_BYTES, STATUS, Answer, Request
+from sidestream.portable.documents.child import ANSWER, FAILED, LATE, LENGTHS, ORDER_BYTES, Answer, Request
 from sidestream.portable.documents.document import Document, DocumentLimits
 from sidestream.portable.documents.kinds import LIBRARIES
 
@@ -28,6 +29,8 @@ IDLE_S = 60.0
 """How long the template is kept after the last document; it has some 30 MB."""
 START_S = 30.0
 """How long the process may take to start, besides the time for the document. A machine under load needs seconds."""
+STOP_S = 3.0
+"""How long the template may take to end its processes and itself, before it is killed."""
 _OVERHEAD_BYTES = 32 * MIB
 """Of an answer, besides the text: a page's links."""
 _PROGRAM = (
@@ -50,16 +53,18 @@ async def read_isolated(
     async with slots:
         try:
             async with asyncio.timeout(limits.timeout_s + START_S):
-                status, answer = await (_forked if CAN_FORK else _started)(kind, sent, limits)
+                answer = await (_forked if CAN_FORK else _started)(kind, sent, limits)
         except TimeoutError:
             stop()
-            status, answer = LATE, b""
+            answer = LATE
         except OSError as error:
             raise DocumentError(f"no process can be started to read it: {error.strerror}", "process") from error
-    if status == 0:
-        with suppress(msgspec.MsgspecError):
-            return _document(msgspec.msgpack.decode(answer, type=Answer))
-    raise _failure(status, limits)
+    if isinstance(answer, int):
+        raise _failure(answer, limits)
+    try:
+        return _document(msgspec.msgpack.decode(answer, type=Answer))
+    except msgspec.MsgspecError as error:
+        raise _failure(FAILED, limits) from error
 
 
 def _document(answer: Answer) -> Document:
@@ -68,7 +73,7 @@ def _document(answer: Answer) -> Document:
     return answer.document
 
 
-def _failure(status: int | None, limits: DocumentLimits) -> DocumentError:
+def _failure(status: int, limits: DocumentLimits) -> DocumentError:
     if status == LATE:
         return DocumentError(f"it takes too long to read: more than {limits.timeout_s:g} s", "timeout")
     if status == -getattr(signal, "SIGXCPU", 0):
@@ -80,55 +85,62 @@ def _failure(status: int | None, limits: DocumentLimits) -> DocumentError:
     )
 
 
-async def _forked(kind: str, sent: bytes, limits: DocumentLimits) -> tuple[int | None, bytes]:
+async def _forked(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | int:
     """Have the template start the process. Closing the connection, also by cancellation, ends it."""
+    loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     with ours:
         ours.setblocking(False)
         with theirs:
             _order(json.dumps({"kind": kind[:200], "timeout_s": limits.timeout_s}), theirs)
-        loop = asyncio.get_running_loop()
-        with suppress(BrokenPipeError, ConnectionResetError):  # It has ended already; its status says how.
+        with suppress(BrokenPipeError, ConnectionResetError):  # It has ended already, and says how.
             await loop.sock_sendall(ours, sent)
-        received = bytearray()
-        most = _max_answer(limits)
-        with suppress(ConnectionResetError):
-            while len(received) <= most and (piece := await loop.sock_recv(ours, 1 << 18)):
-                received += piece
-    _expire(loop)
-    if not STATUS.size <= len(received) <= most:
-        return None, b""
-    end = len(received) - STATUS.size
-    return STATUS.unpack_from(received, end)[0], bytes(memoryview(received)[:end])
+        try:
+            return await _answer(lambda size: loop.sock_recv(ours, size), limits)
+        except ConnectionResetError:
+            return FAILED
+        finally:
+            _expire(loop)
 
 
-async def _started(kind: str, sent: bytes, limits: DocumentLimits) -> tuple[int | None, bytes]:
+async def _started(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | int:
     """Start a process for one document, where none can be forked."""
     process = await asyncio.create_subprocess_exec(
         *_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    received = bytearray()
-    most = _max_answer(limits)
     try:
         async with asyncio.timeout(limits.timeout_s):
             with suppress(BrokenPipeError, ConnectionResetError):
                 process.stdin.write(sent)
                 await process.stdin.drain()
-            while len(received) <= most and (piece := await process.stdout.read(1 << 18)):
-                received += piece
-            return await process.wait() if len(received) <= most else None, bytes(received)
+            answer = await _answer(process.stdout.read, limits)
+            return await process.wait() or FAILED if answer == FAILED else answer
     except TimeoutError:
-        return LATE, b""
+        return LATE
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         await asyncio.shield(process.communicate())
 
 
-def _max_answer(limits: DocumentLimits) -> int:
-    return limits.max_chars * 4 + _OVERHEAD_BYTES
+async def _answer(receive: Callable[[int], Awaitable[bytes]], limits: DocumentLimits) -> bytes | int:
+    """Return the answer of a process, or how it ended without one."""
+    received = bytearray()
+    wanted = ANSWER.size
+    most = limits.max_chars * 4 + _OVERHEAD_BYTES
+    while len(received) < wanted:
+        piece = await receive(1 << 18)
+        if not piece:
+            return FAILED
+        received += piece
+        if len(received) >= ANSWER.size and wanted == ANSWER.size:
+            (length,) = ANSWER.unpack_from(received)
+            if not 0 <= length <= most:
+                return length if length < 0 else FAILED
+            wanted += length
+    return bytes(memoryview(received)[ANSWER.size : wanted])
 
 
 class _Template:
@@ -161,11 +173,15 @@ class _Template:
         return os.getpid() == self._owner and self._process.poll() is None
 
     def stop(self) -> None:
-        """End it. Documents that are being parsed are not affected."""
+        """End it, with the processes that it has started."""
         self.control.close()
-        if os.getpid() == self._owner:
-            self._process.kill()
-            self._process.wait()
+        if os.getpid() != self._owner:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+            return
+        self._process.kill()
+        self._process.wait()
 
 
 _lock = threading.Lock()
