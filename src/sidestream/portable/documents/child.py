@@ -101,7 +101,7 @@ def serve(control: socket.socket) -> None:
         _end(child)
 
 
-def _started(control: socket.socket, others_running: list[_Child]) -> _Child | None:
+def _started(control: socket.socket, running: list[_Child]) -> _Child | None:
     """Fork a process for the next order; None if there will be no more."""
     order, descriptors, *_ = socket.recv_fds(control, ORDER_BYTES, 1)
     if not order:
@@ -117,23 +117,23 @@ def _started(control: socket.socket, others_running: list[_Child]) -> _Child | N
     if pid == 0:
         try:
             control.close()
-            for child in others_running:  # Their callers wait until nobody has these open.
+            for child in running:  # Their callers would wait for this process too.
                 child.connection.close()
                 os.close(child.ended)
             os.setpgid(0, 0)
-            signal.setitimer(signal.ITIMER_REAL, wanted["timeout_s"] + 1)  # In case that the template is gone.
+            signal.setitimer(signal.ITIMER_REAL, wanted["timeout_s"] + 1)  # In case the template dies.
             with connection.makefile("rwb") as stream:
                 _parse(stream, stream)
         finally:
-            os._exit(1)  # Whoever has the answer does not care.
+            os._exit(1)  # The code counts only without an answer.
     os.close(alive)
-    with suppress(OSError):  # Whichever of the two processes comes first: programs that it starts end with it.
+    with suppress(OSError):  # Both do it, whichever comes first. Programs that it starts are killed with it.
         os.setpgid(pid, pid)
     return _Child(pid, connection, ended, time.monotonic() + wanted["timeout_s"])
 
 
 def _end(child: _Child) -> None:
-    """Kill a process that has not ended, and report how it ended: after an answer, nobody reads that."""
+    """Kill a process unless it has ended, and report how it ended. After an answer, the caller ignores the report."""
     is_late = child.deadline <= time.monotonic()
     for kill in (os.killpg, os.kill):
         with suppress(OSError):
