@@ -490,6 +490,12 @@ async def test_page_that_claims_utf16_in_ascii_is_utf8(charset: str):
     assert (await read(html, mime_type="text/html", charset="unknown")).text == "plain words"
 
 
+async def test_claims_with_lone_surrogates_are_accepted():
+    document = await read(PAGE.encode(), mime_type="text/html", charset="\udcff", url="https://a.org/\ud800")
+    assert document.title == "The title"
+    assert (await read(b"\xff", mime_type="text/\udcff")).text == "ÿ"
+
+
 async def test_link_list_and_title_of_page_are_bounded():
     links = "".join(f"<a href='/{number}'>x</a>" for number in range(50))
     html = f"<title>{'t' * 1000}</title><main>{links}<a href='/{'y' * 5000}'>z</a></main>"

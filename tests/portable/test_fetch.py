@@ -251,6 +251,31 @@ async def test_hostile_pages_are_results_that_model_can_read():
     assert plain.result["content"]["title"] == "A"
 
 
+@requirement("F53")
+async def test_headers_with_raw_bytes_are_read():
+    answers = {
+        "/moved": b"302 Found\r\nLocation: /\xff?q=\xfc",
+        "/charset": b"200 OK\r\nContent-Type: text/html; charset=\xff\xfe",
+        "/type": b"200 OK\r\nContent-Type: text/\xff",
+    }
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        head = answers.get(path, b"200 OK\r\nContent-Type: text/plain")
+        writer.write(b"HTTP/1.1 " + head + b"\r\nConnection: close\r\nContent-Length: 5\r\n\r\n<p>x\xff")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host = "{}:{}".format(*server.sockets[0].getsockname())
+        fetch = Fetcher(EgressPolicy(allow_hosts=[host]))
+        pages = [await fetch.fetch(f"http://{host}{path}") for path in answers]
+    assert [page.final_url for page in pages] == [
+        f"http://{host}{path}" for path in ("/%FF?q=%FC", "/charset", "/type")
+    ]
+    assert [page.document.text.removeprefix("<p>") for page in pages] == ["xÿ"] * 3
+
+
 @requirement("R124")
 async def test_an_unknown_address_waits_for_an_approval():
     def scripted() -> ScriptedModel:

@@ -52,8 +52,8 @@ class Request(Struct, frozen=True, kw_only=True):
 
     kind: str
     """The mime type."""
-    charset: str | None = None
-    url: str | None = None
+    charset: str = ""
+    url: str = ""
     limits: DocumentLimits
 
 
@@ -204,9 +204,11 @@ def parser_of(kind: str) -> Parse:
     if kind in HTML_TYPES:
         from sidestream.portable.documents.html import read_html
 
-        return lambda data, request: read_html(data, request.limits, charset=request.charset, url=request.url)
+        return lambda data, request: read_html(
+            data, request.limits, charset=request.charset or None, url=request.url or None
+        )
     if kind not in (PDF, DOCX):
-        return lambda data, request: read_text(data, request.limits, request.charset, request.kind)
+        return lambda data, request: read_text(data, request.limits, request.charset or None, request.kind)
     from sidestream.portable.documents.binary import read_docx, read_pdf
 
     if kind == PDF:

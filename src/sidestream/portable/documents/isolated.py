@@ -47,7 +47,9 @@ async def read_isolated(
     """Return the document. Its process has ended, or is being killed, when this returns or raises."""
     if not all(importlib.util.find_spec(library) for library in LIBRARIES.get(kind, ())):
         raise MissingExtraError("fetch", f"Reading {kind}")
-    request = msgspec.msgpack.encode(Request(kind=kind, charset=charset, url=url, limits=limits))
+    request = msgspec.msgpack.encode(
+        Request(kind=_encodable(kind), charset=_encodable(charset or ""), url=_encodable(url or ""), limits=limits)
+    )
     sent = LENGTHS.pack(len(request), len(data)) + request + data
     slots = _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_PARSED_DOCUMENTS))
     async with slots:
@@ -65,6 +67,11 @@ async def read_isolated(
         return _document(msgspec.msgpack.decode(answer, type=Answer))
     except msgspec.MsgspecError as error:
         raise _failure(FAILED, limits) from error
+
+
+def _encodable(text: str) -> str:
+    """Return text without lone surrogates, which headers and addresses may hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _document(answer: Answer) -> Document:

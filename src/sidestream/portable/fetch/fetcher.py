@@ -144,6 +144,7 @@ def _validators(entry: _Entry | None) -> dict[str, str]:
 
 
 def _content_type(header: str) -> tuple[str | None, str | None]:
+    header = header.encode("utf-8", "replace").decode()  # Headers may hold any bytes.
     mime_type, _, rest = header.partition(";")
     found = re.search(r"charset\s*=\s*[\"']?([^\s;\"']+)", rest, re.I)
     return mime_type.strip().lower() or None, found[1] if found else None
