@@ -189,3 +189,7 @@ MAX_MEMORY_FILES = 1000
 
 MAX_MEMORY_BYTES = 1 * MIB
 """All files of one memory: notes, not a place for data. Above it: an error result; nothing changes."""
+
+MAX_PARSED_DOCUMENTS = 4
+"""Pages and files that are parsed at the same time for one event loop, each in a process with up to 1 GiB. The others
+wait."""
