@@ -1,28 +1,7 @@
-"""The escape battery: what code in a container tries, and what each sandbox is expected to do about it.
+"""The attempts of the escape battery: Python code that prints OPEN if it got what it wanted.
 
-An attempt prints OPEN if it got what it wanted. The same attempts without a sandbox are the control: a table in which
-nothing is ever open proves nothing. Run as a script, it tries them all and prints the outcomes as JSON:
-
-    python escapes.py BACKEND
+None of them writes where it must not: a file of the kernel is opened for writing, and closed again.
 """
-
-import asyncio
-import json
-import os
-import socket
-import sys
-import tempfile
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
-from pathlib import Path
-
-from sidestream.limits import MIB, SandboxLimits
-from sidestream.portable.sandbox import choice
-from sidestream.portable.sandbox.port import CellOutcome, Container, ContainerSpec, SandboxError
-
-PROJECT = str(Path(__file__).resolve().parents[1])
-CANARY = "canary-7f3a91"
-LIMITS = SandboxLimits(memory_bytes=512 * MIB, processes=32, disk_bytes=16 * MIB, cell_s=60)
 
 _SYSCALL = """
 import ctypes, errno, platform
@@ -32,6 +11,18 @@ def reached(number, *arguments):
     ctypes.set_errno(0)
     result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) for a in arguments])
     return result >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS, errno.EACCES)
+"""
+
+_SOCKET = """
+import socket
+def opens(family):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        try:
+            socket.socket(family, kind).close()
+            return True
+        except OSError:
+            continue
+    return False
 """
 
 
@@ -47,6 +38,23 @@ except Exception as error:
 
 def _calls(x86: int, arm: int, arguments: str) -> str:
     return f"{_SYSCALL}\nprint('OPEN' if reached({x86} if x86 else {arm}, {arguments}) else 'held')"
+
+
+def _opens_for_writing(*paths: str) -> str:
+    return f"""
+import os
+def files(path):
+    if not os.path.isdir(path): return [path]
+    return (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+opened = []
+for path in (each for given in {paths!r} for each in files(given)):
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        opened.append(path)
+    except OSError as error:
+        pass
+print("OPEN" if opened else "held", opened[:3])
+"""
 
 
 def _fills(folder: str, mebibytes: int) -> str:
@@ -78,12 +86,103 @@ for home in ("/root", "/home"):
         print(type(error).__name__)
 """,
     "write outside": """
-for path in ("$SECRET", "/usr/lib/x", "/etc/x", "/opt/x", "/x", "/proc/sys/kernel/hostname"):
+import os
+for path in ("$SECRET", "/usr/lib", "/etc", "/opt", "/"):
+    if os.access(path, os.W_OK): print("OPEN", path)
+""",
+    "write a sysctl": _opens_for_writing(
+        *(f"/proc/sys/{name}" for name in ("fs", "kernel/hostname", "kernel/modprobe", "kernel/sysrq", "net", "vm"))
+    ),
+    "set the core pattern": _opens_for_writing("/proc/sys/kernel/core_pattern"),
+    "write other files of the kernel": _opens_for_writing(
+        *(
+            f"/proc/{name}"
+            for name in ("sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "self/oom_score_adj")
+        )
+    ),
+    "read kernel memory, keys and devices": """
+import os
+names = "kcore kmsg keys key-users timer_list slabinfo vmallocinfo kpagecount kpageflags pagetypeinfo iomem cmdline partitions"
+for name in names.split():
     try:
-        with open(path, "ab") as file: file.write(b"x")
-        print("OPEN", path)
+        fd = os.open(f"/proc/{name}", os.O_RDONLY | os.O_NONBLOCK)
+        if os.read(fd, 64): print("OPEN", name)
+    except OSError as error:
+        print(name, type(error).__name__)
+""",
+    "see /sys": "import os\nprint('OPEN' if os.path.isdir('/sys') and os.listdir('/sys') else 'held')",
+    "see folders of the host in mountinfo": """
+found = []
+for owner in ("self", "1", "thread-self"):
+    for name in ("mountinfo", "mounts", "mountstats"):
+        try:
+            found += open(f"/proc/{owner}/{name}").read().split()
+        except OSError as error:
+            print(type(error).__name__)
+known = ("$PROJECT", "$PREFIX", "$WORKSPACE")
+print("OPEN" if any(word.startswith(("/dev/v", "/dev/s", "/dev/r", "/dev/n", *known)) and not word.startswith(("/dev/shm", "/dev/null", "/dev/stdin"))  for word in found) else "held")
+""",
+    "have capabilities": """
+import ctypes
+status = dict(line.rstrip("\\n").split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
+found = {name: value for name, value in status.items() if name.startswith("Cap") and int(value, 16)}
+print("OPEN" if found or ctypes.CDLL(None).prctl(39, 0, 0, 0, 0) != 1 else "held", found)
+""",
+    "run a set-uid program or open a device": """
+import os
+missing = {path: os.statvfs(path).f_flag & 6 for path in (".", "/tmp") if os.statvfs(path).f_flag & 6 != 6}
+print("OPEN" if missing else "held", missing)
+""",
+    "leave a set-uid or set-gid file": """
+import ctypes, os, platform, stat, struct
+libc = ctypes.CDLL(None, use_errno=True)
+x86 = platform.machine() == "x86_64"
+os.umask(0)
+def name(): return f"bits-{os.urandom(4).hex()}"
+def tries():
+    for bits in (0o4755, 0o2755, 0o6777):
+        def made():
+            path = name()
+            open(path, "w").close()
+            return path
+        yield lambda: os.chmod(made(), bits)
+        yield lambda: os.fchmod(os.open(made(), os.O_RDONLY), bits)
+        yield lambda: os.chmod(made(), bits, follow_symlinks=False)
+        yield lambda: libc.syscall(ctypes.c_long(452), -100, made().encode(), bits, 0)
+        yield lambda: os.close(os.open(name(), os.O_CREAT | os.O_WRONLY, bits))
+        yield lambda: os.link(f"/proc/self/fd/{os.open('.', os.O_TMPFILE | os.O_RDWR, bits)}", name(), follow_symlinks=True)
+        yield lambda: libc.creat(name().encode(), bits)
+        yield lambda: libc.syscall(ctypes.c_long(437), -100, name().encode(), struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, bits, 0), 24)
+        yield lambda: os.mknod(name(), stat.S_IFREG | bits)
+        yield lambda: os.mkfifo(name(), bits)
+        yield lambda: os.mkdir(name(), bits)
+        def folder():
+            path = name()
+            os.mkdir(path)
+            os.chmod(path, bits)
+        yield folder
+for attempt in tries():
+    try:
+        attempt()
     except OSError as error:
         print(type(error).__name__)
+left = [path for path in os.listdir(".") if path.startswith("bits-") and os.lstat(path).st_mode & 0o6000]
+print("OPEN" if left else "held", left)
+""",
+    "leave a file of root's": """
+import os
+open("whose", "w").close()
+print("OPEN" if os.geteuid() == 0 else "held")
+""",
+    "follow a link in the workspace": _reads("link"),
+    "connect to a socket in the workspace": """
+import socket
+try:
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect("service.sock")
+    print("OPEN")
+except OSError as error:
+    print(type(error).__name__)
 """,
     "loopback TCP": """
 import socket
@@ -112,6 +211,8 @@ try:
 except OSError as error:
     print(type(error).__name__)
 """,
+    "vsock": f"{_SOCKET}\nprint('OPEN' if opens(40) else 'held')",
+    "other socket families": f"{_SOCKET}\nprint([n for n in range(64) if n not in (1, 2, 10, 40) and opens(n) and not print('OPEN')])",
     "environment of the host": """
 import os
 found = str(dict(os.environ))
@@ -161,6 +262,44 @@ print("OPEN" if libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 0, None) == 0 else "held
     "perf": _calls(298, 241, "0, 0, -1, -1, 0"),
     "process_vm_readv": _calls(310, 270, "1, 0, 0, 0, 0, 0"),
     "open_by_handle_at": _calls(304, 265, "-1, 0, 0"),
+    "open_tree": _calls(428, 428, "-100, 0, 0"),
+    "listmount": _calls(458, 458, "0, 0, 0, 0"),
+    "umount": _calls(166, 39, "0, 2"),
+    "memfd": """
+import os
+try:
+    print("OPEN" if os.write(os.memfd_create("x"), b"x") else "held")
+except OSError as error:
+    print(type(error).__name__)
+""",
+    "System V shared memory": _calls(29, 194, "0, 1 << 26, 0o1600"),
+    "System V semaphores and messages": _calls(64, 190, "0, 1, 0o1600") + _calls(68, 186, "0, 0o1600"),
+    "POSIX message queue": _calls(240, 180, "0, 0, 0, 0"),
+    "POSIX shared memory": """
+import _posixshmem, os
+wrote = 0
+for number in range(5):
+    fd = _posixshmem.shm_open(f"/s{number}", os.O_CREAT | os.O_RDWR, mode=0o600)
+    try:
+        for _ in range(15): wrote += os.write(fd, bytes(1 << 20))
+    except OSError as error:
+        print(type(error).__name__)
+    os.close(fd)
+for number in range(5): _posixshmem.shm_unlink(f"/s{number}")
+print("OPEN" if wrote > 64 << 20 else "held", wrote)
+""",
+    "20,000 empty files": """
+import os, shutil
+folder, made = f"/tmp/{os.urandom(8).hex()}", 0
+os.mkdir(folder)
+try:
+    for made in range(20_000):
+        os.close(os.open(f"{folder}/{made}", os.O_CREAT))
+except OSError as error:
+    print(type(error).__name__)
+shutil.rmtree(folder)
+print("OPEN" if made == 19_999 else "held", made)
+""",
     "terminal injection": """
 import fcntl, os
 done = False
@@ -180,11 +319,14 @@ print("OPEN" if done else "held")
 """,
     "a device": """
 import os
-try:
-    os.mknod("/tmp/disk", 0o60600, os.makedev(254, 0))
-    print("OPEN")
-except OSError as error:
-    print(type(error).__name__)
+for path in ("/tmp/disk", "disk"):
+    for kind in (0o60600, 0o20600):
+        try:
+            os.mknod(path, kind, os.makedev(254, 0))
+            print("OPEN")
+            os.remove(path)
+        except OSError as error:
+            print(type(error).__name__)
 """,
     "300 MB of disk": _fills("/tmp", 300),
     "fill /dev/shm": _fills("/dev/shm", 64),
@@ -217,98 +359,23 @@ print("OPEN" if len(children) == 400 else "held", len(children))
 """,
     "subprocess": "import subprocess\nprint(subprocess.run(['sh', '-c', 'echo OP''EN'], capture_output=True, text=True).stdout)",
     "numpy": "import numpy\nprint('OPEN' if numpy.linalg.det(numpy.eye(3)) == 1.0 else 'held')",
+    "loopback inside": """
+import asyncio
+async def main():
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+    print("OPEN" if await reader.read() == b"" else "held")
+    writer.close()
+    server.close()
+asyncio.new_event_loop().run_until_complete(main())
+""",
+    "processes and callbacks": """
+import ctypes, multiprocessing
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    both = pool.map(abs, [-1, 2])
+called = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x + 1)(3)
+print("OPEN" if both == [1, 2] and called == 4 else "held")
+""",
     "matplotlib": "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('/tmp/x.png')\nplt.close('all')\nprint('OPEN')",
 }
-"""Attempt → code. The last three are no escapes: they must work."""
-
-MUST_WORK = frozenset({"subprocess", "numpy", "matplotlib"})
-
-OPEN: dict[str, frozenset[str]] = {
-    "bubblewrap": MUST_WORK,
-    # Its kernel is not the host's: what it grants there reaches nothing here. It ignores the limit of processes, and its
-    # /dev has no size.
-    "runsc": MUST_WORK | {"400 forks", "unshare", "io_uring", "perf", "open_by_handle_at", "a device", "fill /dev"},
-    "monty": frozenset(),
-    # The control, whoever runs it.
-    "none": MUST_WORK
-    | {
-        *("read the project", "read a secret of the user", "write outside", "loopback TCP", "loopback UDP"),
-        *("abstract unix socket", "processes of the host", "signal a process of the host", "300 MB of disk"),
-        *("fill /dev/shm", "fill the output folder", "400 forks", "keyctl", "open_by_handle_at", "process_vm_readv"),
-    },
-}
-"""Sandbox → the attempts that are open in it; all others are held."""
-
-NOT_TRIED = {
-    # As root these would reach the host itself, and some of them depend on its settings.
-    "none": frozenset(ATTEMPTS) - (MUST_WORK | OPEN["none"])
-    | {"300 MB of disk", "fill /dev/shm", "400 forks", "matplotlib", "open_by_handle_at", "keyctl"},
-}
-
-
-@asynccontextmanager
-async def host() -> AsyncGenerator[dict[str, str]]:
-    """What the attempts look for on this side: listeners, a secret file, a canary in the environment."""
-    os.environ["CANARY_KEY"] = CANARY
-    tcp = socket.create_server(("127.0.0.1", 0))
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind(("127.0.0.1", 0))
-    udp.setblocking(False)
-    abstract = socket.socket(socket.AF_UNIX)
-    name = f"sidestream-{os.getpid()}"
-    abstract.bind(f"\0{name}")
-    abstract.listen()
-    loop = asyncio.get_running_loop()
-
-    def echo() -> None:
-        data, address = udp.recvfrom(8)
-        udp.sendto(data, address)
-
-    loop.add_reader(udp, echo)
-    with tempfile.TemporaryDirectory(prefix="sidestream-secret-") as folder, tcp, udp, abstract:
-        secret = os.path.join(folder, "secret")
-        with open(secret, "w") as file:  # noqa: ASYNC230
-            file.write(CANARY)
-        yield {
-            "$PROJECT": PROJECT,
-            "$SECRET": secret,
-            "$TCP": str(tcp.getsockname()[1]),
-            "$UDP": str(udp.getsockname()[1]),
-            "$ABSTRACT": name,
-            "$CANARY": CANARY,
-            "$PID": str(os.getpid()),
-        }
-        loop.remove_reader(udp)
-    del os.environ["CANARY_KEY"]
-
-
-async def attempt(container: Container, code: str, values: dict[str, str]) -> CellOutcome:
-    for name, value in values.items():
-        code = code.replace(name, value)
-    return await container.run(code, lambda text: None)
-
-
-async def battery(backend: str, names: Iterable[str]) -> dict[str, str]:
-    """Attempt → `open` or `held`, each in a container that the others have not ended."""
-    outcomes: dict[str, str] = {}
-    async with host() as values:
-        container: Container | None = None
-        for name in names:
-            if container is None or not container.is_alive:
-                container = await choice.start(backend, ContainerSpec(limits=LIMITS))
-            outcome = await attempt(container, ATTEMPTS[name], values)
-            outcomes[name] = "open" if "OPEN" in outcome.logs else "held"
-        if container is not None:
-            await container.kill()
-    return outcomes
-
-
-def tried(backend: str) -> list[str]:
-    return [name for name in ATTEMPTS if name not in NOT_TRIED.get(backend, frozenset())]
-
-
-if __name__ == "__main__":
-    try:
-        print(json.dumps(asyncio.run(battery(sys.argv[1], tried(sys.argv[1])))))
-    except SandboxError as error:
-        print(json.dumps({"error": str(error)}))
+"""Attempt → code. The last of them are no escapes: they must work."""
