@@ -102,7 +102,7 @@ for path in ("$SECRET", "/usr/lib", "/etc", "/opt", "/"):
     ),
     "read kernel memory, keys and devices": """
 import os
-names = "kcore kmsg keys key-users timer_list slabinfo vmallocinfo kpagecount kpageflags pagetypeinfo iomem cmdline partitions"
+names = "kcore kmsg keys key-users timer_list slabinfo vmallocinfo kpagecount kpageflags pagetypeinfo iomem partitions"
 for name in names.split():
     try:
         fd = os.open(f"/proc/{name}", os.O_RDONLY | os.O_NONBLOCK)
@@ -112,15 +112,14 @@ for name in names.split():
 """,
     "see /sys": "import os\nprint('OPEN' if os.path.isdir('/sys') and os.listdir('/sys') else 'held')",
     "see folders of the host in mountinfo": """
-found = []
+import os
 for owner in ("self", "1", "thread-self"):
     for name in ("mountinfo", "mounts", "mountstats"):
-        try:
-            found += open(f"/proc/{owner}/{name}").read().split()
-        except OSError as error:
-            print(type(error).__name__)
-known = ("$PROJECT", "$PREFIX", "$WORKSPACE")
-print("OPEN" if any(word.startswith(("/dev/v", "/dev/s", "/dev/r", "/dev/n", *known)) and not word.startswith(("/dev/shm", "/dev/null", "/dev/stdin"))  for word in found) else "held")
+        if not os.path.exists(f"/proc/{owner}/{name}"): continue
+        text = open(f"/proc/{owner}/{name}").read()
+        devices = [line.partition(" - ")[2].split()[1] for line in text.splitlines() if " - " in line]
+        if any(folder in text for folder in ("$PROJECT", "$PREFIX", "$WORKSPACE")): print("OPEN", owner, name)
+        if any(device.startswith("/dev/") for device in devices): print("OPEN", owner, name, "devices")
 """,
     "have capabilities": """
 import ctypes

@@ -77,7 +77,7 @@ def run_as_user(script: Path, *arguments: str, timeout_s: float = 100) -> subpro
                 results.append(
                     subprocess.run(
                         [python, "-W", "ignore", os.path.join(stage.view(str(script.parent)), script.name), *arguments],
-                        user=USER, group=USER, extra_groups=[], env={"PATH": os.defpath, **environment},
+                        user=USER, group=USER, extra_groups=[], env={"PATH": os.environ.get("PATH", os.defpath), **environment},
                         capture_output=True, text=True, timeout=timeout_s, cwd="/",
                     )
                 )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from requirements import requirement
 from sandboxes import USER, given_to_user, needs
 from sidestream import Agent, ConfigurationError, Shell
-from sidestream.portable.sandbox import choice
+from sidestream.portable.sandbox import bubblewrap, choice
 from sidestream.portable.sandbox.port import CommandOutcome, Container, ContainerSpec, SandboxError
 from sidestream.portable.sandbox.workspace import RootWorkspaceWarning, check_mounts, container_user, sockets_in
 from sidestream.testing import ScriptedModel, tool_call
@@ -197,3 +197,45 @@ async def test_shell_of_root_runs_as_owner_of_workspace(tmp_path: Path) -> None:
         (result,) = (await agent.send("go")).tool_results
     assert result.result["output"][0]["outcome"]["exit_code"] != 0, result
     assert (tmp_path / "made").stat().st_uid == owner(tmp_path)[0] != 0
+
+
+@pytest.fixture
+def _without_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a security module takes them from programs of bubblewrap."""
+    words = list(bubblewrap._ISOLATION)
+    while "--cap-add" in words:
+        del words[words.index("--cap-add") : words.index("--cap-add") + 2]
+    monkeypatch.setattr(bubblewrap, "_ISOLATION", tuple(words))
+
+
+@pytest.mark.usefixtures("_without_capabilities")
+async def test_container_is_closed_without_capabilities(tmp_path: Path) -> None:
+    given_to_user(tmp_path)
+    async with started(tmp_path) as container:
+        status = await command(container, "grep -E '^(CapBnd|Seccomp:)' /proc/1/status")
+        writable = await command(container, "test -w /proc/sys/kernel/core_pattern")
+    assert status.stdout == "CapBnd:\t0000000000000000\nSeccomp:\t2\n"
+    assert writable.exit_code == 1
+
+
+@needs_root
+@requirement("F47")
+@pytest.mark.usefixtures("_without_capabilities")
+@pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.workspace.RootWorkspaceWarning")
+async def test_allow_root_is_refused_where_masks_cannot_be_had(tmp_path: Path) -> None:
+    needs("bubblewrap")
+    with pytest.raises(SandboxError, match="could not be closed: unshare"):
+        await choice.start("bubblewrap", ContainerSpec(packages=(), workspace=str(tmp_path), allow_root=True))
+
+
+@needs_root
+async def test_missing_workspace_is_sandbox_error(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="cannot be used"):
+        await choice.start("bubblewrap", ContainerSpec(packages=(), workspace=str(tmp_path / "none")))
+
+
+async def test_mounts_of_container_are_not_listed(tmp_path: Path) -> None:
+    given_to_user(tmp_path)
+    async with started(tmp_path) as container:
+        outcome = await command(container, "cat /proc/self/mountinfo /proc/1/mounts /proc/mounts /proc/self/mountstats")
+    assert (outcome.exit_code, outcome.stdout) == (0, "")

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -166,14 +166,16 @@ def _working_folder(spec: ContainerSpec, user: User | None) -> Generator[list[st
         yield ["--bind", folder, FOLDER, *sockets]
         return
     stage = WORKER.stage  # before the folder is opened: a mount namespace mounts its own folders only
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.stat(descriptor).st_uid != user.uid:
-            raise SandboxError(f"the workspace {folder!r} was replaced by another folder")
-        with stage.lent(descriptor) as place:
-            yield ["--bind", place, FOLDER, *sockets]
-    finally:
-        os.close(descriptor)
+    with ExitStack() as opened:
+        try:
+            descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            opened.callback(os.close, descriptor)
+            if os.stat(descriptor).st_uid != user.uid:
+                raise SandboxError(f"the workspace {folder!r} was replaced by another folder")
+            place = opened.enter_context(stage.lent(descriptor))
+        except OSError as error:
+            raise SandboxError(f"the workspace {folder!r} cannot be used: {error.strerror}") from error
+        yield ["--bind", place, FOLDER, *sockets]
 
 
 def _in_memory(spec: ContainerSpec) -> list[str]:

@@ -9,7 +9,8 @@ with ENOSYS, as in an older kernel, so that they take their other way.
 import errno
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -30,8 +31,10 @@ _SET_ID_BITS = 0o6000
 """S_ISUID and S_ISGID: a program with one of them runs as its owner, whoever starts it."""
 _FILE_TYPE, _DEVICES = 0o170000, (0o020000, 0o060000)
 """S_IFMT, and S_IFCHR and S_IFBLK."""
-_CREATES = 0o100 | 0o20000000
+_O_CREAT = 0o100
+_CREATES = _O_CREAT | 0o20000000
 """O_CREAT and the bit of O_TMPFILE: without them `open` has no mode."""
+_PROFILE_NAMES = {0xC000003E: "SCMP_ARCH_X86_64", 0xC00000B7: "SCMP_ARCH_AARCH64"}
 _FAMILIES = (1, 2, 10)
 """AF_UNIX, AF_INET and AF_INET6. AF_VSOCK reaches the hypervisor from any network namespace. Python looks up names
 and addresses without AF_NETLINK."""
@@ -150,6 +153,43 @@ def filter_program(machine: str | None = None) -> bytes | None:
         allowed = [word for family in _FAMILIES for word in _verdict_if(family, _ALLOW)]
         program += _checked(number, [_argument(0), *allowed, _statement(_RETURN, _NO_FAMILY)])
     return b"".join([*program, _statement(_RETURN, _ALLOW)])
+
+
+def filter_profile(machine: str | None = None) -> dict[str, Any]:
+    """The filter of gVisor, in the form of the Open Container Initiative; empty for an unknown machine.
+
+    Sockets and terminals are those of gVisor's own kernel. It would deny clone3 with EPERM, and glibc starts threads
+    with it.
+    """
+    architecture = ARCHITECTURES.get(machine or platform.machine())
+    if architecture is None:
+        return {}
+    absent = [name for name in architecture.absent if name != "clone3"]
+    rules = [_rule(architecture.denied, errno.EPERM), _rule(absent, errno.ENOSYS)]
+    rules += [
+        _rule(["clone"], errno.EPERM, _condition(0, 1 << bit, 1 << bit))
+        for bit in range(32)
+        if _NEW_NAMESPACES & 1 << bit
+    ]
+    for call, mode in (architecture.modes | architecture.nodes).items():
+        for bit in (0o4000, 0o2000):
+            flags = [_condition(mode.flags, _O_CREAT, _O_CREAT)] if mode.flags is not None else []
+            rules.append(_rule([call], errno.EPERM, *flags, _condition(mode.mode, bit, bit)))
+    for call, mode in architecture.nodes.items():
+        rules += [_rule([call], errno.EPERM, _condition(mode.mode, _FILE_TYPE, kind)) for kind in _DEVICES]
+    return {
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": [_PROFILE_NAMES[architecture.audit]],
+        "syscalls": rules,
+    }
+
+
+def _rule(names: Iterable[str], error: int, *conditions: dict[str, Any]) -> dict[str, Any]:
+    return {"names": [*names], "action": "SCMP_ACT_ERRNO", "errnoRet": error, "args": [*conditions]}
+
+
+def _condition(argument: int, mask: int, value: int) -> dict[str, Any]:
+    return {"index": argument, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
 
 
 def _checked(number: int, check: Sequence[bytes]) -> list[bytes]:

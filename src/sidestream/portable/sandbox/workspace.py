@@ -42,7 +42,10 @@ def container_user(workspace: str | None, *, allow_root: bool = False, drops_use
         return None
     if workspace is None:
         return User(UNPRIVILEGED, UNPRIVILEGED) if drops_user else None
-    owner = os.stat(workspace)
+    try:
+        owner = os.stat(workspace)
+    except OSError as error:
+        raise SandboxError(f"the workspace {workspace!r} cannot be used: {error.strerror}") from error
     if owner.st_uid != 0 and drops_user:
         return User(owner.st_uid, owner.st_gid or _primary_group(owner.st_uid))
     if not allow_root:

@@ -30,10 +30,10 @@ _CAPABILITY_VERSION = 0x20080522
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(name: str, result: int) -> int:
+def check(name: str, result: int) -> None:
     if result < 0:
-        raise SystemExit(f"a container could not be closed: {name}: {os.strerror(ctypes.get_errno())}")
-    return result
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
 def mount(source: str, target: str, kind: "str | None", flags: int, data: "str | None" = None) -> None:
@@ -41,10 +41,9 @@ def mount(source: str, target: str, kind: "str | None", flags: int, data: "str |
     check(f"mount {target}", libc.mount(*words[:3], ctypes.c_ulong(flags), words[3]))
 
 
-def hide(empty: str, folders: "list[str]") -> bool:
-    """Covers and bounds what is mounted, and hides the mounts. Returns False where a process may not do that."""
-    if libc.unshare(_CLONE_NEWNS) < 0:
-        return False
+def hide(empty: str, folders: "list[str]") -> None:
+    """Covers and bounds what is mounted, and hides the mounts. Raises OSError where a process may not do that."""
+    check("unshare", libc.unshare(_CLONE_NEWNS))
     for name in os.listdir("/proc"):
         path = f"/proc/{name}"
         if name.isdigit() or name in KEPT or os.path.islink(path):
@@ -62,7 +61,6 @@ def hide(empty: str, folders: "list[str]") -> bool:
         os.fchdir(tree)
         os.chroot(".")
         os.close(tree)
-    return True
 
 
 def close(filter_path: str, *, is_hidden: bool) -> None:
@@ -88,22 +86,31 @@ def close(filter_path: str, *, is_hidden: bool) -> None:
     wrong = [name for name in sets if int(status[name], 16)]
     wrong += [name for name, value in {"NoNewPrivs": "1", "Seccomp": "2"}.items() if status[name] != value]
     if wrong:
-        raise SystemExit(f"a container could not be closed: {', '.join(wrong)}")
+        raise SystemExit(f"the container could not be closed: {', '.join(wrong)}")
 
 
-def main() -> None:
+def enter() -> str:
+    """Closes the container. Returns the path of the kernel, whose arguments are then those of this program."""
     how, filter_path, empty, *rest = sys.argv[1:]
     folders, (kernel, *arguments) = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
     here = os.getcwd()
-    is_hidden = hide(empty, folders)
-    if how == "must-hide" and not is_hidden:
-        raise SystemExit("a container could not be closed: the kernel's files in /proc cannot be covered here")
+    is_hidden = True
+    try:
+        hide(empty, folders)
+    except OSError:
+        is_hidden = False
+        if how == "must-hide":
+            raise
     os.chdir(here)
     close(filter_path, is_hidden=is_hidden)
-    with open(kernel, "rb") as file:
-        code = marshal.loads(file.read()[16:])
     sys.argv[:] = [kernel, *arguments]
-    exec(code, {"__name__": "__main__", "__file__": kernel, "__builtins__": __builtins__})
+    return kernel
 
 
-main()
+try:
+    path = enter()
+except OSError as failure:
+    raise SystemExit(f"the container could not be closed: {failure.strerror}") from None
+with open(path, "rb") as file:
+    code = marshal.loads(file.read()[16:])
+exec(code, {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
