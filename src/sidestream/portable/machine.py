@@ -44,7 +44,12 @@ class Machine:
         if config.sandbox != "auto":
             sandbox_named(config.sandbox)  # raises where there is none
         self.limits = _limits(config)
-        spec = ContainerSpec(limits=self.limits, packages=config.packages, workspace=workspace)
+        spec = ContainerSpec(
+            limits=self.limits,
+            packages=config.packages,
+            workspace=workspace,
+            allow_root=getattr(config, "allow_root", False),
+        )
         self.containers = Containers(config.sandbox, spec)
 
     @asynccontextmanager
