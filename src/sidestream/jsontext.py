@@ -26,13 +26,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 class NumberTooLong(ValueError):
-    """JSON with an integer of more digits than Python converts (`sys.get_int_max_str_digits`, usually 4,300)."""
+    """JSON with a number that Python cannot hold: an integer of too many digits (`sys.get_int_max_str_digits`, usually
+    4,300), or one beyond the range of a float."""
 
 
 def loads(data: bytes | str) -> Any:
     """The JSON value; invalid UTF-8 becomes U+FFFD.
 
-    Raises ValueError if the text is not JSON, NumberTooLong if it is but holds an integer that Python refuses.
+    Raises ValueError if the text is not JSON, NumberTooLong if it is but holds a number that Python refuses.
     """
     try:
         return _decode(data)
@@ -41,8 +42,8 @@ def loads(data: bytes | str) -> Any:
 
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
         try:
-            return json.loads(text, parse_constant=_refuse)
-        except json.JSONDecodeError:
+            return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        except (json.JSONDecodeError, NumberTooLong):
             raise
         except ValueError as error:
             json.loads(text, parse_constant=_refuse, parse_int=len)  # Raises again unless a number was the reason.
@@ -66,6 +67,14 @@ def is_too_deep(data: bytes | str) -> bool:
             depth -= 1
     # Brackets that are never closed are not JSON at all.
     return deepest > MAX_DEPTH and depth == 0
+
+
+def _finite(number: str) -> float:
+    # An infinite value has no JSON form, so it could be read and never be written again.
+    value = float(number)
+    if value in (float("inf"), float("-inf")):
+        raise NumberTooLong("a number is beyond the range of a float")
+    return value
 
 
 def _refuse(constant: str) -> None:
