@@ -4,6 +4,7 @@ JSON may contain lone surrogates (half of a pair, split between two deltas) and 
 msgspec rejects both; here they fall back to the standard library.
 """
 
+import math
 import re
 from typing import Any, TypeGuard
 
@@ -72,7 +73,7 @@ def is_too_deep(data: bytes | str) -> bool:
 def _finite(number: str) -> float:
     # An infinite value has no JSON form, so it could be read and never be written again.
     value = float(number)
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         raise NumberTooLong("a number is beyond the range of a float")
     return value
 
@@ -82,14 +83,11 @@ def _refuse(constant: str) -> None:
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON; accepts structs, tuples and bytes (as base64) too."""
+    """Compact JSON; accepts structs, tuples and bytes (as base64) too. A float that is not finite is null."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        import json
-
-        # A lone surrogate has no UTF-8 form; JSON's own escape keeps it.
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
+        return _escaped(value)
 
 
 def canonical(value: Any) -> bytes:
@@ -97,9 +95,31 @@ def canonical(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, order="deterministic")
     except UnicodeEncodeError:
-        import json
+        return _escaped(value, sort_keys=True)
 
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"), sort_keys=True).encode("ascii")
+
+def _escaped(value: Any, *, sort_keys: bool = False) -> bytes:
+    """ASCII: a lone surrogate has no UTF-8 form, but JSON's own escape keeps it."""
+    import json
+
+    plain = msgspec.to_builtins(value)
+    try:
+        text = json.dumps(plain, separators=(",", ":"), sort_keys=sort_keys, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_without_nan(plain), separators=(",", ":"), sort_keys=sort_keys)
+    return text.encode("ascii")
+
+
+def _without_nan(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _without_nan(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case list():
+            return [_without_nan(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
 
 
 def escape(text: str) -> str:

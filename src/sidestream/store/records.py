@@ -218,7 +218,7 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
         data, blobs = _packed(body)
         if not blobs or kind_of(body) == STEP_FINISH:
             _whole(_decoded(data))
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+    except (AttributeError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise StoreError(f"a record ({kind_of(body)}) cannot be stored: {error}") from error
     return data, blobs
 
@@ -271,7 +271,7 @@ def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
     try:
         body = _body(row, load)
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        message = f"the record {row.seq} ({row.kind}) is damaged: {error}; `sidestream logs check` says what is lost"
+        message = f"the record {row.seq} ({row.kind}) is damaged: {error}; `sidestream logs show` shows the others"
         raise StoreError(message) from error
     return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
 
