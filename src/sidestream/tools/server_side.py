@@ -160,6 +160,8 @@ class Network(Config, frozen=True, kw_only=True):
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
 
+    Here, an id names a sandbox of the same kind that the same user or conversation has made in this process.
+
     `CodeInterpreter(memory_limit="4g")`; on this machine `CodeInterpreter(execution="here", sandbox="bubblewrap")`.
     """
 
