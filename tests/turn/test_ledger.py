@@ -8,6 +8,7 @@ from requirements import requirement
 from sidestream.deliverables import digest
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.provenance import written
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Custom,
@@ -99,7 +100,7 @@ PARTS = {
     "a rejected answer": (
         {"ending": Finish("stop", used())},
         Custom(OUTPUT_REJECTED, {"message": "no", "problem": "no"}),
-        {"rejected_outputs": 1, "ending": None, "messages": [QUESTION, ChatMessage.user("no")]},
+        {"rejected_outputs": 1, "ending": None, "messages": [QUESTION, written("no")]},
     ),
 }
 

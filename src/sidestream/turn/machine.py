@@ -311,11 +311,15 @@ class Turn:
         """A client tool reports progress, or parts of an agent that it runs."""
         return self._emit(parts)
 
-    def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
-        """A client tool gave its result. The message will hold the results in the order of their calls."""
+    def tool_done(self, call_id: str, result: Json, is_error: bool, *, source: str | None = None) -> list[StreamPart]:
+        """A client tool gave its result. The message will hold the results in the order of their calls.
+
+        `source` is an untrusted source that the tool names for this result.
+        """
         call = self._call(call_id)
         facts = self._facts.get(rounds.function_of(call))
-        part = rounds.tool_result(call, result, is_error=is_error, facts=facts, approved=self.state.approved)
+        approved = self.state.approved
+        part = rounds.tool_result(call, result, is_error=is_error, facts=facts, source=source, approved=approved)
         return self._emit([part]) + self._end_of_round()
 
     def tool_saved(self, call_id: str, suspended: Suspended) -> None:
