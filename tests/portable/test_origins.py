@@ -1,7 +1,9 @@
 """Who gave a URL: what the user gave or a search found is fetched unasked, what the model wrote is not."""
 
+import asyncio
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -295,12 +297,9 @@ async def test_origins_are_known_after_restart_in_another_process(tmp_path: Path
     async with Agent(ScriptedModel(calls), server_side_tools=sides) as agent:
         await Chat(agent, store=tmp_path / "talks.db", id="c1").send("Find cats.")
     for url, expected in (("http://127.0.0.1:9/found", "stop"), (SECRET, "approval")):
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(tmp_path / "talks.db"), str(tmp_path / "pages"), url],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        command = [sys.executable, "-c", CHILD, str(tmp_path / "talks.db"), str(tmp_path / "pages"), url]
+        run = partial(subprocess.run, command, capture_output=True, text=True, timeout=120)
+        done = await asyncio.to_thread(run)
         assert done.stdout.strip() == expected, done.stderr
 
 
