@@ -6,7 +6,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
-from sidestream.limits import MAX_FOUND_URLS
 from sidestream.messages import provenance, sessions
 from sidestream.messages.message import (
     ApprovalPart,
@@ -192,7 +191,7 @@ def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
 
 def _call(f: MessageFold, part: ToolCall) -> None:
     if part.provider_executed:
-        f.state.given += tuple(urls_of(part.input))[:MAX_FOUND_URLS]
+        f.state.given += tuple(urls_of(part.input))
     else:
         f.state.calls.append(part.id)
         f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
@@ -278,7 +277,8 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
         is_between=True,
         files=later,
         brought=before.brought,
-        given=before.given,
+        # The result of a hosted call may come with the next response.
+        given=() if part.reason == "stop" and not outcome.is_paused else before.given,
     )
     if message is None:
         return []

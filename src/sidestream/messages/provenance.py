@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from sidestream.jsontext import Json, JsonObject, as_object, is_array, is_object
 from sidestream.limits import MAX_FOUND_URLS, MAX_SOURCES
@@ -57,9 +57,9 @@ class Provenance(Struct, frozen=True, omit_defaults=True):
         return replace(message, metadata={**message.metadata, KEY: (provenance_of(message) + self)._as_json()})
 
     def _as_json(self) -> JsonObject:
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items() if value
-        }
+        lists = {"sources": [*self.sources], "urls": [*self.urls], "pages": [*self.pages]}
+        found: JsonObject = {name: entries for name, entries in lists.items() if entries}
+        return found | ({"is_written": True} if self.is_written else {})
 
 
 NOTHING = Provenance()
