@@ -200,6 +200,14 @@ MAX_UNREAD_BYTES = 64 * MIB
 """Events of a response over WebSocket that have arrived and were not read. Responses share the connection, so it cannot
 wait for one reader. Above it: `error(limit)` for that response; the others continue."""
 
+MAX_SOURCES = 1000
+"""Untrusted sources that a conversation remembers, for whoever decides about a call: nobody reads further than that.
+Above it: no more are noted, and the conversation stays untrusted."""
+
+MAX_FOUND_URLS = 500
+"""URLs of one message that searches found and that may be fetched unasked; a search has 10 to 20 hits. Above it: a
+person is asked."""
+
 MAX_MEMORY_FILES = 1000
 """Files of one memory. A model that makes more does not find them again. Above it: an error result; nothing changes."""
 
