@@ -13,6 +13,7 @@ import pytest
 
 from requirements import requirement
 from server.serving import JOB, agent_of, ended, serving
+from serving import printed_address
 from sidestream.cli import demo
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
@@ -105,8 +106,10 @@ async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it
         async with asyncio.timeout(60):
             assert process.stdout is not None
             address = (await process.stdout.readline()).decode().strip()
-            async with httpx2.AsyncClient(base_url=address.partition("/view")[0]) as client:
+            url, token = printed_address(address)
+            async with httpx2.AsyncClient(base_url=url.partition("/view")[0], headers=token) as client:
                 found = (await client.get("/api/view")).json()
+                others = await client.get("/api/view", headers={"Authorization": ""})
                 foreign = await client.get("/api/view", headers={"Host": "evil.test"})
             process.terminate()
             await process.communicate()
@@ -115,6 +118,7 @@ async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it
             process.kill()
             await process.wait()
     assert address.startswith("http://127.0.0.1:")
-    assert address.endswith("/view/web_search.json")
+    assert url.endswith("/view/web_search.json")
+    assert others.status_code == 401
     assert found["file"] == "web_search.json"
     assert foreign.status_code == 421

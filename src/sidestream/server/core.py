@@ -12,7 +12,7 @@ from sidestream.durable.opening import open_engine
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
-from sidestream.server.caps import CapKeeper
+from sidestream.server.caps import Bodies, CapKeeper
 from sidestream.server.driving import Driving
 from sidestream.server.errors import RequestError
 from sidestream.server.indexes import FileIndexes
@@ -72,6 +72,7 @@ class Server:
         self._retired: list[Agent[Any]] = []
         """Agents with MCP servers that have changed since; runs may still use them."""
         self.sign_ins = SignIns()
+        self.bodies = Bodies()
         self.indexes = FileIndexes(settings.index_folders)
         self.servers: MCPConfig | None = None
         """The MCP servers of agents that are made of model strings."""

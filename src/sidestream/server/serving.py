@@ -19,7 +19,7 @@ from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import json_response
 from sidestream.server.security import HEADERS
-from sidestream.server.settings import MAX_BODY_BYTES
+from sidestream.server.settings import MAX_BODY_BYTES, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8787
 GRACE_S = 5
 """How long requests have to be answered when the server is stopped."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address to bind to."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def is_every_address(host: str) -> bool:
@@ -56,8 +46,8 @@ def check_exposure(host: str, *, has_token: bool) -> None:
     """Raises ConfigurationError for a server that others on the network could use without a token."""
     if not is_loopback(host) and not has_token:
         raise ConfigurationError(
-            f"{host} can be reached from other machines, so the server needs a token: pass --token, or set "
-            "SIDESTREAM_TOKEN; without one, use --host 127.0.0.1"
+            f"{host} can be reached from other machines, so the server needs a token: leave out --no-token, or use "
+            "--host 127.0.0.1"
         )
 
 
@@ -98,10 +88,12 @@ def serve(
     *,
     exit_now: Callable[[], object],
     on_start: Callable[[], object] = lambda: None,
+    on_stop: Callable[[], object] = lambda: None,
 ) -> None:
     """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection.
 
-    Calls `on_start` once requests are answered. A second SIGINT does not wait for what is being closed: it calls
+    Calls `on_start` once requests are answered, and `on_stop` when no more are: after that, the signal ends the process
+    before anything else does. A second SIGINT does not wait for what is being closed: it calls
     `exit_now`. Raises StoreError if the app's store cannot be used.
     """
     import uvicorn
@@ -131,6 +123,7 @@ def serve(
                 await super().shutdown(sockets)
             finally:
                 ending.cancel()
+                on_stop()
 
         async def _interrupt(self) -> None:
             for _ in range(GRACE_S):
