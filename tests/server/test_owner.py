@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -333,3 +334,22 @@ def test_guesses_are_counted_by_network_within_bounds():
     for number in range(2 * MAX_GUESSING_ADDRESSES):
         guesses.failed(f"address-{number}")
     assert len(guesses._counts) == MAX_GUESSING_ADDRESSES  # pyright: ignore[reportPrivateUsage]
+
+
+@requirement("F48")
+async def test_requests_cannot_name_model_files_of_this_machine(tmp_path: Path):
+    secret = tmp_path / "secret.gguf"
+    secret.write_bytes(b"canary")
+    body: Any = {"messages": [{"role": "user", "content": "Hi."}]}
+    async with serving("local", tmp_path, allows_admin=True) as (_, client):
+        for name in (
+            f"{secret}",
+            f"{tmp_path}/missing.gguf",
+            "~/x.gguf",
+            "x.GGUF?threads=1",
+            "smollm2-135m?threads=99",
+        ):
+            for model in (f"local:{name}", f"local?chat={quote(name)}"):
+                refused = await client.post("/v1/chat/completions", json={**body, "model": model})
+                assert (refused.status_code, refused.json()["error"]["param"]) == (403, "model")
+                assert refused.json()["error"]["code"] == "owner_only"

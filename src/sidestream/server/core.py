@@ -91,6 +91,9 @@ class Server:
             )
         except (ConfigurationError, SidestreamError) as error:
             raise _unknown(name, redact(str(error))) from None
+        if name != self.settings.default and getattr(made.model, "is_of_this_machine", False):
+            message = "requests may not name files of this machine; `sidestream local add` gives one a name"
+            raise RequestError(403, message, type="permission_error", param="model", code="owner_only")
         if len(self._made) >= MAX_MODELS:
             self._made.pop(next(iter(self._made)))
         self._made[name] = made

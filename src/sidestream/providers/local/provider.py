@@ -16,7 +16,7 @@ from sidestream.providers.embedding import EmbeddingCall
 from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
 from sidestream.providers.local.schemas import bounded
-from sidestream.providers.local.sources import ModelSource, source_of
+from sidestream.providers.local.sources import ModelSource, is_of_this_machine, source_of
 from sidestream.providers.local.transport import LocalTransport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.openai_chat.context import Dialect
@@ -58,6 +58,11 @@ class LocalModel(CompletionsModel):
             warnings=(*encoded.warnings, *left_out),
             defers_output=request.output_schema is not None and adapted.output_schema is None,
         )
+
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Whether the name is a path, or sets up a server: a client of a server may not choose it."""
+        return is_of_this_machine(self.name)
 
     @functools.cached_property
     def _source(self) -> ModelSource:
