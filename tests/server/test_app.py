@@ -40,7 +40,7 @@ async def test_an_agent_is_an_app_in_one_line(tmp_path: Path):
         app = agent_of(fake).to_web(store=tmp_path / "talks.db", tokens="token-0123456789abcdef")
         async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
             assert (await client.post(PATH, json=body())).status_code == 401
-            headers = {"Authorization": "Bearer token-0123456789"}
+            headers = {"Authorization": "Bearer token-0123456789abcdef"}
             answer = await client.post(PATH, json=body(), headers=headers)
             assert answer.json()["choices"][0]["message"]["content"] == "Hello."
 
@@ -163,7 +163,7 @@ async def test_a_mounted_app_knows_the_users_of_the_app_around_it(tmp_path: Path
             assert (await client.post(f"/ai{PATH}", json=body())).status_code == 200
             assert len((await client.get("/ai/api/conversations")).json()["conversations"]) == 1
             changed = await client.put("/ai/api/mcp/files", json={"command": "true"})
-            assert (changed.status_code, changed.json()["error"]["code"]) == (403, "read_only")
+            assert (changed.status_code, changed.json()["error"]["code"]) == (403, "owner_only")
             client.cookies.set("user", "ben")
             assert (await client.get("/ai/api/conversations")).json()["conversations"] == []
 

@@ -11,6 +11,7 @@ from sidestream.agent.agent import Agent
 from sidestream.durable.opening import open_engine
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
+from sidestream.providers.registry import is_of_this_machine
 from sidestream.redaction import redact
 from sidestream.server.caps import Bodies, CapKeeper
 from sidestream.server.driving import Driving
@@ -86,14 +87,14 @@ class Server:
             known = ", ".join(sorted(self.settings.agents))
             raise _unknown(name, f"this server has {known}")
         try:
+            if name != self.settings.default and is_of_this_machine(name):  # Before anything is read.
+                message = "requests may not name files of this machine; `sidestream local add` gives one a name"
+                raise RequestError(403, message, type="permission_error", param="model", code="owner_only")
             made = (
                 Agent(name, mcp=(*self.servers.toolsets, *self.servers.remote_servers)) if self.servers else Agent(name)
             )
         except (ConfigurationError, SidestreamError) as error:
             raise _unknown(name, redact(str(error))) from None
-        if name != self.settings.default and getattr(made.model, "is_of_this_machine", False):
-            message = "requests may not name files of this machine; `sidestream local add` gives one a name"
-            raise RequestError(403, message, type="permission_error", param="model", code="owner_only")
         if len(self._made) >= MAX_MODELS:
             self._made.pop(next(iter(self._made)))
         self._made[name] = made

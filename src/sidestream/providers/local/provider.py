@@ -59,11 +59,6 @@ class LocalModel(CompletionsModel):
             defers_output=request.output_schema is not None and adapted.output_schema is None,
         )
 
-    @property
-    def is_of_this_machine(self) -> bool:
-        """Whether the name is a path, or sets up a server: a client of a server may not choose it."""
-        return is_of_this_machine(self.name)
-
     @functools.cached_property
     def _source(self) -> ModelSource:
         return source_of(self.name)
@@ -188,6 +183,10 @@ class LocalProvider:
         if settings.base_url:
             raise ConfigurationError("the embedded model has no base URL; for your own server use openai:MODEL")
         return LocalModel(name, Settings(headers=settings.headers))
+
+    def is_of_this_machine(self, model: str) -> bool:
+        """True if only whoever runs this machine may choose a model of this name."""
+        return is_of_this_machine(model)
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """Chat through the local server, embeddings in this process."""
