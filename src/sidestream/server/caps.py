@@ -3,8 +3,7 @@
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
@@ -158,35 +157,43 @@ def _network(address: str) -> str:
 
 
 class Bodies:
-    """Bodies that are being read: how many bytes they may become, by owner."""
+    """Bodies and messages that are being read: how many bytes they may become, by owner."""
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
 
-    @contextmanager
-    def reading(self, owner: str) -> Generator[Callable[[int], None]]:
-        """Yields a function that reserves room for a body of a size. It raises RequestError(429) if there is none."""
-        held = 0
+    def body(self, owner: str) -> "Body":
+        """A body of this owner, of which nothing has arrived."""
+        return Body(self._held, owner)
 
-        def reserve(size: int) -> None:
-            nonlocal held
-            if size <= max(held, limits.SMALL_BODY_BYTES):
-                return
-            more = size - held
-            if self._held[owner] + more > limits.MAX_OWNER_BODY_BYTES:
-                who = "this token" if owner else "this server"
-                raise _refusal(f"{who} receives as many large requests as it can hold", "too_many_bodies", RETRY_S)
-            if self._held.total() + more > limits.MAX_TOTAL_BODY_BYTES:
-                raise _refusal("this server receives as many requests as it can hold", "too_many_bodies", RETRY_S)
-            self._held[owner] += more
-            held = size
 
-        try:
-            yield reserve
-        finally:
-            self._held[owner] -= held
-            if not self._held[owner]:
-                del self._held[owner]
+class Body:
+    """The room that is reserved for one body."""
+
+    def __init__(self, held: Counter[str], owner: str) -> None:
+        self._held = held
+        self._owner = owner
+        self._size = 0
+
+    def reserve(self, size: int) -> None:
+        """Makes room for so many bytes in all. Raises RequestError(429) if there is none."""
+        if size <= max(self._size, limits.SMALL_BODY_BYTES):
+            return
+        more = size - self._size
+        if self._held[self._owner] + more > limits.MAX_OWNER_BODY_BYTES:
+            who = "this token" if self._owner else "this server"
+            raise _refusal(f"{who} receives as many large requests as it can hold", "too_many_bodies", RETRY_S)
+        if self._held.total() + more > limits.MAX_TOTAL_BODY_BYTES:
+            raise _refusal("this server receives as many large requests as it can hold", "too_many_bodies", RETRY_S)
+        self._held[self._owner] += more
+        self._size = size
+
+    def close(self) -> None:
+        """Gives back the room. Another body may begin."""
+        self._held[self._owner] -= self._size
+        self._size = 0
+        if not self._held[self._owner]:
+            del self._held[self._owner]
 
 
 def _refusal(reason: str, code: str, wait_s: float) -> RequestError:

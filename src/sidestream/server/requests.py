@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import datetime
 from functools import wraps
 from typing import Any, TypeVar
@@ -116,15 +117,18 @@ async def read_body(request: Request) -> bytes:
     size = 0
     stream = request.stream()
     try:
-        with server.bodies.reading(owner_of(request)) as reserve:
-            reserve(int(length) if length.isdecimal() else 0)
-            async with asyncio.timeout(MAX_BODY_S):
-                while (chunk := await asyncio.wait_for(anext(stream, None), BODY_TIMEOUT_S)) is not None:
-                    size += len(chunk)
-                    if size > limit:
-                        raise _too_large(limit)
-                    reserve(size)
-                    chunks.append(chunk)
+        with closing(server.bodies.body(owner_of(request))) as body:
+            body.reserve(int(length) if length.isdecimal() else 0)
+            # Not by an outer timeout: `wait_for` may lose a cancellation while pieces arrive.
+            end_s = time.monotonic() + MAX_BODY_S
+            while (chunk := await asyncio.wait_for(anext(stream, None), BODY_TIMEOUT_S)) is not None:
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                if time.monotonic() > end_s:
+                    raise TimeoutError
+                body.reserve(size)
+                chunks.append(chunk)
             return b"".join(chunks)
     except TimeoutError:
         raise RequestError(408, "the body stopped half-way", code="request_timeout") from None
