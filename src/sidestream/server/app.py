@@ -71,7 +71,7 @@ def create_app(
     """The app of a server: serve it with uvicorn, or mount it in your own app.
 
     ```python
-    app = create_app(agent, store="talks.db", tokens=[os.environ["CHAT_TOKEN"]], hosts=["chat.example.com"])
+    app = create_app(agent, store="talks.db", tokens=["token-of-anna-0123456789"], hosts=["chat.example.com"])
     ```
 
     `agents` is an agent, several by name, or a model string. Requests name one of them as their `model`; with
