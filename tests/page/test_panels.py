@@ -243,6 +243,31 @@ async def test_the_timeline_compresses_waits_and_shows_the_raw_event_beside_the_
             await expect(page.locator(".tl-break")).to_have_count(0)
 
 
+@requirement("F48")
+async def test_panels_are_read_only_for_other_tokens(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SIDESTREAM_INDEX", str(tmp_path / "index.db"))
+    monkeypatch.setenv("OPENAI_API_KEY", "key-0123456789abcdef")
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"files": {"command": "secret-program"}}}))
+    owner, other = "token-of-owner-0123456789", "token-of-anna-0123456789"
+    settings: Any = {"mcp_file": str(file), "index_folders": [str(tmp_path)], "owner_token": owner, "tokens": [other]}
+    async with page_server({"main": scripted([])}, tmp_path, **settings) as (_, origin):
+        for token, count in ((owner, 1), (other, 0)):
+            async with tab(chromium, origin, f"/settings/mcp#token={token}") as page:
+                await expect(page.get_by_role("heading", name=re.compile("^files"))).to_be_visible()
+                await expect(page.get_by_role("button", name="Add a server")).to_have_count(count)
+                await expect(page.get_by_text("secret-program")).to_have_count(count)
+                await page.goto("/settings/keys")
+                await expect(page.get_by_text("OPENAI_API_KEY found").first).to_be_visible()
+                assert bool(await page.get_by_role("button", name="Test").count()) == bool(count)
+                await page.goto("/settings/indexes")
+                await expect(page.get_by_text("No folders yet.")).to_be_visible()
+                await expect(page.get_by_role("button", name="Add folder")).to_have_count(count)
+                assert await violations_of_axe(page) == []
+
+
 @requirement("R143")
 async def test_view_opens_a_recording_in_the_timeline(chromium: Browser, tmp_path: Path):
     command = Path(sys.executable).with_name("sidestream")

@@ -323,7 +323,11 @@ def test_guesses_are_counted_by_network_within_bounds():
     assert not is_admitted("2001:db8::ffff")
     assert is_admitted("2001:db8:0:1::1")
     assert is_admitted("192.0.2.1")
-    now_s = 1.0
+    for _ in range(MAX_TOKEN_GUESSES):
+        guesses.failed("192.0.2.1")
+    assert not is_admitted("::ffff:192.0.2.1")
+    assert is_admitted("::ffff:192.0.2.2")
+    now_s = 1.1
     assert is_admitted("2001:db8::ffff")
     now_s = 1000.0
     for number in range(MAX_TOTAL_TOKEN_GUESSES):

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import threading
 import webbrowser
 from contextlib import suppress
 from html import escape
@@ -42,16 +43,24 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
     app = view_app(run_async(open_file(file)), file.name, token)
     listening = bound_socket("127.0.0.1", port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/view/{quote(file.name, safe='')}"
-    click.echo(with_token(address, token))
     page = data_folder() / "servers" / f"view-{os.getpid()}.html"
     atexit.register(page.unlink, missing_ok=True)
-    if not no_browser:
-        with suppress(webbrowser.Error, OSError):  # The address is printed.
-            # Every user can read the arguments of a browser's process. So it opens a file that only this user can read.
-            write_private(page, _PAGE.format(url=escape(with_token(address, token))))
-            webbrowser.open(page.as_uri())
-    serve(app, listening, exit_now=exit_now, on_stop=lambda: page.unlink(missing_ok=True))
+
+    def started() -> None:
+        click.echo(with_token(address, token))
+        if not no_browser:
+            with suppress(OSError):  # The address is printed.
+                # Every user can read the arguments of a process. So the browser opens a file that only this user can.
+                write_private(page, _PAGE.format(url=escape(with_token(address, token))))
+                threading.Thread(target=_open, args=(page,), daemon=True).start()  # Some browsers return when they end.
+
+    serve(app, listening, exit_now=exit_now, on_start=started, on_stop=lambda: page.unlink(missing_ok=True))
     return exit_codes.OK
+
+
+def _open(page: Path) -> None:
+    with suppress(webbrowser.Error, OSError):
+        webbrowser.open(page.as_uri())
 
 
 def _log_file() -> Path:

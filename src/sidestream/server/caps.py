@@ -153,7 +153,9 @@ def _network(address: str) -> str:
         found = ip_address(address)
     except ValueError:
         return address[:100]
-    return str(int(found) >> 64) if isinstance(found, IPv6Address) else str(found)
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or int(found) >> 64)
+    return str(found)
 
 
 class Bodies:
