@@ -286,7 +286,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: code and documents that run or are read locally
     "F47": Entry("A workspace shell started by root is not root inside, writes no kernel file and leaves no set-uid or device file.", "F", proven),
-    "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", proven),
     "F49": Entry("A URL that the model wrote is not an origin, however it was laundered; it is asked about, or denied under deny.", "F", proven),
     "F50": Entry("A container belongs to one conversation, owner, tool and backend, and is found in the run's own records only.", "F", proven),
     "F51": Entry("Frames from inside the sandbox take bounded memory on the host, and time limits hold.", "F", proven),
