@@ -2,7 +2,7 @@
 
 from sidestream.cli import formatting
 from sidestream.cli.terminal import one_line, strip_controls
-from sidestream.cli.tool_lines import is_code, is_over, language_of, tool_line
+from sidestream.cli.tool_lines import is_code, language_of, tool_line
 from sidestream.cli.transcript import SourcesLast, format_time, message_lines
 from sidestream.run.citations import Citations
 from sidestream.run.tool_runs import ToolRun, ToolRunFold
@@ -40,7 +40,7 @@ class _RunText:
     def lines(self) -> list[str]:
         lines = [f"## {one_line(self._model)}", ""]
         for run in self._calls.runs:
-            if is_over(run):
+            if run.has_ended:
                 lines += self._call(run)
         cited = self._citations.cited()
         if cited.text:

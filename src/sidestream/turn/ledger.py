@@ -52,7 +52,7 @@ from sidestream.tools.grants import after_listing, with_grant
 from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
-from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
+from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait
 
 OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
 """Tools through which a run reads what strangers wrote."""
@@ -132,7 +132,10 @@ class Ledger:
         if part.reason == "error":
             # What a failed step said does not count: the request is made again when the turn is resumed.
             state.calls, state.requests = (), ()
+            _forget_step(state)
             return EndedStep(messages, is_repeated=False)
+        if state.hosted:
+            state.hosted = {id: entry for id, entry in state.hosted.items() if entry.answered is None}
         state.messages += messages
         state.is_paused = outcome.is_paused
         if outcome.listed:
@@ -323,11 +326,23 @@ def _reported(state: TurnState, call_id: str) -> None:
 def _drop_step(state: TurnState) -> None:
     """Forgets an unfinished step but for what it has read, and an answer that its provider still works on."""
     state.is_in_step = False
+    _forget_step(state)
     state.step -= 1
     state.calls, state.requests = (), ()
     state.digests, state.ending = _NONE, None
     state.fold = FoldState(files=state.fold.files) if state.fold is not None else None
     state.command = Send()
+
+
+def _forget_step(state: TurnState) -> None:
+    """Drops the provider's calls of the current step, and reopens those that it answered: it is made again."""
+    earlier = {id: entry for id, entry in state.hosted.items() if entry.step < state.step}
+    state.hosted = {id: replace(entry, answered=None) for id, entry in earlier.items()}
+
+
+def open_calls(state: TurnState) -> tuple[ToolCall, ...]:
+    """Return the provider's calls that have no result yet."""
+    return tuple(entry.call for entry in state.hosted.values() if entry.answered is None)
 
 
 def uncertain(state: TurnState, call: ToolCall, approval_id: str, provenance: str = UNCERTAIN) -> PendingApproval:
@@ -353,7 +368,9 @@ def _approval_id(state: TurnState, call: ToolCall) -> str:
 
 
 def _call(state: TurnState, part: ToolCall) -> None:
-    if not part.provider_executed:
+    if part.provider_executed:
+        state.hosted[part.id] = OpenCall(part, state.step)
+    else:
         state.calls += (part,)
 
 
@@ -373,6 +390,11 @@ def _result(state: TurnState, part: ToolResult) -> None:
         state.suspended.pop(part.id, None)
         state.outputs.pop(part.id, None)
         state.attempts.pop(part.id, None)
+    elif not part.preliminary and (entry := state.hosted.get(part.id)) is not None:
+        if entry.step == state.step:
+            del state.hosted[part.id]
+        else:
+            state.hosted[part.id] = replace(entry, answered=state.step)
     _read(state, source_of_result(part))
 
 

@@ -55,6 +55,16 @@ class Over(Struct, frozen=True, tag="over"):
 Command = Send | Fetch | Judge | CallTools | Check | Wait | Over
 
 
+class OpenCall(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A call that the provider executes, until a step has ended with its result."""
+
+    call: ToolCall
+    step: int
+    """The step that called."""
+    answered: int | None = None
+    """The step in which its result came, while that step has not ended."""
+
+
 class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """Where a turn stands."""
 
@@ -73,6 +83,8 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     fold: FoldState | None = None
     calls: tuple[ToolCall, ...] = ()
     """Client calls of the current round that have no result yet."""
+    hosted: dict[str, OpenCall] = {}
+    """Call id → a call of the provider that has no result yet; it may come with a later step."""
     requests: tuple[ToolApprovalRequest, ...] = ()
     """Calls that the provider asks to be allowed."""
     waiting: tuple[PendingApproval, ...] = ()

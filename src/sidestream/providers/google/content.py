@@ -92,7 +92,7 @@ def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: s
     s.tool_event(tool, stage, raw, call.id)
     if not is_known:
         s.hosted_call(call, {})
-        s.last_code = call if tool == CODE else s.last_code
+    s.last_code = call if tool == CODE else s.last_code
     s.keep(raw)
     return call
 

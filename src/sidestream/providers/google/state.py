@@ -284,8 +284,13 @@ class GenerateContentState(GoogleState):
     def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
         """The call of a result: by its id, or the last one of this tool without a result."""
         if given is not None:
-            return self.hosted.get(given)
-        return next(reversed(self._unanswered.get(tool, {}).values()), None)
+            call = self.hosted.get(given)
+        else:
+            call = next(reversed(self._unanswered.get(tool, {}).values()), None)
+        if call is None and (made := self.answered_call(tool, given)) is not None:
+            call = self.hosted[made.id] = HostedCall(made.id, made.tool)
+            self.hosted_tools.add(made.tool)
+        return call
 
 
 def _thought(family: Family) -> JsonObject:

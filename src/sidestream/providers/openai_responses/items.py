@@ -227,7 +227,7 @@ def _program_done(s: ResponsesState, item: ItemState, value: shapes.ProgramItem)
 
 
 def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
-    """`tool-result`; `custom` if it is the output of no call of this response."""
+    """`tool-result`; `custom` if its call is unknown."""
     raw = item.raw
     call = _call_of(s, item, value)
     if call is None:
@@ -240,9 +240,9 @@ def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None
 def _call_of(s: ResponsesState, output: ItemState, value: shapes.Item) -> ItemState | None:
     """The call of an output; one without a call id belongs to the nearest call before it."""
     if value.call_id is not None:
-        return s.unanswered(output.tool, value.call_id)
+        return s.unanswered(output.tool, value.call_id) or s.taken_up(output.tool, value.call_id)
     before = (item for item in s.last_unanswered(output.tool) if item.index < output.index)
-    return max(before, key=lambda item: item.index, default=None)
+    return max(before, key=lambda item: item.index, default=None) or s.taken_up(output.tool, None)
 
 
 def _timed_out(output: Any) -> bool:
