@@ -32,6 +32,7 @@ from sidestream.testing import (
     GeminiScript,
     InteractionScript,
     MessagesScript,
+    Reply,
     ResponsesScript,
     pixel_png,
     sse,
@@ -326,6 +327,28 @@ async def test_record_with_files_is_over_once() -> None:
     (run,) = fold(chunks).tool_runs
     assert [file.name for file in run.files][-1] == "plot.png"
     assert len(run.files) == len(records[-1].files) + 1
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["same", "rewritten"])
+async def test_file_cited_in_two_steps_is_delivered_once(is_changed: bool) -> None:
+    cited = {"type": "container_file_citation", "container_id": "cntr_1", "start_index": 0, "end_index": 4}
+    cited |= {"file_id": "cfile_a", "filename": "a.csv"}
+    scripts = [
+        ResponsesScript(id="resp_1")
+        .code_interpreter("write()", container_id="cntr_1")
+        .text("Done", annotations=[cited])
+        .function_call("add", {"a": 1, "b": 2}),
+        ResponsesScript(id="resp_2").text("Done", annotations=[cited]),
+    ]
+    path = "/v1/containers/cntr_1/files/cfile_a/content"
+    async with FakeProvider([script.reply() for script in scripts]) as fake:
+        first, second = b"1\n", b"2\n" if is_changed else b"1\n"
+        fake.on("GET", path, Reply(body=first), Reply(body=second))
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=[add], server_side_tools=[CodeInterpreter()])
+        result = await agent.send("write")
+    assert [file.data for file in result.files] == ([first, second] if is_changed else [first])
+    # The second citation names no code of its response: it is no call.
+    assert [(run.step, run.tool) for run in result.tool_runs] == [(0, "code_interpreter"), (0, "add")]
 
 
 @requirement("R182")

@@ -25,7 +25,7 @@ from sidestream.stream.parts import (
 from sidestream.tools.approvals import PendingApproval, Question, Suspended, pending
 from sidestream.turn import ledger
 from sidestream.turn.background import BACKGROUND, Background
-from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, open_calls, resumable
+from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, delivery, open_calls, resumable
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait, copied
 from turn_drive import QUESTION, approval, call, remote_request, result, text, used
@@ -77,7 +77,11 @@ PARTS = {
     ),
     "a request of the provider": (IN_STEP, REQUEST, {"requests": (REQUEST,)}),
     "a request of our own": ({}, REQUEST, {}),
-    "a file": (IN_STEP, File("f", "image/png", data=PNG), {"digests": {digest(PNG)}}),
+    "a file": (
+        IN_STEP,
+        File("f", "image/png", data=PNG),
+        {"digests": {digest(PNG)}, "delivered": {delivery("f", digest(PNG)): 0}},
+    ),
     "a link to a file": (IN_STEP, File("f", "image/png", url="https://example.com/f"), {}),
     "a file of a tool between steps": ({}, File("f", "image/png", data=PNG), {}),
     "an address": (IN_STEP, Source("s", "url", url="https://a.example"), {"sources": ("https://a.example",)}),

@@ -15,7 +15,7 @@ from sidestream.messages.fold import THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
-from sidestream.run.content import Content
+from sidestream.run.content import Content, Link, links_of
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -25,6 +25,7 @@ from sidestream.stream.parts import (
     ReasoningEnd,
     ReasoningStart,
     ResponseMetadata,
+    Source,
     StepFinish,
     StepStart,
     StreamPart,
@@ -205,6 +206,8 @@ class ChunkFold:
         self._thinking: dict[str, list[str]] = {}
         """The deltas of each block of thinking that is open."""
         self._has_thought = False
+        self._urls: set[str] = set()
+        """The pages that chunks had as links."""
 
     def opening(self) -> list[ChatResult[str]]:
         """The chunk with the user's own messages."""
@@ -276,8 +279,19 @@ class ChunkFold:
                     parts=(part,),
                     tool_runs=self.runs_changed_by(part),
                 )
+            case File() | Source() | ToolCall() | ToolResult() if links := links_of(part):
+                return replace(self._tool_chunk(part, {}), new_links=self._new(links))
             case _:
                 return self._tool_chunk(part, {})
+
+    def _new(self, links: Iterable[Link]) -> tuple[Link, ...]:
+        """The pages that no earlier part has named."""
+        new: dict[str, Link] = {}
+        for link in links:
+            if link.url not in self._urls:
+                new.setdefault(link.url, link)
+        self._urls |= new.keys()
+        return tuple(new.values())
 
     def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
         if type(part) not in _OF_TOOLS:

@@ -41,6 +41,9 @@ _SILENT = "delta"
 MAX_STAGES = 100
 """Later stages of a call are left out: an agent that runs as a tool reports every part as one."""
 
+_CITED = "annotation"
+"""The stage of a tool whose file a text cites: the tool may have run in an earlier step."""
+
 _LAST = ("done", "result")
 """Stages that hold all that is known of an item."""
 
@@ -220,7 +223,7 @@ class ToolRunFold:
 
     def event(self, part: ToolEvent) -> tuple[ToolRun, ...]:
         run = self._of_event(part)
-        if run.is_over:
+        if run.is_over or (part.stage == _CITED and run.key not in self._runs):
             return ()
         if part.stage.endswith(_SILENT):
             return () if run.key in self._runs else self._changed(run)

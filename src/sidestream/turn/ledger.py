@@ -335,7 +335,8 @@ def _drop_step(state: TurnState) -> None:
 
 
 def _forget_step(state: TurnState) -> None:
-    """Drops the provider's calls of the current step, and reopens those that it answered: it is made again."""
+    """Drops calls and files of the current step, and reopens the calls that it answered: it is made again."""
+    state.delivered = {file: step for file, step in state.delivered.items() if step < state.step}
     earlier = {id: entry for id, entry in state.hosted.items() if entry.step < state.step}
     state.hosted = {id: replace(entry, answered=None) for id, entry in earlier.items()}
 
@@ -424,7 +425,14 @@ def _read(state: TurnState, source: str | None) -> None:
 
 def _file(state: TurnState, part: File) -> None:
     if state.is_in_step and part.data is not None:
-        state.digests |= {deliverables.digest(part.data)}
+        digest = deliverables.digest(part.data)
+        state.digests |= {digest}
+        state.delivered.setdefault(delivery(part.id, digest), state.step)
+
+
+def delivery(file_id: str, digest: str) -> str:
+    """Return what identifies a file that was delivered; a file that was written again has another digest."""
+    return f"{file_id} {digest}"
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:

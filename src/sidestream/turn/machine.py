@@ -259,8 +259,10 @@ class Turn:
 
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
         """A file has been downloaded."""
-        is_known = deliverables.digest(data) in self.state.digests
-        return [] if is_known else self._emit([rounds.downloaded(ref, data)])
+        digest = deliverables.digest(data)
+        if digest in self.state.digests or ledger.delivery(ref.id, digest) in self.state.delivered:
+            return []
+        return self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
         """A file could not be downloaded. That is reported, but the answer stands."""

@@ -108,6 +108,8 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """What the run has read from the open web."""
     digests: frozenset[str] = frozenset()
     """Files of the current step, so that a download of one of them is not emitted twice."""
+    delivered: dict[str, int] = {}
+    """File id and digest → the step that delivered the file; one that is cited again is not delivered again."""
     ending: Finish | None = None
     """How the current step's response ended, while more is to do for it."""
     error: Error | None = None
