@@ -12,7 +12,7 @@ from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.terminal import Screen, one_line
 from sidestream.cli.tool_lines import is_code, language_of, tool_line
 from sidestream.redaction import redact
-from sidestream.run.citations import Citations
+from sidestream.run.citations import Citations, source_key
 from sidestream.run.code import CODE_FIELDS, CodeExtractor, code_in
 from sidestream.run.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
@@ -139,7 +139,7 @@ class ProgressView:
                 self._screen.end_block()
             case Source():
                 self._text(part)
-                self._sources.setdefault(part.url or part.file_id or part.title or part.id, []).append(part)
+                self._sources.setdefault(source_key(part), []).append(part)
             case File():
                 self._file(part)
             case ToolApprovalRequest():
@@ -368,7 +368,7 @@ class ProgressView:
     def _footnotes(self) -> None:
         """The sources that the text cites, by their numbers, and how many others there are."""
         cited = self._citations.sources
-        keys = {source.url or source.file_id or source.title for source in cited}
+        keys = {source.shown_url or source.file_id or source.title for source in cited}
         others = [
             found[0]
             for key, found in self._sources.items()

@@ -134,6 +134,13 @@ class MessageFold:
         if self.is_logged:
             joined.append(TextDelta(block, "".join(texts)))
 
+    def text_of(self, block: str) -> str:
+        """Return the text of a block of this step, as far as it has come."""
+        if (pieces := self.state.growing.get(block)) is not None:
+            return _text_of(pieces)
+        entry = self.state.entries.get(block)
+        return entry.text if isinstance(entry, TextPart) else ""
+
     def feed(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes."""
         handler = _FOLD.get(type(part))
