@@ -54,6 +54,9 @@ WARNING = "sidestream.warning"
 """The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
 
 
+DRAFT = "sidestream.draft"
+"""The kind of the custom part with the text that came before a typed answer."""
+
 THINKING_GAP = "\n\n"
 """What separates two blocks of thinking where they are joined."""
 

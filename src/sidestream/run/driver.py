@@ -376,7 +376,7 @@ class Driver:
             with _UNOBSERVED if listener is None else listener.sending(call):
                 response = await self._request(call)
         except RunError as error:
-            log_refused(turn.state, error)
+            log_refused(f"step {turn.state.step + 1}", error)
             if listener is not None:
                 listener.refused(error)
             if background is not None and (lost := background.lost(error)):
@@ -392,7 +392,7 @@ class Driver:
             return
         if response is None:
             return
-        log_sent(settings.model, turn.state, response)
+        log_sent(settings.model, f"step {turn.state.step + 1}", response)
         if listener is not None:
             listener.opened(response)
         self._preparation.begin()

@@ -11,7 +11,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, NoOutputError
-from sidestream.messages.fold import THINKING_GAP, MessageFold
+from sidestream.jsontext import as_object
+from sidestream.messages.fold import DRAFT, THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
@@ -206,6 +207,7 @@ class ChunkFold:
         self._thinking: dict[str, list[str]] = {}
         """The deltas of each block of thinking that is open."""
         self._has_thought = False
+        self._drafts: list[str] = []
         self._urls: set[str] = set()
         """The pages that chunks had as links."""
 
@@ -266,7 +268,7 @@ class ChunkFold:
                 known = {key: value for key, value in facts.items() if value is not None}
                 return ChatResult(metadata=known, id=part.id, parts=(part,))
             case Custom():
-                return ChatResult(parts=(part,), tool_runs=self.runs_changed_by(part))
+                return ChatResult(metadata=self._drafted(part), parts=(part,), tool_runs=self.runs_changed_by(part))
             case StepStart():
                 self._is_flowing = False
                 self._step = part.step
@@ -283,6 +285,13 @@ class ChunkFold:
                 return replace(self._tool_chunk(part, {}), new_links=self._new(links))
             case _:
                 return self._tool_chunk(part, {})
+
+    def _drafted(self, part: Custom) -> dict[str, Any]:
+        """The text that came before a typed answer, so far."""
+        if part.kind != DRAFT:
+            return {}
+        self._drafts.append(str(as_object(part.data).get("text")))
+        return {"draft": "\n".join(self._drafts)}
 
     def _new(self, links: Iterable[Link]) -> tuple[Link, ...]:
         """The pages that no earlier part has named."""

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.messages.fold import DRAFT
 from sidestream.providers.decoding import DecoderState, count_in, present, usage_from
 from sidestream.providers.google.arguments import ClientCall
 from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
@@ -32,7 +33,6 @@ from sidestream.stream.parts import (
 )
 
 Family = Literal["text", "reasoning"]
-DRAFT = "sidestream.draft"
 DRAFT_PIECES = "pieces"
 """In a layout that is not complete yet: the text of a draft, which is joined at the end."""
 MAX_SEARCHED = 16_000_000

@@ -95,7 +95,7 @@ def _function_stop(s: InteractionState, step: Step) -> None:
 
 
 def _call_stop(s: InteractionState, step: Step) -> None:
-    """`tool-call`."""
+    """`tool-input-*`, `tool-call`."""
     _finish_call(s, step)
 
 
