@@ -191,7 +191,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # N. True streams
     "R180": Entry("An event that does not parse, or a second answer in mid-stream, ends the run in an error once the stream is read to its end.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
     "R181": Entry("Where the final item differs from its deltas the final one holds everywhere, and a notice reports the correction.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
-    "R182": Entry("One call has one record across steps, pauses, resumes, log and page.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "R182": Entry("One call has one record across steps, pauses, resumes, log and page.", "P", proven),
     "R183": Entry("Compatible servers with other numbering, missing finish reasons or misplaced fields give the right answer, once.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
     "R184": Entry("A background answer that can no longer be streamed is polled.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
 

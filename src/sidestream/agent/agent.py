@@ -478,6 +478,8 @@ class Agent(HandlesFiles, Generic[T]):
         tools = media_tools(plan, call.get("server_side_tools", self.server_side_tools))
         system = extended(call.get("system", self.system), plan.instruction)
         changed: CallSettings = {**call, "server_side_tools": tools, "system": system}
+        if "server_side_tools" not in call:
+            changed["options"] = call_options(self.options, call)
         message = user_message(prompt)
         state = _new_state(message, call)
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)

@@ -25,11 +25,6 @@ def tool_line(run: ToolRun, result: Json = None) -> str:
     return f"{text.removesuffix('…')}: not finished" if is_cut_off else text
 
 
-def is_over(run: ToolRun) -> bool:
-    """True once nothing more comes of a call; a list of tools has no result of its own."""
-    return run.is_over or (_is_list(run) and run.stages[-1].name in ("done", "failed"))
-
-
 def is_code(run: ToolRun) -> bool:
     """True for a tool whose input is code."""
     return LINES.get(run.tool) in (_code, _shell, _patch)
@@ -53,7 +48,7 @@ def _is_list(run: ToolRun) -> bool:
 
 
 def _is_running(run: ToolRun) -> bool:
-    return run.status not in ("done", "failed") and not is_over(run)
+    return run.status not in ("done", "failed")
 
 
 def _input(run: ToolRun) -> dict[str, Any]:

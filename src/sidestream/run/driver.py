@@ -17,7 +17,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening
-from sidestream.providers.protocol import Decoder, Encoded
+from sidestream.providers.protocol import Decoder, Encoded, TakesUpCalls
 from sidestream.run.interruption import Interruption
 from sidestream.run.preparation import Preparation
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
@@ -26,7 +26,7 @@ from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
-from sidestream.turn.ledger import CONTEXT
+from sidestream.turn.ledger import CONTEXT, open_calls
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
 
@@ -374,7 +374,7 @@ class Driver:
             with _UNOBSERVED if listener is None else listener.sending(call):
                 response = await self._request(call)
         except RunError as error:
-            log_refused(turn.state, error)
+            log_refused(f"step {turn.state.step + 1}", error)
             if listener is not None:
                 listener.refused(error)
             if background is not None and (lost := background.lost(error)):
@@ -390,12 +390,14 @@ class Driver:
             return
         if response is None:
             return
-        log_sent(settings.model, turn.state, response)
+        log_sent(settings.model, f"step {turn.state.step + 1}", response)
         if listener is not None:
             listener.opened(response)
         self._preparation.begin()
         self._sent = encoded
         self._decoder = encoded.decoder()
+        if turn.state.hosted and isinstance(self._decoder, TakesUpCalls):
+            self._decoder.take_up(open_calls(turn.state))
         self._follow_native(response, self._decoder)
         self._use(response)
         self._staging.begin_step(turn.state.messages if settings.toolbox.is_staged else ())

@@ -54,7 +54,7 @@ from sidestream.tools.grants import after_listing, with_grant
 from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
-from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
+from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait
 
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
@@ -128,7 +128,10 @@ class Ledger:
         if part.reason == "error":
             # What a failed step said does not count: the request is made again when the turn is resumed.
             state.calls, state.requests = (), ()
+            _forget_step(state)
             return EndedStep(messages, is_repeated=False)
+        if state.hosted:
+            state.hosted = {id: entry for id, entry in state.hosted.items() if entry.answered is None}
         state.messages += messages
         state.is_paused = outcome.is_paused
         if outcome.listed:
@@ -319,11 +322,24 @@ def _reported(state: TurnState, call_id: str) -> None:
 def _drop_step(state: TurnState) -> None:
     """Forgets an unfinished step but for what it has read, and an answer that its provider still works on."""
     state.is_in_step = False
+    _forget_step(state)
     state.step -= 1
     state.calls, state.requests = (), ()
     state.digests, state.ending = _NONE, None
     state.fold = without_step(state.fold) if state.fold is not None else None
     state.command = Send()
+
+
+def _forget_step(state: TurnState) -> None:
+    """Drops calls and files of the current step, and reopens the calls that it answered: it is made again."""
+    state.delivered = {file: step for file, step in state.delivered.items() if step < state.step}
+    earlier = {id: entry for id, entry in state.hosted.items() if entry.step < state.step}
+    state.hosted = {id: replace(entry, answered=None) for id, entry in earlier.items()}
+
+
+def open_calls(state: TurnState) -> tuple[ToolCall, ...]:
+    """Return the provider's calls that have no result yet."""
+    return tuple(entry.call for entry in state.hosted.values() if entry.answered is None)
 
 
 def uncertain(state: TurnState, call: ToolCall, approval_id: str, provenance: str = UNCERTAIN) -> PendingApproval:
@@ -349,7 +365,9 @@ def _approval_id(state: TurnState, call: ToolCall) -> str:
 
 
 def _call(state: TurnState, part: ToolCall) -> None:
-    if not part.provider_executed:
+    if part.provider_executed:
+        state.hosted[part.id] = OpenCall(part, state.step)
+    else:
         state.calls += (part,)
 
 
@@ -369,6 +387,11 @@ def _result(state: TurnState, part: ToolResult) -> None:
         state.suspended.pop(part.id, None)
         state.outputs.pop(part.id, None)
         state.attempts.pop(part.id, None)
+    elif not part.preliminary and (entry := state.hosted.get(part.id)) is not None:
+        if entry.step == state.step:
+            del state.hosted[part.id]
+        else:
+            state.hosted[part.id] = replace(entry, answered=state.step)
 
 
 def _read(state: TurnState, sources: tuple[str, ...]) -> None:
@@ -379,7 +402,14 @@ def _read(state: TurnState, sources: tuple[str, ...]) -> None:
 
 def _file(state: TurnState, part: File) -> None:
     if state.is_in_step and part.data is not None:
-        state.digests |= {deliverables.digest(part.data)}
+        digest = deliverables.digest(part.data)
+        state.digests |= {digest}
+        state.delivered.setdefault(delivery(part.id, digest), state.step)
+
+
+def delivery(file_id: str, digest: str) -> str:
+    """Return what identifies a file that was delivered; a file that was written again has another digest."""
+    return f"{file_id} {digest}"
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:

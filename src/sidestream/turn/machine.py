@@ -18,11 +18,13 @@ from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
 from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.stream.errors import redacted
+from sidestream.stream.markers import Markers
 from sidestream.stream.parts import (
     Custom,
     Error,
     Finish,
     FinishReason,
+    Source,
     Steer,
     StepFinish,
     StepOutcome,
@@ -53,7 +55,7 @@ from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over,
 
 _WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
 """Parts of a response that mean more than what they add to the message. Tool events do so between two steps only."""
-_CHANGED = frozenset({Finish, Error, ToolCall})
+_CHANGED = frozenset({Finish, Error, ToolCall, Source})
 """Parts of a response that are not passed on as they came."""
 
 _REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
@@ -94,6 +96,7 @@ class Turn:
         self._price = price
         """Gives the usage of a response with its cost; None: costs are unknown."""
         self._has_fallback = has_fallback
+        self._markers = Markers()
         """False once the model has said something: what was said stays said."""
         self.abandoned: Error | None = None
         """Why the step that has just ended is to be made again with another model; see `fell_back`."""
@@ -182,6 +185,7 @@ class Turn:
 
     def opened(self) -> list[StreamPart]:
         """The answer has begun to arrive."""
+        self._markers = Markers()
         return self._emit([StepStart(self.state.step + 1)])
 
     def refused(self, recovery: Recovery | None, error: Error) -> list[StreamPart]:
@@ -246,6 +250,8 @@ class Turn:
                     out.append(redacted(part))
                 case ToolCall():
                     out.append(rounds.of_server(part, self._facts))
+                case Source():
+                    out.append(self._placed(part, out))
                 case _:
                     out.append(part)
         self._emit(out)
@@ -257,10 +263,19 @@ class Turn:
             return out
         return out + self._end_step()
 
+    def _placed(self, source: Source, before: list[StreamPart]) -> Source:
+        """The source with the marker that cites it, if the model has written one."""
+        if source.start is None or source.text_id is None:
+            return source
+        new = (part.delta for part in before if type(part) is TextDelta and part.id == source.text_id)
+        return self._markers.placed(source, self._ledger.fold.text_of(source.text_id) + "".join(new))
+
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
         """A file has been downloaded."""
-        is_known = deliverables.digest(data) in self.state.digests
-        return [] if is_known else self._emit([rounds.downloaded(ref, data)])
+        digest = deliverables.digest(data)
+        if digest in self.state.digests or ledger.delivery(ref.id, digest) in self.state.delivered:
+            return []
+        return self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
         """A file could not be downloaded. That is reported, but the answer stands."""
