@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sidestream.providers.calls import DONE
 from sidestream.providers.protocol import Decoder
 from sidestream.providers.registry import providers
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording, to_value
@@ -98,11 +99,11 @@ def recorded(folder: Path = RECORDINGS) -> dict[str, dict[str, Exchange]]:
 
 
 def events_of(exchange: Exchange) -> list[bytes]:
-    """The data of each event; of an answer that was not streamed, its body alone."""
+    """The data of each event, `[DONE]` left out; of an answer that was not streamed, its body alone."""
     if not exchange.is_stream:
         return [exchange.body_bytes()]
     splitter = Splitter(UNLIMITED)
-    return splitter.feed(exchange.body_bytes()) + splitter.flush()
+    return [data for data in splitter.feed(exchange.body_bytes()) + splitter.flush() if data != DONE]
 
 
 def with_events(exchange: Exchange, events: list[bytes]) -> Exchange:

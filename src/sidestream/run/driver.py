@@ -593,5 +593,5 @@ class Driver:
 
 
 def _are_empty(parts: list[StreamPart]) -> bool:
-    """True if the events of these parts were all `{}`, `null` or the like."""
-    return all(type(part) is Raw and not part.event for part in parts)
+    """True if the events of these parts were all `{}`, `null`, text without JSON or the like."""
+    return all(type(part) is Raw and (not part.event or type(part.event) is str) for part in parts)

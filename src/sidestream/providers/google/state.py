@@ -193,6 +193,11 @@ class GenerateContentState(GoogleState):
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
 
+    @property
+    def has_content(self) -> bool:
+        """Whether something of the answer has come."""
+        return bool(self.blocks or self.layout or self.streaming)
+
     def text(self, family: Family, text: str, signature: str | None) -> None:
         """More text. Consecutive parts of one family are one block; their signatures stay apart."""
         if family == "text" and self.context.drafts:

@@ -6,7 +6,7 @@ Chunks have no types; they are read by their fields. A whole message has the fie
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, is_array, is_object, text_in
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
 from sidestream.providers.decoding import (
     UNREADABLE,
     FieldRow,
@@ -81,7 +81,9 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
     def _read_event(self, s: CompletionsState, event: Any) -> CompletionsState | None:
         s.begin_event(event)
         _chunk(s, event)
-        is_growing = s.finish_reason is None and not s.is_over and (s.texts or s.reasoning_id or s.calls)
+        if s.has_second or s.is_over:
+            return None
+        is_growing = s.finish_reason is None and (s.texts or s.reasoning_id or s.calls)
         return s if is_growing else None
 
     def _read_whole(self, s: CompletionsState, answer: Any) -> Error | None:
@@ -97,7 +99,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         return None
 
     def _end(self, s: CompletionsState, error: Error | None) -> None:
-        if error is None and s.finish_reason is not None:
+        if error is None and (s.finish_reason is not None or outcome.is_complete(s)):
             _finish(s)
         else:
             _fail(s, error or truncated())
@@ -111,6 +113,9 @@ def _chunk(s: CompletionsState, event: Any) -> None:
     if "choices" not in fields and "usage" not in fields:
         if fields.get("type") not in _PINGS:
             s.raw_chunk()
+        return
+    if _is_second(s, fields):
+        s.second_answer(event)
         return
     _metadata(s, fields)
     _keep(s, fields, _NO_FACTS)
@@ -129,6 +134,14 @@ def _chunk(s: CompletionsState, event: Any) -> None:
             _choice(s, choice)
         else:
             s.raw_chunk()
+
+
+def _is_second(s: CompletionsState, fields: JsonObject) -> bool:
+    """True if the chunk begins another answer: another id, and a role, since some hosts change the id every time."""
+    identity = text_in(fields, "id")
+    if not identity or s.response_id in (None, identity) or not s.has_content:
+        return False
+    return any(as_object(choice.get("delta")).get("role") for choice in objects(fields.get("choices")))
 
 
 def _usage(s: CompletionsState, fields: JsonObject) -> None:
@@ -186,7 +199,7 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
 
 def _message(s: CompletionsState, message: JsonObject) -> None:
     """A whole message; at the end of a stream it repeats what came in deltas."""
-    if s.texts or s.calls or s.reasoning_count:
+    if s.has_content:
         return
     is_whole, s.is_whole = s.is_whole, True
     _delta(s, message, is_late=False)
@@ -234,6 +247,8 @@ def _finish(s: CompletionsState) -> None:
     s.end_texts()
     tool_calls.end_calls(s, is_cut=reason in ("length", "content-filter"))
     content.end_audio(s)
+    if s.finish_reason is None and not s.is_whole:
+        s.out.append(outcome.no_reason(reason))
     s.is_over = True
     s.out.append(Finish(reason, outcome.usage_of(s.usage), raw_reason, present(s.facts)))
 

@@ -96,6 +96,11 @@ class CompletionsState(DecoderState):
             self._is_raw = True
             self.raw(self.event)
 
+    @property
+    def has_content(self) -> bool:
+        """Whether something of the answer has come."""
+        return bool(self.texts or self.calls or self.reasoning_count)
+
     def block_id(self, family: str) -> str:
         """An id for a block of this response."""
         return f"{self.response_id or 'answer'}:{family}"

@@ -128,6 +128,8 @@ PASSED_ON_ITEMS = dict.fromkeys(
 class ResponsesDecoder(ResponseDecoder[ResponsesState]):
     """Decodes one response."""
 
+    LAST_EVENTS = frozenset(name for name, row in EVENTS.items() if row.handler is handlers.on_terminal)
+
     def __init__(self, context: ResponsesContext) -> None:
         super().__init__(ResponsesState(context), fast_path.read_delta)
 
@@ -153,6 +155,9 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         try:
             placed = fields if "output_index" in fields else s.placed(fields)
             value = msgspec.convert(placed, row.shape)
+            if row.handler is handlers.on_created and handlers.is_second(s, value):
+                s.second_answer(event)
+                return None
             if s.is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
                 s.raw(event)
                 return None

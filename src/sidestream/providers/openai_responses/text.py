@@ -128,14 +128,11 @@ def end_text(s: ResponsesState, block: ItemBlock, phase: str | None = None) -> N
         return
     block.phase = "concluded"
     _text_rest(s, block)
-    s.out.append(
-        TextEnd(
-            block.id,
-            tuple(block.annotations.values()),
-            block.superseding(),
-            provider_metadata={PROVIDER_NAME: {"phase": phase}} if phase else None,
-        )
-    )
+    final = block.superseding()
+    metadata = {PROVIDER_NAME: {"phase": phase}} if phase else None
+    s.out.append(TextEnd(block.id, tuple(block.annotations.values()), final, provider_metadata=metadata))
+    if final is not None:
+        s.corrected(block.id)
     block.deltas = []
 
 

@@ -27,7 +27,11 @@ from sidestream.stream.parts import Error
 
 def _on_created(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
     """`response-metadata`, once."""
-    _interaction(s, e.interaction)
+    known, given = some_text(s.interaction, "id"), some_text(e.interaction, "id")
+    if known is not None and given is not None and given != known:
+        s.second_answer(raw)
+    else:
+        _interaction(s, e.interaction)
 
 
 def _interaction(s: InteractionState, interaction: JsonObject) -> None:
@@ -159,6 +163,8 @@ def fail(s: InteractionState, error: Error) -> None:
 
 class InteractionsDecoder(ResponseDecoder[InteractionState]):
     """Decodes one interaction."""
+
+    LAST_EVENTS = frozenset({"interaction.completed", "error"})
 
     def __init__(self, context: InteractionContext) -> None:
         super().__init__(InteractionState(context))
