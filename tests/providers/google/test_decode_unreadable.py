@@ -138,7 +138,7 @@ def test_whatever_json_comes_the_stream_is_legal_and_ends(chunks: list[Any]):
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5))
-def test_whatever_bytes_come_the_stream_is_truncated(data: list[bytes]):
+def test_any_bytes_are_an_error(data: list[bytes]):
     decoder = GenerateContentDecoder(GoogleContext())
     emitted = [part for chunk in data for part in decoder.feed(chunk)]
-    assert one(as_run(emitted + decoder.close()), Error).kind == "truncated"
+    assert one(as_run(emitted + decoder.close()), Error).kind in ("truncated", "protocol")

@@ -83,12 +83,14 @@ class GoogleState(DecoderState):
             block.pieces.append(text)
             self.out.append(TextDelta(block.id, text) if block.family == "text" else ReasoningDelta(block.id, text))
 
-    def close_block(self, block: GeminiBlock) -> None:
-        """Ends a block."""
-        if block.family == "text":
-            self.out.append(TextEnd(block.id, tuple(block.annotations)))
-        else:
-            self.out.append(ReasoningEnd(block.id, block.signature))
+    def close_block(self, block: GeminiBlock, final: str | None = None) -> None:
+        """Ends a block; with its final text where that is another than the streamed one."""
+        if block.family == "reasoning":
+            self.out.append(ReasoningEnd(block.id, block.signature, text=final))
+            return
+        self.out.append(TextEnd(block.id, tuple(block.annotations), final))
+        if final is not None:
+            self.corrected(block.id)
 
     def source(self, fields: JsonObject, details: JsonObject) -> None:
         """Emits a source; `details` are what no field of it holds."""

@@ -43,7 +43,10 @@ EVENTS: dict[str, EventRow] = {
     "response.reasoning_summary_text.done": EventRow(shapes.SummaryDoneEvent, reasoning.on_summary_done),
     "response.reasoning_text.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
     "response.reasoning_text.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
-    # The Open Responses specification's names for the same two.
+    # The names of vLLM, and of those who run it.
+    "response.reasoning_part.added": EventRow(shapes.ContentPartEvent, text.on_content_part_added),
+    "response.reasoning_part.done": EventRow(shapes.ContentPartEvent, text.on_content_part_done),
+    # The names of the Open Responses specification.
     "response.reasoning.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
     "response.reasoning.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
     "response.function_call_arguments.delta": EventRow(

@@ -42,7 +42,7 @@ class ItemBlock:
         """What the final text adds to the deltas; it counts as streamed from now on."""
         if self.final is None:
             return ""
-        streamed = self._streamed()
+        streamed = self.streamed
         rest = self.final[len(streamed) :] if self.final.startswith(streamed) else ""
         if rest:
             self.deltas.append(rest)
@@ -50,9 +50,11 @@ class ItemBlock:
 
     def superseding(self) -> str | None:
         """The final text, if it differs from the deltas."""
-        return None if self.final is None or self.final == self._streamed() else self.final
+        return None if self.final is None or self.final == self.streamed else self.final
 
-    def _streamed(self) -> str:
+    @property
+    def streamed(self) -> str:
+        """Its deltas, joined."""
         # Joined once: a final text may come many times.
         if len(self.deltas) > 1:
             self.deltas = ["".join(self.deltas)]
@@ -81,6 +83,7 @@ class ItemState:
         "kind",
         "name",
         "number",
+        "open_part",
         "part_id",
         "phase",
         "preview",
@@ -104,6 +107,8 @@ class ItemState:
         self.tool = ""
         self.provider_executed = True
         self.blocks: dict[tuple[str, int], ItemBlock] = {}
+        self.open_part: ItemBlock | None = None
+        """The content part that began last. Some servers give a number of its own to each delta of it."""
         self.concludable: list[ItemBlock] = []
         """Blocks of reasoning that conclude when the next one begins."""
         self.phase: str | None = None
@@ -121,6 +126,17 @@ class ItemState:
         """The newest preview of an image."""
         self.done = False
         self.is_matched = False
+
+
+    def part_numbers(self, kind: str, count: int) -> list[int]:
+        """The numbers under which so many parts of the final item were streamed: their places in it.
+
+        Servers that count parts over the whole response use others. Then the first is the one that began first.
+        """
+        known = [number for block_kind, number in self.blocks if block_kind == kind]
+        if all(number < count for number in known):
+            return [*range(count)]
+        return [*known, *range(max(known) + 1, max(known) + 1 + count)][:count]
 
 
 class ResponsesState(DecoderState):
