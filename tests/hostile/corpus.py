@@ -98,12 +98,17 @@ def recorded(folder: Path = RECORDINGS) -> dict[str, dict[str, Exchange]]:
     return found
 
 
-def events_of(exchange: Exchange) -> list[bytes]:
-    """The data of each event, `[DONE]` left out; of an answer that was not streamed, its body alone."""
+def frames_of(exchange: Exchange) -> list[bytes]:
+    """The data of each event; of an answer that was not streamed, its body alone."""
     if not exchange.is_stream:
         return [exchange.body_bytes()]
     splitter = Splitter(UNLIMITED)
-    return [data for data in splitter.feed(exchange.body_bytes()) + splitter.flush() if data != DONE]
+    return splitter.feed(exchange.body_bytes()) + splitter.flush()
+
+
+def events_of(exchange: Exchange) -> list[bytes]:
+    """The data of each event, `[DONE]` left out."""
+    return [data for data in frames_of(exchange) if data != DONE]
 
 
 def with_events(exchange: Exchange, events: list[bytes]) -> Exchange:

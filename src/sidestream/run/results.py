@@ -401,7 +401,10 @@ class ResultFold:
                     blocks.setdefault(text_id, []).append(text[1:] if has_text and not is_flowing else text)
                     has_text = is_flowing = True
             finals = (self._corrections.get((step, name)) for name in blocks)
-            texts = ("".join(pieces) if final is None else final for final, pieces in zip(finals, blocks.values(), strict=True))
+            texts = (
+                "".join(pieces) if final is None else final
+                for final, pieces in zip(finals, blocks.values(), strict=True)
+            )
             steps.append("".join(texts))
         return "\n".join(filter(None, steps))
 

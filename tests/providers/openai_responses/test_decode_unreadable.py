@@ -110,6 +110,10 @@ EVERY_EVENT = {
         for name in ("reasoning", "reasoning_text")
         for end, field in (("delta", "delta"), ("done", "text"))
     ],
+    "reasoning parts": [
+        event(f"reasoning_part.{end}", output_index=0, content_index=0, part={"type": "reasoning_text", "text": "x"})
+        for end in ("added", "done")
+    ],
     "summary": [{**e, "output_index": 0} for e in summary(0, "x")],
     "failed stages": [
         {**e, "output_index": 0, "item_id": "x"}

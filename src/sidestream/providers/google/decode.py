@@ -144,7 +144,7 @@ CANDIDATE_FIELDS: dict[str, FieldRow] = {
 
 
 def read(s: GenerateContentState, value: JsonObject, fields: dict[str, FieldRow]) -> None:
-    """Each field by its row; what is unknown or unreadable becomes a raw part."""
+    """Each field by its row; one that is unreadable becomes a raw part, and the first of each unknown name."""
     for name, row in fields.items():
         content = value.get(name)
         if content is None:
@@ -156,7 +156,8 @@ def read(s: GenerateContentState, value: JsonObject, fields: dict[str, FieldRow]
             continue
         row.handler(s, converted)
     for name in value:
-        if name not in fields:
+        if name not in fields and name not in s.unknown:
+            s.unknown.add(name)
             s.raw({name: value[name]})
 
 

@@ -191,6 +191,8 @@ class GenerateContentState(GoogleState):
         self.searches_left = MAX_SEARCHED
         self.emitted_sources: set[tuple[Any, ...]] = set()
         self.metadata: JsonObject = {}
+        self.unknown: set[str] = set()
+        """Fields that no row reads. Each is reported once."""
         self.continuation_token: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None

@@ -43,8 +43,13 @@ FIELDS: dict[str, DeltaField] = {
     "annotations": DeltaField(read_objects, content.on_annotations, may_be_late=True),
     "tool_calls": DeltaField(shapes.tool_call_pieces, tool_calls.on_tool_calls),
     "function_call": DeltaField(reader(shapes.Function), tool_calls.on_function_call, unless="tool_calls"),
+    "executed_tools": DeltaField(read_objects, content.on_executed_tools, may_be_late=True),
+    # After the content: what they belong to has begun.
+    "channel": DeltaField(read_text, content.extra("channel"), may_be_late=True),
+    "token_id": DeltaField(reader(int), content.extra("token_id"), may_be_late=True),
 }
-"""Field of a delta or message → how it is read, in this order. Any other that is not empty makes the chunk `raw`."""
+"""Field of a delta or message → how it is read, in this order. The first of any other name that is not empty makes the
+chunk `raw`."""
 
 PLACED = {
     "id": "`response-metadata`, once",
@@ -54,6 +59,7 @@ PLACED = {
     "choices[].index": "which choice it is; only the first is read",
     "choices[].delta": "by its fields, see below",
     "choices[].message": "by its fields, see below; in a stream only if nothing came before it",
+    "choices[].text": "as `content` of a delta, unless there is one, whose content it repeats",
     "choices[].finish_reason": "the reason of `finish`",
     "choices[].logprobs": "`provider_metadata` of the `text-delta` beside it; of other tokens, `finish` metadata",
     "choices[].usage": "as `usage`",
@@ -182,10 +188,16 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
     logprobs = choice.get("logprobs")
     s.logprobs = dict(logprobs) if is_object(logprobs) else {}
     delta, message = choice.get("delta"), choice.get("message")
-    if is_object(delta) and delta:
+    if is_object(message) and s.is_whole:
+        _delta(s, message, is_late=False)  # A delta beside it is empty.
+    elif is_object(delta) and delta:
         _delta(s, delta, is_late)
+        if is_object(message) and choice.get("finish_reason"):
+            s.final = text_in(message, "content")
     elif is_object(message):
         _message(s, message)
+    elif delta is None and isinstance(choice.get("text"), str):
+        _delta(s, {"content": choice["text"]}, is_late)
     elif delta is not None and not is_object(delta):
         s.raw_chunk()
     if s.logprobs:
@@ -200,6 +212,7 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
 def _message(s: CompletionsState, message: JsonObject) -> None:
     """A whole message; at the end of a stream it repeats what came in deltas."""
     if s.has_content:
+        s.final = text_in(message, "content")
         return
     is_whole, s.is_whole = s.is_whole, True
     _delta(s, message, is_late=False)
@@ -214,7 +227,8 @@ def _delta(s: CompletionsState, delta: JsonObject, is_late: bool) -> None:
         if value is None or name == "role" or (row is not None and row.unless is not None and delta.get(row.unless)):
             continue
         if row is None:
-            if value:
+            if value and name not in s.unknown:
+                s.unknown.add(name)
                 s.raw_chunk()
             continue
         try:

@@ -73,6 +73,7 @@ def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | Non
     if text:
         # Text ends reasoning that is open.
         if not thought and calls is None and s.reasoning_id is None and "text" in s.texts:
+            s.said.append(text)
             part = TextDelta(s.texts["text"], text)
     elif thought:
         if calls is None and s.reasoning_id is not None:

@@ -18,6 +18,7 @@ from sidestream.stream.parts import (
 )
 
 PROVIDER_NAME = "openai-responses"
+X_SEARCH = "x_search"
 
 _NEAREST = 64
 """How far back the call of an output without a call id is looked for."""
@@ -127,7 +128,6 @@ class ItemState:
         self.done = False
         self.is_matched = False
 
-
     def part_numbers(self, kind: str, count: int) -> list[int]:
         """The numbers under which so many parts of the final item were streamed: their places in it.
 
@@ -157,6 +157,8 @@ class ResponsesState(DecoderState):
         self._code_calls: dict[str | None, ItemState] = {}
         """The last code run in each container."""
         self._shell_environment: Any = None
+        self._tools: set[tuple[Any, Any]] = set()
+        """Type and name of each tool, as the response states them."""
         self.response_id: str | None = None
         self.has_refusal = False
         self.has_approval = False
@@ -316,10 +318,15 @@ class ResponsesState(DecoderState):
 
     def declare_tools(self, tools: Any) -> None:
         """The tools as the response states them, as far as a decoder needs to know."""
+        self._tools = self._tools or {(tool.get("type"), tool.get("name")) for tool in jsontext.objects(tools)}
         shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
         self._shell_environment = next(
             (tool["environment"] for tool in shells if tool.get("environment") is not None), None
         )
+
+    def runs_itself(self, name: str) -> bool:
+        """True for a custom tool of the server: xAI's search of X calls some that no request declares."""
+        return (X_SEARCH, None) in self._tools and ("custom", name) not in self._tools
 
     @property
     def shell_environment(self) -> Any:

@@ -28,11 +28,13 @@ from sidestream.stream.parts import Error
 
 def _on_created(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
     """`response-metadata`, once."""
-    known, given = some_text(s.interaction, "id"), some_text(e.interaction, "id")
-    if known is not None and given is not None and given != known:
-        s.second_answer(raw)
-    else:
-        _interaction(s, e.interaction)
+    _interaction(s, e.interaction)
+
+
+def _is_second(s: InteractionState, e: shapes.InteractionSnapshot) -> bool:
+    """True if the event begins another interaction than the one that is being read."""
+    known = some_text(s.interaction, "id")
+    return known is not None and (some_text(e.interaction, "id") or known) != known
 
 
 def _interaction(s: InteractionState, interaction: JsonObject) -> None:
@@ -190,6 +192,9 @@ class InteractionsDecoder(ResponseDecoder[InteractionState]):
             return
         try:
             value = msgspec.convert(event, row.shape)
+            if row.handler is _on_created and _is_second(s, value):
+                s.second_answer(event)
+                return
             if s.is_repeated(value.event_id):
                 s.raw(event)
                 return
