@@ -392,7 +392,7 @@ async def test_text_comes_once_whatever_its_number(numbers: str) -> None:
     assert len([part for part in found.parts if isinstance(part, TextEnd)]) == 1
     async with FakeProvider([reply(frames)]) as fake:
         result = await agent_of("openai-responses", fake).send("x")
-        assert [part.text for part in result.messages[-1].parts] == ["The answer is not 42."]
+        assert (result.messages[-1].text, len(result.messages[-1].parts)) == ("The answer is not 42.", 1)
         fake.add(made.reply())
         history = result.messages
         assert (await agent_of("openai-responses", fake).send("y", history=history)).output == "The answer is not 42."

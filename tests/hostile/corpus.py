@@ -22,6 +22,8 @@ from sidestream.testing import (
 from sidestream.wire.sse import Splitter
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "recordings"
+MORE_RECORDINGS = RECORDINGS.with_name("recordings-more")
+"""Of other hosts and servers."""
 UNLIMITED = 1 << 40
 CITATION = {"type": "url_citation", "url": "https://example.com", "title": "E", "start_index": 0, "end_index": 3}
 

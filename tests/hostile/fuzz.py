@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from hostile.corpus import RECORDINGS, events_of, recorded, scripted, with_body, with_events
+from hostile.corpus import MORE_RECORDINGS, RECORDINGS, events_of, recorded, scripted, with_body, with_events
 from hostile.judge import Judged, judge
 from hostile.lies import LIES, told
 from hostile.mutations import MUTATIONS, Events, mangled
@@ -109,7 +109,13 @@ class Fuzz:
             failed = self.failures.total() if api == "all" else self.failures[api]
             rows.append(f"{api:<22}{counts[0]:>9,}{counts[1]:>11,}{counts[2]:>11,}{failed:>10,}")
         lies = ", ".join(f"{name} {count:,}" for name, count in sorted(self.lies.items()))
-        return "\n".join([*rows, f"streams that lie: {lies}", f"seed {self.seed}, {seconds:.0f} s, {len(self.kinds)} kinds of failure"])
+        return "\n".join(
+            [
+                *rows,
+                f"streams that lie: {lies}",
+                f"seed {self.seed}, {seconds:.0f} s, {len(self.kinds)} kinds of failure",
+            ]
+        )
 
 
 async def failure(exchange: Exchange) -> Judged | Exception:
@@ -187,10 +193,11 @@ def replayed(path: Path) -> int:
 
 async def fuzzed(seed: int, seconds: float) -> int:
     answers = {api: [exchange] for api, exchange in scripted().items()}
-    for api, exchanges in recorded().items():
-        answers.setdefault(api, []).extend(exchanges.values())
-    if not RECORDINGS.is_dir():
-        print(f"skipped: the recordings, since {RECORDINGS} is not there; only scripted answers are mutated")
+    for folder in (RECORDINGS, MORE_RECORDINGS):
+        for api, exchanges in recorded(folder).items():
+            answers.setdefault(api, []).extend(exchanges.values())
+        if not folder.is_dir():
+            print(f"skipped: {folder} is not there; other answers are mutated")
     fuzz, began, number = Fuzz(seed, answers), time.monotonic(), 0
     print(f"seed {seed}: {sum(map(len, answers.values()))} answers of {len(answers)} APIs, {seconds:.0f} s", flush=True)
     while time.monotonic() - began < seconds and len(fuzz.kinds) < MAX_FAILURES:

@@ -123,6 +123,18 @@ def test_a_turn_as_a_message():
     assert message.stop_reason == "tool_use"
 
 
+@requirement("R181")
+def test_final_text_follows_the_text_it_replaces():
+    source = Source("s", "url", url="https://a.example", start=0, end=5, text_id="t")
+    parts = [StepStart(0), TextStart("t"), TextDelta("t", "Helo"), TextEnd("t", text="Hello."), source]
+    parts += [StepFinish(0, "stop", USAGE), Finish("stop", USAGE)]
+    message = completion(chat_chunks(parts, set()))["choices"][0]["message"]
+    assert message["content"] == "Helo\n\nHello."
+    assert message["annotations"][0]["url_citation"]["start_index"] == message["content"].index("Hello.")
+    content = message_of(message_events(parts, set()))["content"]
+    assert [block["text"] for block in content] == ["Helo", "Hello."]
+
+
 @requirement("R140")
 def test_texts_of_several_steps_are_paragraphs_and_calls_of_the_servers_own_tools_are_not_the_clients():
     parts: list[StreamPart] = [

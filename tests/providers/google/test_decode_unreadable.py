@@ -104,6 +104,17 @@ def test_a_piece_of_arguments_that_fits_nowhere_is_raw(piece: dict[str, Any]):
     assert one(parts, Finish).reason == "tool-calls"
 
 
+@requirement("R183")
+def test_unknown_fields_are_reported_once_per_response():
+    chunks = GeminiScript().text(["Hel", "lo ", "you"]).chunks()
+    for number, chunk in enumerate(chunks):
+        chunk["mood"] = number
+        chunk["candidates"][0]["colour"] = "red"
+    parts = decode(json.dumps(chunk).encode() for chunk in chunks)
+    assert [raw.event for raw in of(parts, Raw)] == [{"colour": "red"}, {"mood": 0}]
+    assert streamed_text(parts) == "Hello you"
+
+
 @requirement("F08")
 @pytest.mark.parametrize("data", [b"", b"[DONE]", b"ping"])
 def test_keep_alives_without_json_are_ignored(data: bytes):

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
 from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.stream.parts import (
@@ -157,7 +157,7 @@ class ResponsesState(DecoderState):
         self._code_calls: dict[str | None, ItemState] = {}
         """The last code run in each container."""
         self._shell_environment: Any = None
-        self._tools: set[tuple[Any, Any]] = set()
+        self._tools: set[tuple[str | None, str | None]] = set()
         """Type and name of each tool, as the response states them."""
         self.response_id: str | None = None
         self.has_refusal = False
@@ -318,7 +318,8 @@ class ResponsesState(DecoderState):
 
     def declare_tools(self, tools: Any) -> None:
         """The tools as the response states them, as far as a decoder needs to know."""
-        self._tools = self._tools or {(tool.get("type"), tool.get("name")) for tool in jsontext.objects(tools)}
+        named = ((text_in(tool, "type"), text_in(tool, "name")) for tool in jsontext.objects(tools))
+        self._tools = self._tools or {*named}
         shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
         self._shell_environment = next(
             (tool["environment"] for tool in shells if tool.get("environment") is not None), None
