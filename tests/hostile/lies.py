@@ -28,6 +28,14 @@ LAST = frozenset(
 )
 
 
+class Lied(AssertionError):
+    """A lie that came out as a third thing."""
+
+    def __init__(self, exchange: Exchange, message: str) -> None:
+        super().__init__(message)
+        self.exchange = exchange
+
+
 class Answer(Struct, frozen=True):
     """What a run came to."""
 
@@ -212,7 +220,7 @@ def is_true(found: Judged, truths: Sequence[Judged]) -> bool:
 
 
 async def told(random: Random, name: str, exchange: Exchange, others: Sequence[Exchange]) -> Exchange | None:
-    """The exchange that lies. Raises AssertionError if it comes out as a third thing; None if it cannot be told."""
+    """The exchange that lies. Raises Lied if it comes out as a third thing; None if it cannot be told."""
     clean = await judge(exchange)
     if not exchange.is_stream or clean.errors:
         return None
@@ -224,5 +232,6 @@ async def told(random: Random, name: str, exchange: Exchange, others: Sequence[E
     lying = with_events(exchange, first)
     found = await judge(lying, following=[] if rest is None else [with_events(exchange, rest)])
     truths = [clean, await judge(other)] if name == "splice" else [clean]
-    assert is_true(found, truths), f"{name}: {answer_of(found)} instead of {answer_of(clean)}"
+    if not is_true(found, truths):
+        raise Lied(lying, f"{name}: {answer_of(found)} instead of {answer_of(clean)}")
     return lying
