@@ -7,6 +7,9 @@ MIB = 1024 * 1024
 MAX_ATTRIBUTE_CHARS = 1000
 """Of an attribute in telemetry whose text came from a server: ids, names, errors. The rest is cut off."""
 
+MAX_UNPARSED_BYTES = 4096
+"""Of an event that is not JSON, as a `raw` part: enough to see what it was. It may be a page, or half an image."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Bounds of one run. Pass your own; units are in the names.

@@ -889,7 +889,6 @@ async def test_a_stall_between_events_is_an_idle_timeout_after_what_had_come(tra
     [
         (b"", b": keep-alive\n\n"),
         (b"", b"event: ping\n\n"),
-        (b"", b"data: [DONE]\n\n"),
         (b"", b"\n"),
         (b"data: ", b"x"),
     ],

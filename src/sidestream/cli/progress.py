@@ -16,6 +16,7 @@ from sidestream.run.citations import Citations, source_key
 from sidestream.run.code import CODE_FIELDS, CodeExtractor, code_in
 from sidestream.run.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
+    TEXT_CORRECTED,
     Custom,
     Error,
     File,
@@ -334,8 +335,8 @@ class ProgressView:
         if part.kind in formatting.DATA_LOSS_KINDS:
             self._screen.end_text()
             self._screen.line(f"error: {formatting.data_loss(part)}", "red")
-        elif part.kind == CALL_GRANTED:
-            return  # The line of the call says so.
+        elif part.kind in (CALL_GRANTED, TEXT_CORRECTED):
+            return  # The line of the call, or of the text, says so.
         elif isinstance(message, str):
             self._line(f"note: {one_line(message)}", "yellow")
         else:

@@ -55,7 +55,9 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     text: str = ""
     """The text of the answer; in a chunk, what is new of it."""
     text_id: str | None = None
-    """In a chunk with text: the block that it belongs to, which sources refer to."""
+    """In a chunk with text or a correction: the block that it belongs to, which sources refer to."""
+    correction: str | None = None
+    """In a chunk: the final text of the block `text_id`, where it differs from what was streamed. It replaces that."""
     finish_reason: FinishReason | None = None
     messages: tuple[ChatMessage, ...] = ()
     """New messages only, the user's own first."""

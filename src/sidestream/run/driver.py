@@ -545,10 +545,13 @@ class Driver:
         """Continues a stream that broke, where the provider offers that. True if the step continues."""
         broken, background = self.response, self._background_answer()
         rest = await background.rest(self._sent, self._decoder)
-        if rest is None or broken is None:
+        if broken is None or (rest is None and not background.is_waiting):
             return False
-        self._use(rest)
-        await broken.aclose()
+        if rest is None:
+            await self._close_response()
+        else:
+            self._use(rest)
+            await broken.aclose()
         self._put(self._turn.received(background.resumed()))
         return True
 
@@ -593,5 +596,5 @@ class Driver:
 
 
 def _are_empty(parts: list[StreamPart]) -> bool:
-    """True if the events of these parts were all `{}`, `null` or the like."""
-    return all(type(part) is Raw and not part.event for part in parts)
+    """True if the events of these parts were all `{}`, `null`, text without JSON or the like."""
+    return all(type(part) is Raw and (not part.event or type(part.event) is str) for part in parts)
