@@ -50,6 +50,7 @@ from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -504,7 +505,14 @@ class Agent(HandlesFiles, Generic[T]):
             approval=approval,
             timeout_s=timeout_s,
             on_interruption=on_interruption,
+            pin=self._pin_as_tool(name, description),
         )
+
+    def _pin_as_tool(self, name: str, description: str) -> str:
+        """What this agent is as a tool: an approval of it is one of what it can do."""
+        functions = [(tool.name, tool.pin) for tool in self._own.functions.values()]
+        configured = [tool.pin for tool in self.server_side_tools]
+        return pin_of(name, description, functions, configured, [toolset.label for toolset in self._own.toolsets])
 
     def to_web(self, **settings: Any) -> Any:
         """This agent as an ASGI app, with a chat page: `uvicorn module:app` after `app = agent.to_web()`.
@@ -518,7 +526,9 @@ class Agent(HandlesFiles, Generic[T]):
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
-            return self.stream(task, errors="parts", deps=context.deps)
+            from sidestream.agent.as_tool import task_message
+
+            return self.stream(task_message(task, context), errors="parts", deps=context.deps)
         # The run that this one serves has taken the decisions and marked them as used.
         call: CallSettings = {"deps": context.deps}
         return self._resumed(suspended.state, list(suspended.decisions), None, call, RunHooks(), "parts")

@@ -46,7 +46,8 @@ class Machine:
             sandbox_named(config.sandbox)  # raises where there is none
         self.limits = _limits(config)
         packages = None if config.packages is None else tuple(config.packages)
-        spec = ContainerSpec(limits=self.limits, packages=packages, workspace=workspace)
+        allow_root = getattr(config, "allow_root", False)
+        spec = ContainerSpec(limits=self.limits, packages=packages, workspace=workspace, allow_root=allow_root)
         self.containers = Containers(config.sandbox, spec, kind=config.key)
 
     @asynccontextmanager

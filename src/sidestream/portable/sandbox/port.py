@@ -41,6 +41,8 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
     """Installed distributions that code may import, with what they require; None: the usual ones for data."""
     workspace: str | None = None
     """A folder of the user's that is the working folder and can be written; None: an empty one."""
+    allow_root: bool = False
+    """Whether commands may run as root on a workspace of root's, if root starts the container."""
 
 
 class CodeFile(Struct, frozen=True):
