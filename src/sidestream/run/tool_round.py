@@ -121,7 +121,7 @@ class ToolRound:
             outcome = self._numbered(call, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages) if stages else [])
-            self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error, source=outcome.source))
+            self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error, outcome.source))
 
     def _numbered(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """The outcome with numbers for the passages that the model may cite."""

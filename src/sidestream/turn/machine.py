@@ -311,11 +311,8 @@ class Turn:
         """A client tool reports progress, or parts of an agent that it runs."""
         return self._emit(parts)
 
-    def tool_done(self, call_id: str, result: Json, is_error: bool, *, source: str | None = None) -> list[StreamPart]:
-        """A client tool gave its result. The message will hold the results in the order of their calls.
-
-        `source` is an untrusted source that the tool names for this result.
-        """
+    def tool_done(self, call_id: str, result: Json, is_error: bool, source: str | None = None) -> list[StreamPart]:
+        """A client tool gave its result, from this untrusted source if it names one. Results keep the calls' order."""
         call = self._call(call_id)
         facts = self._facts.get(rounds.function_of(call))
         approved = self.state.approved
