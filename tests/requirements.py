@@ -285,20 +285,20 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", proven),
 
     # Faults: code and documents that run or are read locally
-    "F47": Entry("A workspace shell started by root is not root inside, writes no kernel file and leaves no set-uid or device file.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F47": Entry("A workspace shell started by root is not root inside, writes no kernel file and leaves no set-uid or device file.", "F", proven),
     "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
     "F49": Entry("A URL that the model wrote is not an origin, however it was laundered; it is asked about, or denied under deny.", "F", proven),
-    "F50": Entry("A container belongs to one conversation, owner, tool and backend, and is found in the run's own records only.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
-    "F51": Entry("Frames from inside the sandbox take bounded memory on the host, and time limits hold.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F50": Entry("A container belongs to one conversation, owner, tool and backend, and is found in the run's own records only.", "F", proven),
+    "F51": Entry("Frames from inside the sandbox take bounded memory on the host, and time limits hold.", "F", proven),
     "F52": Entry("Shared memory, sockets, leftover processes and cancelled starts are bounded or denied without a cgroup.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
-    "F53": Entry("Hostile documents are parsed in the limited child process only; the event loop is never blocked.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
-    "F54": Entry("A forged source, a tiny quote or a number of another call establishes nothing.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F53": Entry("Hostile documents are parsed in the limited child process only; the event loop is never blocked.", "F", proven),
+    "F54": Entry("A forged source, a tiny quote or a number of another call establishes nothing.", "F", proven),
     "F55": Entry("A remembered approval does not cover a changed function, tool or workspace of the same name.", "F", proven),
-    "F56": Entry("Link loops, undecodable names and swapped files of an index folder are skipped and reported; nothing outside is read.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F56": Entry("Link loops, undecodable names and swapped files of an index folder are skipped and reported; nothing outside is read.", "F", proven),
 
     # Faults: streams that lie
     "F57": Entry("A stream that lies gives the right answer or an error, never a third thing.", "F", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
-    "F58": Entry("Whatever the writer accepts, the reader reads, also where a provider's value has the wrong type.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F58": Entry("Whatever the writer accepts, the reader reads, also where a provider's value has the wrong type.", "F", proven),
 }
 # fmt: on
 

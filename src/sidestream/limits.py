@@ -143,6 +143,22 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
     file_bytes: int = 32 * MIB
     """One deliverable. A larger one is named in a note."""
 
+    delivered_bytes: int = 64 * MIB
+    """All deliverables of one cell, which are in memory at once: as much as the working folder holds, since a sparse
+    file takes no space there. What is beyond it is named in a note."""
+
+    calls: int = 10_000
+    """Tool calls of one program, refused ones too: each is remembered until the program ends. `Limits.max_tool_calls`
+    is usually reached long before. Above it the container is killed."""
+
+    pending_calls: int = 64
+    """Tool calls of one program without an answer that it has read. A program that starts more at once waits inside for
+    half of these. Above it the container is killed: the code does not read its answers."""
+
+    argument_bytes: int = 2 * MIB
+    """Arguments of all pending tool calls as JSON, which take some 30 times as much memory as values. One call may have
+    half of it: more is an error inside. Above it the container is killed."""
+
 
 DEFAULT_SANDBOX_LIMITS = SandboxLimits()
 
@@ -197,3 +213,7 @@ MAX_MEMORY_FILES = 1000
 
 MAX_MEMORY_BYTES = 1 * MIB
 """All files of one memory: notes, not a place for data. Above it: an error result; nothing changes."""
+
+MAX_PARSED_DOCUMENTS = 4
+"""Pages and files that are parsed at the same time for one event loop, each in a process with up to 1 GiB. The others
+wait."""

@@ -35,8 +35,6 @@ skip_without("xllamacpp", "numpy", "safetensors", "tokenizers", model="smollm2-1
 CANNOT = {
     "sidestream local install": "it downloads 180 MB from the package index",
     "sidestream local remove": "it removes what `local install` added",
-    "sidestream local add hf:OWNER/REPO:FILE.gguf": "names in capitals are the reader's; the hub is not this machine",
-    "sidestream local add https://example.com/model.gguf --sha256 DIGEST": "the address is an example",
     "sidestream logs resume 3f2a --mcp mcp.json": "it needs a turn that was left: tests/cli/test_approvals.py",
     "sidestream mcp logout docs": "it needs a server that somebody signed in to: tests/cli/test_mcp_login.py",
     "sidestream mcp login docs": "it waits for a person in a browser: tests/cli/test_mcp_login.py",

@@ -23,6 +23,14 @@ from sidestream.wire.sse import Splitter
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 UNLIMITED = 1 << 40
 CITATION = {"type": "url_citation", "url": "https://example.com", "title": "E", "start_index": 0, "end_index": 3}
+MESSAGES_USAGE = {
+    "input_tokens": 25,
+    "cache_read_input_tokens": 3,
+    "cache_creation": {"ephemeral_1h_input_tokens": 0},
+    "output_tokens": 9,
+    "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0},
+    "output_tokens_details": {"thinking_tokens": 2},
+}
 
 SCRIPTS: dict[str, tuple[str, Any]] = {
     "openai-responses": (
@@ -41,7 +49,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "anthropic": (
         "/v1/messages",
-        MessagesScript()
+        MessagesScript(usage=MESSAGES_USAGE)
         .thinking("Let me see.")
         .web_search("news")
         .code_execution("print(1)", stdout="1\n", files=["file_1"])

@@ -259,6 +259,54 @@ async def test_an_error_is_a_result_with_the_code_of_the_hosted_tool():
     assert (entry.result["type"], entry.result["error_code"]) == ("web_fetch_tool_result_error", "url_not_allowed")
 
 
+@requirement("F53")
+async def test_hostile_pages_are_results_that_model_can_read():
+    attributes = b"<div " + b" ".join(b"a%d=1" % number for number in range(110_000)) + b">x"
+    pages = {
+        "/attributes": web.Response(body=attributes, headers={"Content-Type": "text/html"}),
+        "/nested": page("<div>" * 50_000),
+        "/punycode": web.Response(body=b"-" + b"b" * 9, headers={"Content-Type": "text/plain; charset=punycode"}),
+        "/plain": page("<title>A</title><p>text</p>"),
+    }
+    async with serve(pages) as site:
+        calls = [tool_call("web_fetch", url=site.url(path)) for path in pages]
+        tool = WebFetch(execution="here", allow_hosts=[site.host])
+        model = ScriptedModel([*calls, "Done"])
+        async with Agent(model, server_side_tools=[tool]) as agent:
+            result = await agent.send("Read them")
+    slow, nested, punycode, plain = result.tool_results
+    assert (slow.is_error, slow.result["error_code"]) == (True, "unavailable")
+    assert "takes too long to read" in slow.result["message"]
+    assert (nested.is_error, "nested" in nested.result["message"]) == (True, True)
+    assert punycode.result["content"]["source"]["data"] == "-bbbbbbbbb"
+    assert plain.result["content"]["title"] == "A"
+
+
+@requirement("F53")
+async def test_headers_with_raw_bytes_are_read():
+    answers = {
+        "/moved": b"302 Found\r\nLocation: /\xff?q=\xfc",
+        "/charset": b"200 OK\r\nContent-Type: text/html; charset=\xff\xfe",
+        "/type": b"200 OK\r\nContent-Type: text/\xff",
+    }
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        head = answers.get(path, b"200 OK\r\nContent-Type: text/plain")
+        writer.write(b"HTTP/1.1 " + head + b"\r\nConnection: close\r\nContent-Length: 5\r\n\r\n<p>x\xff")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host = "{}:{}".format(*server.sockets[0].getsockname())
+        fetch = Fetcher(EgressPolicy(allow_hosts=[host]))
+        pages = [await fetch.fetch(f"http://{host}{path}") for path in answers]
+    assert [page.final_url for page in pages] == [
+        f"http://{host}{path}" for path in ("/%FF?q=%FC", "/charset", "/type")
+    ]
+    assert [page.document.text.removeprefix("<p>") for page in pages] == ["xÿ"] * 3
+
+
 @requirement("R124")
 async def test_an_unknown_address_waits_for_an_approval():
     def scripted() -> ScriptedModel:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from portable_index import write_corpus
+from portable_index import hostile_folder, write_corpus
 from requirements import requirement
 from server.serving import serving
 from sidestream import Agent
@@ -58,6 +58,29 @@ async def test_only_allowed_folders_can_be_indexed_and_links_do_not_lead_out(tmp
         assert (await client.post("/api/indexes", json={"path": str(docs / "nothing")})).status_code == 404
         assert (await client.post("/api/indexes", json={})).status_code == 400
         assert (await client.get("/api/indexes/search", params={"q": " "})).status_code == 400
+
+
+@requirement("F56")
+async def test_skipped_files_are_described(tmp_path: Path, docs: Path):
+    expected = hostile_folder(docs)
+    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)]) as (server, client):
+        await added(server, client, docs)
+        (folder,) = (await client.get("/api/indexes")).json()["folders"]
+        assert folder["problemCount"] == len(expected)
+        assert {str(docs / entry["path"]) for entry in folder["problems"]} == expected.keys()
+        found = (await client.get("/api/indexes/search", params={"q": "swordfish"})).json()["passages"]
+        assert not any("swordfish" in passage["text"] for passage in found)
+
+
+@requirement("F56")
+async def test_folder_swapped_for_link_is_not_read(tmp_path: Path, docs: Path):
+    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)]) as (server, client):
+        server.indexes.start(str(docs / "sub"))  # The path is checked; reading begins when this test waits.
+        (docs / "sub").rename(tmp_path / "moved")
+        (docs / "sub").symlink_to(tmp_path / "moved")
+        await server.indexes.settled()
+        (folder,) = (await client.get("/api/indexes")).json()["folders"]
+        assert (folder["files"], "leads out" in folder["error"]) == (0, True)
 
 
 @requirement("R144")

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     envvar="SIDESTREAM_ENGINE",
     metavar="ENGINE",
     show_envvar=True,
-    help="Have `sidestream worker` processes drive the runs, through this engine: embedded, absurd, "
-    "absurd+postgresql://USER@HOST/DATABASE or temporal://HOST:PORT/NAMESPACE. Without it, the server drives them.",
+    help="Let `sidestream worker` processes execute the runs, through this engine: embedded, "
+    "temporal://HOST:PORT/NAMESPACE or another package's. Without it, the server executes them.",
 )
 @click.option(
     "--max-runs",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
@@ -13,6 +14,7 @@ from sidestream.messages.message import (
     DataPart,
     LinkPart,
     MessagePart,
+    Numbers,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -51,6 +53,8 @@ APPROVAL_DECIDED = "sidestream.approval-decided"
 """The kind of the custom part that reports a decision on a call of the provider."""
 ACKNOWLEDGED = "acknowledged"
 """The mark of a result whose call a person approved in spite of pending safety checks."""
+PASSAGES = "passages"
+"""The mark of a result whose passages an answer may cite: their first and last number."""
 OUTPUT_REJECTED = "sidestream.output-rejected"
 """The kind of the custom part that reports why typed output is requested again."""
 WARNING = "sidestream.warning"
@@ -201,9 +205,19 @@ def _result(f: MessageFold, part: ToolResult) -> None:
     if not part.provider_executed and not part.preliminary:
         marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
         is_acknowledged = marks.get(ACKNOWLEDGED) is True
-        f.state.results.append(ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged))
+        passages = _passages(marks.get(PASSAGES))
+        f.state.results.append(
+            ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged, passages)
+        )
     if part.provider_executed or not part.preliminary:
         _bring(f, part)
+
+
+def _passages(numbers: object) -> Numbers | None:
+    try:
+        return msgspec.convert(numbers, Numbers | None)
+    except msgspec.ValidationError:
+        return None
 
 
 def _bring(f: MessageFold, part: ToolResult | Source | ToolEvent) -> None:

@@ -9,7 +9,7 @@ from sidestream.errors import UnsupportedError
 from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
 from sidestream.providers.registry import hosts_of
-from sidestream.run.passages import CITED, HOW_TO_CITE
+from sidestream.run.passages import HOW_TO_CITE
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption, server_policy
 from sidestream.tools.server_side import ServerSideTool, WebSearch
@@ -44,6 +44,9 @@ NOT_HERE: dict[str, str] = {
 UNASKED = frozenset(MODULES.keys() - {"apply_patch", "memory"})
 """Keys of the tools whose calls need no approval, as at a provider: they only read, or stay in their sandbox. A config
 may say otherwise; a patch changes your files, and for a memory the agent's policy applies."""
+
+SOURCES = frozenset({"web_search", "web_fetch", "file_search"})
+"""Keys of the tools whose results hold passages that an answer may cite."""
 
 
 def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
@@ -115,6 +118,6 @@ class Staged:
 def _staged(tool: Tool, is_isolated: bool) -> Tool:
     if tool.approval is None and tool.key in UNASKED and is_isolated:
         tool = replace(tool, approval="run")
-    if tool.key in CITED:
-        tool = replace(tool, description=f"{tool.description}\n\n{HOW_TO_CITE}")
+    if tool.key in SOURCES:
+        tool = replace(tool, description=f"{tool.description}\n\n{HOW_TO_CITE}", has_passages=True)
     return tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))

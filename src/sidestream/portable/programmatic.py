@@ -48,7 +48,7 @@ class _Programs:
             code: The program. `await` works at its top level.
         """
         attempt = _Attempt(context, code)
-        async with self.machine.place(context, run=context.call_id) as place:
+        async with self.machine.place(context, is_private=True) as place:
             try:
                 outcome = await attempt.run(place)
             finally:

@@ -9,7 +9,7 @@ from sidestream.jsontext import Json, JsonObject
 from sidestream.run.passages import Passage, finding
 from sidestream.stream.parts import Source, StreamPart, TextDelta, TextEnd, TextStart
 
-_MARKER = re.compile(r'\[cite:\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)(?:\s*"([^"]{1,500})")?\s*\]')
+_MARKER = re.compile(r'\[cite:\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)(?:\s*"([^"]{0,500})")?\s*\]')
 _BEGINNING = "[cite:"
 _MAX_MARKER_CHARS = 600
 _SENTENCE_END = re.compile(r"[.!?。]\s+|\n")

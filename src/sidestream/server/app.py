@@ -86,7 +86,7 @@ def create_app(
     `index_folders` can be added to the file index of this machine there, and searched by models. `examples` are the
     prompts that it offers at first.
 
-    This process drives the runs that it starts. With an `engine` (`embedded`, `absurd`, `temporal://…`), the workers of
+    This process drives the runs that it starts. With an `engine` (`embedded`, `temporal://…`), the workers of
     the engine do: `sidestream worker`.
     """
     named = _named(agents)

@@ -119,7 +119,7 @@ class FileIndexes:
             work.done, work.total = done, total
 
         try:
-            await self._opened().add(path, progress=progress)
+            await self._opened().add(path, within=self.allowed, progress=progress)
         except (SidestreamError, OSError) as error:
             work.error = redact(str(error))
             _log.warning("the folder %s was not indexed: %s", path, work.error)
@@ -128,8 +128,9 @@ class FileIndexes:
 
     def _checked(self, path: str) -> str:
         """The path without links. Raises RequestError if the page may not index it."""
-        found = os.path.realpath(os.path.expanduser(path.replace("\0", "")))
-        if "\0" in path or not path.strip() or not self._is_allowed(found):
+        plain = path.replace("\0", "").encode(errors="replace").decode()
+        found = os.path.realpath(os.path.expanduser(plain))
+        if plain != path or not path.strip() or not self._is_allowed(found):
             allowed = ", ".join(self.allowed)
             raise RequestError(
                 403, f"only folders in {allowed} can be changed here", type="permission_error", param="path"

@@ -170,6 +170,8 @@ class Network(Config, frozen=True, kw_only=True):
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
 
+    Here, an id names a sandbox of the same kind that the same user or conversation has made in this process.
+
     `CodeInterpreter(memory_limit="4g")`; on this machine `CodeInterpreter(execution="here", sandbox="bubblewrap")`.
     """
 
@@ -364,15 +366,20 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
 
     With a `workspace`, a folder of yours as in `Shell(workspace="./project")`, its commands run here, in a sandbox in
     which nothing else can be written. Each call needs approval, unless `require_approval` is `never`.
+
+    If root runs the program, commands run as the owner of the workspace. One that root owns is refused, unless
+    `allow_root` is set.
     """
 
     key = "shell"
-    here_only = frozenset({"workspace", "require_approval", "sandbox", "packages"})
-    unsent = frozenset({"execution", "workspace", "require_approval", "sandbox", "packages"})
+    here_only = frozenset({"workspace", "allow_root", "require_approval", "sandbox", "packages"})
+    unsent = frozenset({"execution", "workspace", "allow_root", "require_approval", "sandbox", "packages"})
 
     workspace: str | None = None
     require_approval: Literal["always", "never"] | None = None
     """Whether calls that run here need approval; None: with a workspace."""
+    allow_root: bool = False
+    """Whether commands may run as root, on a workspace of root's. Each container then warns."""
     sandbox: str = "auto"
     """What isolates the commands if they run here; see `CodeInterpreter.sandbox`."""
     packages: Sequence[str] | None = None
@@ -389,6 +396,8 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
         super().__post_init__()
         _only_without(self, "local", ("container_id", "file_ids", "memory_limit", "network", "workspace"))
         _only_without(self, "container_id", ("file_ids", "memory_limit", "network", "skills", "workspace"))
+        if self.allow_root and self.workspace is None:
+            raise ConfigurationError("Shell: allow_root needs a workspace; without one, no command runs as root")
         if any(isinstance(skill, LocalSkill) != self.local for skill in self.skills):
             raise ConfigurationError("Shell: a LocalSkill needs local=True, and a local shell accepts no other skills")
 

@@ -61,6 +61,9 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     of name, description, schema, and the module and name of the function."""
     key: str | None = None
     """The server-side tool that it stands in for: its calls, events and files are reported under this key."""
+    has_passages: bool = False
+    """True: its results hold passages that an answer may cite. Set for the searches and fetches that run here, and for
+    no function or MCP tool, whatever it returns."""
     defer_loading: bool = False
     """True: beside `ToolSearch()`, the model sees it only after it has found it."""
     stages: StagesOf | None = None

@@ -249,12 +249,16 @@ class GenerateContentState(GoogleState):
         self.layout.append({**beside, "part": part})
 
     def call_id(self, given: str | None) -> str:
-        """An id that no other call of this response has: the API's own, or a made-up one, which is never sent back."""
+        """An id that no other call of this response has: the API's own, or a made-up one, which is never sent back.
+
+        A made-up one names the response, or else the conversation up to it: the next response makes up others.
+        """
         if given and given not in self._call_ids:
             self._call_ids.add(given)
             return given
         while True:
-            made = f"{given or 'call'}_{self._made_ids}" + (f"_{self.response_id}" if self.response_id else "")
+            response = self.response_id or self.context.history
+            made = f"{given or 'call'}_{self._made_ids}" + (f"_{response}" if response else "")
             self._made_ids += 1
             if made not in self._call_ids:
                 self._call_ids.add(made)

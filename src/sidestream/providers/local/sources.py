@@ -40,8 +40,6 @@ class AddedModel(Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    source: str
-    """Where it came from: a path or a URL."""
     sha256: str | None = None
     options: dict[str, int] = {}
 
@@ -59,7 +57,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
 
 
 def added_folder() -> Path:
-    """Where added models are registered, and downloaded to."""
+    """Return the folder in which added models are registered."""
     return models_folder() / "added"
 
 

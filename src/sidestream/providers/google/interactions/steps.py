@@ -77,7 +77,7 @@ def _thought_stop(s: InteractionState, step: Step) -> None:
 
 def _call_start(s: InteractionState, step: Step) -> None:
     """Nothing yet: the call is emitted with its arguments."""
-    step.call_id = s.unique_id(some_text(step.raw, "id") or f"call-{step.index}")
+    step.call_id = s.unique_id(some_text(step.raw, "id") or s.made_call_id(step))
     step.name = some_text(step.raw, "name") or step.tool
     s.begin_call(step)
 
@@ -115,7 +115,7 @@ def _result_start(s: InteractionState, step: Step) -> None:
     """Nothing yet: the result is emitted when it is complete."""
     given = some_text(step.raw, "call_id")
     call = s.begun.get(given) if given is not None else s.last_unanswered(step.tool)
-    step.call_id = call.call_id if call is not None else s.unique_id(given or f"call-{step.index}")
+    step.call_id = call.call_id if call is not None else s.unique_id(given or s.made_call_id(step))
     step.name = (call.name if call is not None else None) or some_text(step.raw, "name") or step.tool
 
 
