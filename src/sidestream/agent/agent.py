@@ -8,6 +8,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from sidestream.agent.as_tool import agent_tool, task_message
 from sidestream.agent.checks import (
     check_settings,
     checked_history,
@@ -50,7 +51,6 @@ from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
-from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -498,8 +498,6 @@ class Agent(HandlesFiles, Generic[T]):
         Its parts arrive in the other's stream as events under its name. Its approvals are requested by the other run;
         what it uses and reads counts for that run too. `approval` and `on_interruption` are as for `@tool`.
         """
-        from sidestream.agent.as_tool import agent_tool
-
         return agent_tool(
             self._run_as_tool,
             name,
@@ -507,14 +505,8 @@ class Agent(HandlesFiles, Generic[T]):
             approval=approval,
             timeout_s=timeout_s,
             on_interruption=on_interruption,
-            pin=self._pin_as_tool(name, description),
+            tools=(*self._own.functions.values(), *self.server_side_tools, *self._own.toolsets),
         )
-
-    def _pin_as_tool(self, name: str, description: str) -> str:
-        """What this agent is as a tool: an approval of it is one of what it can do."""
-        functions = [(tool.name, tool.pin) for tool in self._own.functions.values()]
-        configured = [tool.pin for tool in self.server_side_tools]
-        return pin_of(name, description, functions, configured, [toolset.label for toolset in self._own.toolsets])
 
     def to_web(self, **settings: Any) -> Any:
         """This agent as an ASGI app, with a chat page: `uvicorn module:app` after `app = agent.to_web()`.
@@ -528,8 +520,6 @@ class Agent(HandlesFiles, Generic[T]):
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
-            from sidestream.agent.as_tool import task_message
-
             return self.stream(task_message(task, context), errors="parts", deps=context.deps)
         # The run that this one serves has taken the decisions and marked them as used.
         call: CallSettings = {"deps": context.deps}

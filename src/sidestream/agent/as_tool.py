@@ -1,6 +1,6 @@
 """An agent as a tool of another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import to_builtins
@@ -12,8 +12,11 @@ from sidestream.run.run import Run
 from sidestream.stream.parts import Finish
 from sidestream.tools.approvals import Policy
 from sidestream.tools.arguments import InvalidArgumentsError
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
+from sidestream.tools.toolset import Toolset
 from sidestream.turn.state import Wait, suspended_run
 from sidestream.urls import urls_in
 
@@ -33,9 +36,13 @@ def agent_tool(
     approval: Policy | None,
     timeout_s: float | None,
     on_interruption: InterruptionPolicy,
-    pin: str,
+    tools: Iterable[Tool | ServerSideTool | Toolset],
 ) -> Tool:
-    """A tool whose calls are runs of an agent. `start` begins the run of a call, or resumes a suspended one."""
+    """A tool whose calls are runs of an agent. `start` begins the run of a call, or resumes a suspended one.
+
+    `tools` are the agent's own: an approval that is remembered is for an agent with these.
+    """
+    can = [tool.label if isinstance(tool, Toolset) else tool.pin for tool in tools]
 
     async def call(context: ToolContext, task: str) -> ToolOutcome:
         return await _outcome(start(context, task), context)
@@ -48,7 +55,7 @@ def agent_tool(
         approval=approval,
         timeout_s=timeout_s,
         on_interruption=on_interruption,
-        pin=pin,
+        pin=pin_of(name, description, can),
         function=call,
         bind=lambda arguments, context: {"context": context, "task": _task(arguments)},
     )

@@ -123,7 +123,7 @@ class ToolRound:
             outcome, cites = self._numbered(tool, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages) if stages else [])
-            done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, source=outcome.source, cites=cites)
+            done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, cites, source=outcome.source)
             self._emit(done)
 
     def _numbered(self, tool: Tool | None, outcome: ToolOutcome) -> tuple[ToolOutcome, Numbers | None]:

@@ -112,7 +112,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     ) -> Self:
         """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
 
-        The other settings are as for `@tool`. `key` is the server-side tool that it stands in for.
+        `name`, `description`, `timeout_s`, `approval`, `is_sensitive`, `is_open_world`, `reads_outside`,
+        `defer_loading` and `on_interruption` are as for `@tool`. `key` is the server-side tool that it stands in for.
 
         `strict=None` is strict if that does not change the schema; `strict=True` makes every argument required.
         """

@@ -327,17 +327,12 @@ class Turn:
         return self._emit(parts)
 
     def tool_done(
-        self, call_id: str, result: Json, is_error: bool, *, source: str | None = None, cites: Numbers | None = None
+        self, call_id: str, result: Json, is_error: bool, cites: Numbers | None = None, source: str | None = None
     ) -> list[StreamPart]:
-        """A client tool gave its result. The message will hold the results in the order of their calls.
-
-        `source` is an untrusted source that the tool names for this result, `cites` the numbers of its passages.
-        """
+        """A client tool gave its result: these passages, from this untrusted source. The message keeps call order."""
         call = self._call(call_id)
         facts, approved = self._facts.get(rounds.function_of(call)), self.state.approved
-        part = rounds.tool_result(
-            call, result, is_error=is_error, facts=facts, source=source, approved=approved, cites=cites
-        )
+        part = rounds.tool_result(call, result, is_error, facts=facts, source=source, approved=approved, cites=cites)
         return self._emit([part]) + self._end_of_round()
 
     def tool_saved(self, call_id: str, suspended: Suspended) -> None:

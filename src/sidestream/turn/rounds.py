@@ -170,8 +170,8 @@ def denial(tool: str, reason: str | None = None) -> dict[str, str]:
 def tool_result(
     call: ToolCall,
     result: Json,
-    *,
     is_error: bool,
+    *,
     facts: ToolFacts | None = None,
     source: str | None = None,
     approved: Collection[str] = (),
@@ -180,8 +180,7 @@ def tool_result(
     """The part with a client tool's result. With `facts` the tool has run: what it read from outside is noted.
 
     `source` is an untrusted source that the tool itself names. `approved` are the calls that a person approved: the
-    result acknowledges the safety checks of such a call. `cites` are the numbers that the run gave to passages in the
-    result.
+    result acknowledges the safety checks of such a call. `cites` are the numbers that the run gave to passages in it.
     """
     label = facts.server_label if facts is not None else server_label(call)
     marks: dict[str, Json] = {"server_label": label} if label is not None else {}
