@@ -26,7 +26,7 @@ from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
 from sidestream.tools.server_side import FileSearch, ServerSideTool, WebFetch, WebSearch, event_keys
 
 if TYPE_CHECKING:
-    from sidestream.run.tool_runs import ToolRun
+    from sidestream.run.tool_run import ToolRun
 
 _SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
 
