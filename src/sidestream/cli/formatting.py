@@ -9,7 +9,7 @@ from sidestream.cli.words import things
 from sidestream.display import without_tracking
 from sidestream.redaction import redact
 from sidestream.run.citations import CitedSource
-from sidestream.run.tool_runs import ToolRun
+from sidestream.run.tool_run import ToolRun
 from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 
 DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})

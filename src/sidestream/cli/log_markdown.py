@@ -5,7 +5,8 @@ from sidestream.cli.terminal import one_line, strip_controls
 from sidestream.cli.tool_lines import is_code, language_of, tool_line
 from sidestream.cli.transcript import SourcesInPlace, format_time, message_lines
 from sidestream.run.citations import Citations
-from sidestream.run.tool_runs import ToolRun, ToolRunFold
+from sidestream.run.tool_run import ToolRun
+from sidestream.run.tool_runs import ToolRunFold
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import MessageAdded, Record, RunStarted, Segment
 from sidestream.stream.parts import Error, File, StreamPart, ToolResult

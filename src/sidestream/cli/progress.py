@@ -14,7 +14,8 @@ from sidestream.cli.tool_lines import is_code, language_of, tool_line
 from sidestream.redaction import redact
 from sidestream.run.citations import Citations, source_key
 from sidestream.run.code import CODE_FIELDS, CodeExtractor, code_in
-from sidestream.run.tool_runs import ToolRun, ToolRunFold
+from sidestream.run.tool_run import ToolRun
+from sidestream.run.tool_runs import ToolRunFold
 from sidestream.stream.parts import (
     TEXT_CORRECTED,
     Custom,

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from sidestream import jsontext
 from sidestream.cli import words
 from sidestream.cli.terminal import one_line
-from sidestream.run.tool_runs import ToolRun
+from sidestream.run.tool_run import ToolRun
 from sidestream.stream.parts import Json
 
 Line = Callable[[ToolRun], str]

@@ -17,16 +17,16 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening
-from sidestream.providers.protocol import Decoder, Encoded, TakesUpCalls
+from sidestream.providers.protocol import Decoder, Encoded
 from sidestream.run.interruption import Interruption
-from sidestream.run.preparation import Preparation
+from sidestream.run.preparation import Preparation, decoder_for
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
-from sidestream.turn.ledger import CONTEXT, open_calls
+from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
 
@@ -395,9 +395,7 @@ class Driver:
             listener.opened(response)
         self._preparation.begin()
         self._sent = encoded
-        self._decoder = encoded.decoder()
-        if turn.state.hosted and isinstance(self._decoder, TakesUpCalls):
-            self._decoder.take_up(open_calls(turn.state))
+        self._decoder = decoder_for(encoded, turn)
         self._follow_native(response, self._decoder)
         self._use(response)
         self._staging.begin_step(turn.state.messages if settings.toolbox.is_staged else ())

@@ -6,7 +6,7 @@ import re
 from sidestream import display, jsontext
 from sidestream.run.citations import CitedSource, citations_of
 from sidestream.run.content import Content
-from sidestream.run.tool_runs import ToolRun
+from sidestream.run.tool_run import ToolRun
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARKER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")

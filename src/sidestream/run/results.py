@@ -48,7 +48,8 @@ from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
     from sidestream.run.citations import CitationStyle, CitedText
-    from sidestream.run.tool_runs import ToolFolds, ToolRun
+    from sidestream.run.tool_run import ToolRun
+    from sidestream.run.tool_runs import ToolFolds
 
 T = TypeVar("T")
 

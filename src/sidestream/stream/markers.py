@@ -4,10 +4,11 @@ Some providers give the span of the link as that of the citation: `Oslo is the c
 """
 
 import re
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from sidestream.stream.parts import Source
+from sidestream.stream.parts import Source, StreamPart, TextDelta
 
 MAX_MARKER_CHARS = 2000
 """A longer span is not looked into."""
@@ -35,16 +36,26 @@ _BEFORE_SENTENCE = re.compile(r"[\s,;:.)]*(?:(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+)
 
 
 class Markers:
-    """Finds the markers of the sources of one step."""
+    """Finds the markers of the sources of a run."""
 
     def __init__(self) -> None:
+        self._step = -1
         self._last: dict[str, tuple[int, int, int]] = {}
         """Text block → the end of its last marker, and the claim before that."""
 
-    def placed(self, source: Source, text: str) -> Source:
-        """Return the source with its marker and its claim, if its span in this text is a marker."""
+    def placed(self, source: Source, text_of: Callable[[str], str], new: Iterable[StreamPart], step: int) -> Source:
+        """Return the source with its marker and its claim, if its span is a marker.
+
+        `text_of` returns the text of a block of the step so far, without that of `new` parts.
+        """
+        if step != self._step:
+            self._step, self._last = step, {}
+        if source.start is None or source.text_id is None:
+            return source
+        deltas = (part.delta for part in new if type(part) is TextDelta and part.id == source.text_id)
+        text = "".join([text_of(source.text_id), *deltas])
         span = marker_at(text, source.start, source.end)
-        if span is None or source.text_id is None:
+        if span is None:
             return source
         start, end = span
         last = self._last.get(source.text_id)

@@ -25,6 +25,7 @@ from sidestream.messages.fold import (
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.provenance import forwarded_part, sources_in
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED, shortened_by
+from sidestream.stream.markers import Markers
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -85,6 +86,11 @@ class Ledger:
         self.fold = MessageFold(policy, state.fold, is_logged=is_logged)
         state.fold = self.fold.state
         _read(state, sources_in(state.messages))
+        self._markers = Markers()
+
+    def placed(self, source: Source, new: Iterable[StreamPart]) -> Source:
+        """Return a source with the link that cites it, if the model has written one; `new` parts are not fed yet."""
+        return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
         """Records parts, `step-finish` excepted; returns the messages that they complete."""
@@ -410,6 +416,12 @@ def _file(state: TurnState, part: File) -> None:
 def delivery(file_id: str, digest: str) -> str:
     """Return what identifies a file that was delivered; a file that was written again has another digest."""
     return f"{file_id} {digest}"
+
+
+def is_delivered(state: TurnState, file_id: str, data: bytes) -> bool:
+    """Return whether the turn has delivered this file, or the current step one with the same content."""
+    digest = deliverables.digest(data)
+    return digest in state.digests or delivery(file_id, digest) in state.delivered
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:

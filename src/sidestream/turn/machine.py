@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sidestream import deliverables
 from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, Completed, MessageMetadata
@@ -18,7 +17,6 @@ from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
 from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.stream.errors import redacted
-from sidestream.stream.markers import Markers
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -96,7 +94,6 @@ class Turn:
         self._price = price
         """Gives the usage of a response with its cost; None: costs are unknown."""
         self._has_fallback = has_fallback
-        self._markers = Markers()
         """False once the model has said something: what was said stays said."""
         self.abandoned: Error | None = None
         """Why the step that has just ended is to be made again with another model; see `fell_back`."""
@@ -185,7 +182,6 @@ class Turn:
 
     def opened(self) -> list[StreamPart]:
         """The answer has begun to arrive."""
-        self._markers = Markers()
         return self._emit([StepStart(self.state.step + 1)])
 
     def refused(self, recovery: Recovery | None, error: Error) -> list[StreamPart]:
@@ -251,7 +247,7 @@ class Turn:
                 case ToolCall():
                     out.append(rounds.of_server(part, self._facts))
                 case Source():
-                    out.append(self._placed(part, out))
+                    out.append(self._ledger.placed(part, out))
                 case _:
                     out.append(part)
         self._emit(out)
@@ -263,19 +259,10 @@ class Turn:
             return out
         return out + self._end_step()
 
-    def _placed(self, source: Source, before: list[StreamPart]) -> Source:
-        """The source with the marker that cites it, if the model has written one."""
-        if source.start is None or source.text_id is None:
-            return source
-        new = (part.delta for part in before if type(part) is TextDelta and part.id == source.text_id)
-        return self._markers.placed(source, self._ledger.fold.text_of(source.text_id) + "".join(new))
-
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
         """A file has been downloaded."""
-        digest = deliverables.digest(data)
-        if digest in self.state.digests or ledger.delivery(ref.id, digest) in self.state.delivered:
-            return []
-        return self._emit([rounds.downloaded(ref, data)])
+        is_known = ledger.is_delivered(self.state, ref.id, data)
+        return [] if is_known else self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
         """A file could not be downloaded. That is reported, but the answer stands."""

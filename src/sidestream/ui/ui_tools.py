@@ -2,7 +2,8 @@
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.run.tool_runs import ToolFolds, ToolRun
+from sidestream.run.tool_run import ToolRun
+from sidestream.run.tool_runs import ToolFolds
 from sidestream.stream.parts import (
     StreamPart,
     ToolApprovalRequest,
