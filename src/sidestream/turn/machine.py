@@ -244,12 +244,10 @@ class Turn:
                     state.error = redacted(part)
                 case Error():
                     out.append(redacted(part))
-                case ToolCall():
-                    out.append(rounds.of_server(part, self._facts))
                 case Source():
                     out.append(self._ledger.placed(part, out))
                 case _:
-                    out.append(part)
+                    out.append(rounds.of_server(part, self._facts))
         self._emit(out)
         self._joined = len(out), self._ledger.fold.joined
         if state.ending is None:
