@@ -125,7 +125,7 @@ async def test_models_and_keys_are_described_and_a_key_is_tested_but_never_taken
     async with FakeProvider() as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         async with (
-            page_server("openai-responses", tmp_path) as (_, origin),
+            page_server("openai-responses", tmp_path, allows_admin=True) as (_, origin),
             tab(chromium, origin, "/settings/models") as page,
         ):
             await expect(page.locator(".st-item").first).to_contain_text("web_search")
