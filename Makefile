@@ -76,7 +76,7 @@ fuzz: $(STAMP) ## mutate the answers of every API for 10 minutes (SECONDS=60 SEE
 soak: $(STAMP) ## 1,000 streams at a time with random faults for 5 minutes (SECONDS=60 STREAMS=100 SEED=1)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STREAMS),--streams $(STREAMS)) $(if $(SEED),--seed $(SEED))
 
-chaos: $(STAMP) ## kill or stop one of 4 workers every second for 3 minutes, under 200 runs (SECONDS=60 RUNS=100 ENGINE=absurd SEED=1)
+chaos: $(STAMP) ## kill or stop one of 4 workers every second for 3 minutes, under 200 runs (SECONDS=60 RUNS=100 ENGINE=temporal SEED=1)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=20 SEED=1 SECONDS=600)

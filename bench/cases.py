@@ -210,12 +210,11 @@ def _workers() -> list[Case]:
     postgres = Way(
         "postgresql", "embedded engine, PostgreSQL", "driven", task={"engine": "embedded", "store": "postgresql"}
     )
-    absurd = Way("absurd", "Absurd, PostgreSQL", "driven", task={"engine": "absurd", "store": "postgresql"})
     return [
         Case(
             "worker-200",
             "A worker that drives 200 runs at once, 50 events per second each",
-            (sqlite, postgres, absurd),
+            (sqlite, postgres),
             (
                 Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True),
                 Metric("safe_p50", "safe p50 ms", "safe_p50_ms"),
@@ -235,7 +234,7 @@ def _workers() -> list[Case]:
         Case(
             "claim",
             "From a claim to the provider's receipt of the first request, in a warm worker",
-            (sqlite, postgres, absurd),
+            (sqlite, postgres),
             (
                 Metric("begin", "begun and claimed, ms", "begin_ms"),
                 Metric("request", "claim to request, ms", "request_ms"),

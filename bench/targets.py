@@ -130,8 +130,7 @@ TARGETS: tuple[Target, ...] = (
     ),
     Target("worker-200: p99 lag on SQLite, ms", ("worker-200", "sqlite", "p99"), at_most=100),
     Target("worker-200: p99 lag on PostgreSQL, ms", ("worker-200", "postgresql", "p99"), at_most=100),
-    Target("worker-200: p99 lag on Absurd, ms", ("worker-200", "absurd", "p99"), at_most=100),
-    Target("claim: to the first request on Absurd, ms", ("claim", "absurd", "request"), at_most=50),
+    Target("claim: to the first request on PostgreSQL, ms", ("claim", "postgresql", "request"), at_most=50),
     Target("open-log: 10,000 records, wall ms", ("open-log", "load", "wall"), at_most=500),
     Target(
         "mcp: a call through the agent over the bare client's, wall ms",

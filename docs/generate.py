@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,19 @@ def updated(page: str, generator: dict[str, Any]) -> str:
     return page.partition(MARKER)[0] + MARKER + generator["matrix"]()
 
 
+def filled(page: str) -> str:
+    """The page of the escape battery with its table, which the tests of the sandboxes hold true."""
+    command = [sys.executable, str(DOCS.parent / "tests/escapes.py"), "--markdown"]
+    table = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return page.partition(MARKER)[0] + MARKER + table
+
+
 def main() -> None:
     for name, script in MATRICES.items():
         path = DOCS / name
         path.write_text(updated(path.read_text("utf-8"), runpy.run_path(str(DOCS / script))), "utf-8")
+    escapes = DOCS / "escapes.md"
+    escapes.write_text(filled(escapes.read_text("utf-8")), "utf-8")
     providers = DOCS / "providers.md"
     tables = runpy.run_path(str(DOCS / "provider_matrix.py"))
     providers.write_text(tables["filled"](providers.read_text("utf-8")), "utf-8")

@@ -25,8 +25,6 @@ TOOLS = ("look", "book", "note", "look")
 LAST = "All is done."
 ENDED = ("driven", "lost", "failed")
 """What a worker reports at the end of a claim."""
-SAID_S = 0.5
-"""The clock of an engine may say that a claim came so much later than its worker does."""
 END_S = 3600.0
 """Whoever waits for all runs has a shorter timeout."""
 
@@ -81,8 +79,6 @@ class Chaos:
         """Those that work."""
         self.left: list[Left] = []
         self.losses: Counter[str] = Counter()
-        self.unsaid = 0
-        """Claims of workers that were lost before they could say so."""
         self.decided = 0
         self.durations_s: list[float] = []
         self.calm = asyncio.Event()
@@ -143,12 +139,8 @@ class Chaos:
             worker.signal(number)
         self.losses[number.name] += 1
 
-    def note_takeovers(self, silent: Sequence[tuple[str, int, float]] = ()) -> None:
-        """Finds the runs that were left, and when each was claimed by another worker.
-
-        `silent` are claims of which the engine knows, with process ids: a worker that is lost between its claim and the
-        first thing it does has reported nothing.
-        """
+    def note_takeovers(self) -> None:
+        """Find the abandoned runs, and when another worker claimed each."""
         by_pid = {worker.pid: worker for worker in self.scene.workers}
         claims = [
             (event["talk"], worker.pid, event["at_s"])
@@ -156,21 +148,14 @@ class Chaos:
             for event in worker.events
             if event["event"] == "claimed"
         ]
-        unsaid = [
-            (talk, pid, at_s)
-            for talk, pid, at_s in silent
-            if pid in by_pid and not any(claim[:2] == (talk, pid) and claim[2] > at_s - SAID_S for claim in claims)
-        ]
-        self.unsaid = len(unsaid)
         for pid, at_s in self._away_s.items():
             # One that was silent, and lost a run to another before it was lost itself, leaves none.
             holders = {talk: claimer for talk, claimer, when_s in sorted(claims, key=itemgetter(2)) if when_s <= at_s}
             talks = {talk for talk in held_by(by_pid[pid], at_s) if holders[talk] == pid}
-            talks |= {talk for talk, claimer, _ in unsaid if claimer == pid}
             self.left += [Left(talk, pid, at_s) for talk in sorted(talks)]
         free = [span for worker in self.scene.workers for span in self._free(worker)]
         for left in self.left:
-            times = [at_s for talk, pid, at_s in (*claims, *unsaid) if talk == left.talk and pid != left.worker]
+            times = [at_s for talk, pid, at_s in claims if talk == left.talk and pid != left.worker]
             left.taken_s = min((at_s for at_s in times if at_s > left.at_s), default=None)
             if left.taken_s is not None:
                 left.free_s = covered_since(free, left.at_s, left.taken_s)
@@ -197,7 +182,6 @@ class Chaos:
             excused = sum(left.free_s > left.at_s for left in self.left if left.taken_s is not None)
             text += f" after {times[len(times) // 2]:.2f} s (median), {times[-1]:.2f} s (most)"
             text += f"; {excused} of them had to wait for a worker with a free slot"
-            text += f", {self.unsaid} were claimed by a worker that was lost at once" if self.unsaid else ""
         text += f"; {self.decided} decisions of a person"
         return text + (f"; a run took {durations[len(durations) // 2]:.1f} s (median)" if durations else "")
 

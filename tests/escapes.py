@@ -1,254 +1,133 @@
 """The escape battery: what code in a container tries, and what each sandbox is expected to do about it.
 
-An attempt prints OPEN if it got what it wanted. The same attempts without a sandbox are the control: a table in which
-nothing is ever open proves nothing. Run as a script, it tries them all and prints the outcomes as JSON:
+The same attempts without a sandbox are the control: a table in which nothing is ever open proves nothing. Run as a
+script, it tries them all and prints the outcomes as JSON, or prints the table that the tests hold true:
 
-    python escapes.py BACKEND
+    python tests/escapes.py BACKEND [container | workspace | "workspace of root"]
+    python tests/escapes.py --markdown
 """
 
 import asyncio
 import json
 import os
 import socket
+import stat
 import sys
 import tempfile
+import warnings
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from escape_attempts import ATTEMPTS
 from sidestream.limits import MIB, SandboxLimits
-from sidestream.portable.sandbox import choice
+from sidestream.portable.sandbox import cgroup, choice
 from sidestream.portable.sandbox.port import CellOutcome, Container, ContainerSpec, SandboxError
 
 PROJECT = str(Path(__file__).resolve().parents[1])
 CANARY = "canary-7f3a91"
 LIMITS = SandboxLimits(memory_bytes=512 * MIB, processes=32, disk_bytes=16 * MIB, cell_s=60)
+OWNER = 1000
+"""Who owns a workspace that is not root's, if root runs the battery."""
 
-_SYSCALL = """
-import ctypes, errno, platform
-libc = ctypes.CDLL(None, use_errno=True)
-x86 = platform.machine() == "x86_64"
-def reached(number, *arguments):
-    ctypes.set_errno(0)
-    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) for a in arguments])
-    return result >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS, errno.EACCES)
-"""
+KINDS = ("container", "workspace", "workspace of root")
+"""Without a workspace; with one that a normal user owns; with one that root owns, and `allow_root`."""
 
+MUST_WORK = frozenset({"subprocess", "numpy", "matplotlib", "loopback inside", "processes and callbacks"})
+_IN_WORKSPACE = frozenset({"follow a link in the workspace", "connect to a socket in the workspace"})
 
-def _reads(path: str) -> str:
-    return f"""
-try:
-    data = open({path!r}, "rb").read(64)
-    if data: print("OPEN")
-except Exception as error:
-    print(type(error).__name__)
-"""
-
-
-def _calls(x86: int, arm: int, arguments: str) -> str:
-    return f"{_SYSCALL}\nprint('OPEN' if reached({x86} if x86 else {arm}, {arguments}) else 'held')"
-
-
-def _fills(folder: str, mebibytes: int) -> str:
-    return f"""
-import os, uuid
-wrote, paths = 0, [os.path.join({folder!r}, "." + uuid.uuid4().hex) for _ in range(20)]
-try:
-    for path in paths:
-        with open(path, "wb") as file:
-            for _ in range({mebibytes} // 20 + 1):
-                wrote += file.write(bytes(1 << 20))
-except OSError as error:
-    print(type(error).__name__)
-for path in paths: os.path.exists(path) and os.remove(path)
-print("OPEN" if wrote >= {mebibytes} << 20 else "held", wrote)
-"""
-
-
-ATTEMPTS: dict[str, str] = {
-    "read /etc/shadow": _reads("/etc/shadow"),
-    "read the project": _reads("$PROJECT/pyproject.toml"),
-    "read a secret of the user": _reads("$SECRET"),
-    "list the home": """
-import os
-for home in ("/root", "/home"):
-    try:
-        if os.listdir(home): print("OPEN")
-    except OSError as error:
-        print(type(error).__name__)
-""",
-    "write outside": """
-for path in ("$SECRET", "/usr/lib/x", "/etc/x", "/opt/x", "/x", "/proc/sys/kernel/hostname"):
-    try:
-        with open(path, "ab") as file: file.write(b"x")
-        print("OPEN", path)
-    except OSError as error:
-        print(type(error).__name__)
-""",
-    "loopback TCP": """
-import socket
-try:
-    socket.create_connection(("127.0.0.1", $TCP), 2).close()
-    print("OPEN")
-except OSError as error:
-    print(type(error).__name__)
-""",
-    "loopback UDP": """
-import socket
-try:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(2)
-        s.sendto(b"?", ("127.0.0.1", $UDP))
-        if s.recv(8): print("OPEN")
-except OSError as error:
-    print(type(error).__name__)
-""",
-    "abstract unix socket": """
-import socket
-try:
-    with socket.socket(socket.AF_UNIX) as s:
-        s.connect("\\0$ABSTRACT")
-    print("OPEN")
-except OSError as error:
-    print(type(error).__name__)
-""",
-    "environment of the host": """
-import os
-found = str(dict(os.environ))
-for path in ("/proc/1/environ", "/proc/self/environ"):
-    try:
-        found += open(path, "rb").read().decode("utf-8", "replace")
-    except OSError as error:
-        print(type(error).__name__)
-print("OPEN" if "$CANARY" in found else "held")
-""",
-    "processes of the host": """
-import os
-numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-print("OPEN" if any(str($PID) in open(f"/proc/{n}/cmdline").read() or n == $PID for n in numbers) else "held")
-""",
-    "signal a process of the host": """
-import os
-try:
-    os.kill($PID, 0)
-    print("OPEN")
-except OSError as error:
-    print(type(error).__name__)
-""",
-    "become root": """
-import os
-try:
-    os.setuid(0)
-    os.chown("/", 0, 0)
-    print("OPEN")
-except OSError as error:
-    print(type(error).__name__)
-""",
-    "unshare": _calls(272, 97, "0x10000000"),
-    "mount": """
-import ctypes, os
-libc = ctypes.CDLL(None)
-print("OPEN" if libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 0, None) == 0 else "held")
-""",
-    "clone into a user namespace": _calls(56, 220, "0x10000000 | 17, 0, 0, 0, 0").replace(
-        "print('OPEN'", "import os\nprint('OPEN'"
-    ),
-    "bpf": _calls(321, 280, "0, 0, 0"),
-    "io_uring": _calls(425, 425, "1, 0"),
-    "keyctl": _calls(250, 219, "0, -4, 0"),
-    "userfaultfd": _calls(323, 282, "1"),
-    "ptrace": _calls(101, 117, "16, 1, 0, 0"),
-    "perf": _calls(298, 241, "0, 0, -1, -1, 0"),
-    "process_vm_readv": _calls(310, 270, "1, 0, 0, 0, 0, 0"),
-    "open_by_handle_at": _calls(304, 265, "-1, 0, 0"),
-    "terminal injection": """
-import fcntl, os
-done = False
-for path in ("/dev/tty", "/dev/stdin", "/dev/console", "/dev/tty1", "/dev/pts/0"):
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-    except OSError as error:
-        print(type(error).__name__)
-        continue
-    try:
-        fcntl.ioctl(fd, 0x5412, b"x")
-        done = True
-    except OSError as error:
-        print(type(error).__name__)
-    os.close(fd)
-print("OPEN" if done else "held")
-""",
-    "a device": """
-import os
-try:
-    os.mknod("/tmp/disk", 0o60600, os.makedev(254, 0))
-    print("OPEN")
-except OSError as error:
-    print(type(error).__name__)
-""",
-    "300 MB of disk": _fills("/tmp", 300),
-    "fill /dev/shm": _fills("/dev/shm", 64),
-    "fill /": _fills("/", 64),
-    "fill /dev": _fills("/dev", 64),
-    "fill the output folder": _fills(".", 64),
-    "2 GB of memory": """
-try:
-    block = bytearray(2 << 30)
-    block[::4096] = bytes(len(block[::4096]))
-    print("OPEN")
-except MemoryError:
-    print("MemoryError")
-""",
-    "400 forks": """
-import os, signal
-children = []
-try:
-    for _ in range(400):
-        child = os.fork()
-        if child == 0:
-            signal.pause()
-            os._exit(0)
-        children.append(child)
-except OSError as error:
-    print(type(error).__name__)
-for child in children: os.kill(child, signal.SIGKILL)
-for child in children: os.waitpid(child, 0)
-print("OPEN" if len(children) == 400 else "held", len(children))
-""",
-    "subprocess": "import subprocess\nprint(subprocess.run(['sh', '-c', 'echo OP''EN'], capture_output=True, text=True).stdout)",
-    "numpy": "import numpy\nprint('OPEN' if numpy.linalg.det(numpy.eye(3)) == 1.0 else 'held')",
-    "matplotlib": "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('/tmp/x.png')\nplt.close('all')\nprint('OPEN')",
-}
-"""Attempt → code. The last three are no escapes: they must work."""
-
-MUST_WORK = frozenset({"subprocess", "numpy", "matplotlib"})
-
-OPEN: dict[str, frozenset[str]] = {
-    "bubblewrap": MUST_WORK,
-    # Its kernel is not the host's: what it grants there reaches nothing here. It ignores the limit of processes, and its
-    # /dev has no size.
-    "runsc": MUST_WORK | {"400 forks", "unshare", "io_uring", "perf", "open_by_handle_at", "a device", "fill /dev"},
-    "monty": frozenset(),
+OPEN: dict[tuple[str, str], frozenset[str]] = {
+    ("bubblewrap", "container"): MUST_WORK,
+    # A workspace is a folder of the disk: its space is not bounded.
+    ("bubblewrap", "workspace"): MUST_WORK | {"fill the output folder"},
+    ("bubblewrap", "workspace of root"): MUST_WORK | {"fill the output folder", "leave a file of root's"},
+    # Its kernel is not the host's: what it grants there reaches nothing here. Its folders in memory have no number of
+    # files, and its /dev no size. Uid 0 inside is nobody outside.
+    ("runsc", "container"): MUST_WORK
+    | {
+        *("run a set-uid program or open a device", "leave a file of root's", "other socket families", "fill /dev"),
+        "20,000 empty files",
+    },
+    ("monty", "container"): frozenset(),
     # The control, whoever runs it.
-    "none": MUST_WORK
+    ("none", "container"): MUST_WORK
     | {
         *("read the project", "read a secret of the user", "write outside", "loopback TCP", "loopback UDP"),
         *("abstract unix socket", "processes of the host", "signal a process of the host", "300 MB of disk"),
         *("fill /dev/shm", "fill the output folder", "400 forks", "keyctl", "open_by_handle_at", "process_vm_readv"),
+        *("see /sys", "have capabilities", "leave a set-uid or set-gid file", "other socket families", "memfd"),
+        *("System V semaphores and messages", "POSIX shared memory", "20,000 empty files"),
+        *("write other files of the kernel", "read kernel memory, keys and devices"),
+        "see folders of the host in mountinfo",
     },
 }
-"""Sandbox → the attempts that are open in it; all others are held."""
+"""Sandbox and kind → the attempts that are open in it; all others are held."""
+OPEN["none", "workspace"] = OPEN["none", "workspace of root"] = OPEN["none", "container"] | _IN_WORKSPACE
+
+_OPEN_TO_ROOT = frozenset({"write a sysctl", "set the core pattern", "leave a file of root's"})
+"""What the control is open to besides, if root runs it."""
 
 NOT_TRIED = {
     # As root these would reach the host itself, and some of them depend on its settings.
-    "none": frozenset(ATTEMPTS) - (MUST_WORK | OPEN["none"])
-    | {"300 MB of disk", "fill /dev/shm", "400 forks", "matplotlib", "open_by_handle_at", "keyctl"},
+    "none": frozenset(ATTEMPTS) - (OPEN["none", "workspace"] | _OPEN_TO_ROOT)
+    | {
+        *("300 MB of disk", "fill /dev/shm", "400 forks", "matplotlib", "open_by_handle_at", "keyctl"),
+        *("POSIX shared memory", "System V semaphores and messages"),
+    },
 }
 
 
+def tried(backend: str, kind: str = "container") -> list[str]:
+    """The attempts that the battery makes."""
+    left_out = NOT_TRIED.get(backend, frozenset()) | (_IN_WORKSPACE if kind == "container" else frozenset())
+    return [name for name in ATTEMPTS if name not in left_out]
+
+
+def expected(backend: str, kind: str = "container", *, as_root: bool, has_cgroup: bool = True) -> dict[str, str]:
+    """Attempt → how it ends."""
+    is_open = OPEN[backend, kind] | (_OPEN_TO_ROOT if backend == "none" and as_root else frozenset())
+    if (backend, kind) == ("bubblewrap", "workspace of root") and not has_cgroup:
+        is_open |= {"400 forks"}  # the limits of processes do not count for root
+    return {name: "open" if name in is_open else "held" for name in tried(backend, kind)}
+
+
+def has_cgroup() -> bool:
+    """Whether a container has a cgroup here."""
+    group = cgroup.create(LIMITS)
+    if group is not None:
+        group.remove()
+    return group is not None
+
+
+def markdown() -> str:
+    """The table of attempts and sandboxes, as the tests hold it true."""
+    columns = [column for column in OPEN if column[0] != "none"] + [("none", "workspace of root")]
+    lines = [
+        "| attempt | " + " | ".join(_title(*column) for column in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for name in ATTEMPTS:
+        cells = [_cell(name, *column) for column in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _title(backend: str, kind: str) -> str:
+    return backend if kind == "container" or backend == "none" else f"{backend}, {kind}"
+
+
+def _cell(name: str, backend: str, kind: str) -> str:
+    ending = expected(backend, kind, as_root=True).get(name)
+    if ending is None:
+        return "not tried"
+    return (
+        ("works" if ending == "open" else "fails") if name in MUST_WORK else "**open**" if ending == "open" else ending
+    )
+
+
 @asynccontextmanager
-async def host() -> AsyncGenerator[dict[str, str]]:
-    """What the attempts look for on this side: listeners, a secret file, a canary in the environment."""
+async def host(kind: str) -> AsyncGenerator[dict[str, str]]:
+    """What the attempts look for on this side: listeners, a secret file, a canary in the environment, a workspace."""
     os.environ["CANARY_KEY"] = CANARY
     tcp = socket.create_server(("127.0.0.1", 0))
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -265,12 +144,23 @@ async def host() -> AsyncGenerator[dict[str, str]]:
         udp.sendto(data, address)
 
     loop.add_reader(udp, echo)
-    with tempfile.TemporaryDirectory(prefix="sidestream-secret-") as folder, tcp, udp, abstract:
+    service = socket.socket(socket.AF_UNIX)
+    with tempfile.TemporaryDirectory(prefix="sidestream-secret-") as folder, tcp, udp, abstract, service:
         secret = os.path.join(folder, "secret")
         with open(secret, "w") as file:  # noqa: ASYNC230
             file.write(CANARY)
+        workspace = os.path.join(folder, "workspace")
+        os.mkdir(workspace)
+        os.symlink(secret, os.path.join(workspace, "link"))
+        service.bind(os.path.join(workspace, "service.sock"))
+        service.listen()
+        if kind == "workspace" and os.geteuid() == 0:
+            for path in (workspace, os.path.join(workspace, "service.sock")):
+                os.chown(path, OWNER, OWNER)
         yield {
             "$PROJECT": PROJECT,
+            "$PREFIX": sys.base_prefix,
+            "$WORKSPACE": workspace,
             "$SECRET": secret,
             "$TCP": str(tcp.getsockname()[1]),
             "$UDP": str(udp.getsockname()[1]),
@@ -288,27 +178,48 @@ async def attempt(container: Container, code: str, values: dict[str, str]) -> Ce
     return await container.run(code, lambda text: None)
 
 
-async def battery(backend: str, names: Iterable[str]) -> dict[str, str]:
+def left_in(workspace: str) -> set[str]:
+    """What a command must not leave in a workspace, as the host sees it: set-uid files, devices, files of root's."""
+    found: set[str] = set()
+    for folder, folders, names in os.walk(workspace):
+        for path in (os.path.join(folder, name) for name in (*folders, *names) if name != "link"):
+            status = os.lstat(path)
+            is_device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
+            is_root = status.st_uid == 0 and os.path.basename(path) == "whose"
+            if is_device or is_root or status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                found.add(path)
+    return found
+
+
+async def battery(backend: str, names: Iterable[str], kind: str = "container") -> dict[str, str]:
     """Attempt → `open` or `held`, each in a container that the others have not ended."""
     outcomes: dict[str, str] = {}
-    async with host() as values:
+    async with host(kind) as values:
+        workspace = None if kind == "container" else values["$WORKSPACE"]
+        spec = ContainerSpec(limits=LIMITS, workspace=workspace, allow_root=kind == "workspace of root")
         container: Container | None = None
         for name in names:
             if container is None or not container.is_alive:
-                container = await choice.start(backend, ContainerSpec(limits=LIMITS))
+                container = await choice.start(backend, spec)
+            before = left_in(workspace) if workspace else set[str]()
             outcome = await attempt(container, ATTEMPTS[name], values)
-            outcomes[name] = "open" if "OPEN" in outcome.logs else "held"
+            left = left_in(workspace) - before if workspace else set[str]()
+            # Code that fails proves nothing; an interpreter without system calls refuses most of it.
+            is_broken = outcome.ending == "raised" and backend != "monty"
+            is_open = left or any(line.startswith("OPEN") for line in outcome.logs.splitlines())
+            outcomes[name] = "open" if is_open else "broken" if is_broken else "held"
         if container is not None:
             await container.kill()
     return outcomes
 
 
-def tried(backend: str) -> list[str]:
-    return [name for name in ATTEMPTS if name not in NOT_TRIED.get(backend, frozenset())]
-
-
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    if "--markdown" in sys.argv:
+        print(markdown(), end="")
+        sys.exit()
+    backend, kind = (*sys.argv[1:], "container")[:2]
     try:
-        print(json.dumps(asyncio.run(battery(sys.argv[1], tried(sys.argv[1])))))
+        print(json.dumps(asyncio.run(battery(backend, tried(backend, kind), kind))))
     except SandboxError as error:
         print(json.dumps({"error": str(error)}))

@@ -1,9 +1,16 @@
 """Files and vectors for the tests of the file index."""
 
 import hashlib
+import os
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from sidestream.portable.index import Index
+from sidestream.portable.index.records import Database
+
+SECRET = "The password is swordfish."
 
 DIMENSIONS = 64
 _SAME = {"automobile": "car", "physician": "doctor", "feline": "cat", "spaghetti": "pasta"}
@@ -59,3 +66,61 @@ def pdf_of(pages: Sequence[str]) -> bytes:
     head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
     size = len(objects) + 1
     return body + head + table + b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (size, len(body))
+
+
+async def holding(index: Index, word: str) -> set[str]:
+    """Names of the files with a passage that holds a word."""
+    found = await index.search(word, 50, paths=["/"])
+    return {passage.filename for passage in found if word in passage.text}
+
+
+def hostile_folder(docs: Path) -> dict[str, str]:
+    """Fill a folder with what must be skipped; returns the path of each, as it is reported, and a word of the reason."""
+    (docs / "self.txt").symlink_to("self.txt")
+    (docs / "ring-a").symlink_to("ring-b")
+    (docs / "ring-b").symlink_to("ring-a")
+    (docs / "gone.md").symlink_to("nowhere.md")
+    (docs / "up.txt").symlink_to("../secret.txt")
+    (docs / "etc").symlink_to("/etc")
+    (docs.parent / "secret.txt").write_text(SECRET)
+    os.mkfifo(docs / "pipe.txt")
+    os.mknod(docs / "socket.txt", stat.S_IFSOCK | 0o600)
+    raw = os.fsencode(docs)
+    with open(raw + b"/bad\xff.txt", "w") as file:
+        file.write("unreadable name")
+    os.mkdir(raw + b"/bad\xfe")
+    with open(raw + b"/bad\xfe/inner.txt", "w") as file:
+        file.write("unreadable folder")
+    reasons = {
+        "self.txt": "itself", "ring-a": "itself", "ring-b": "itself", "gone.md": "missing", "up.txt": "out of",
+        "etc": "folder", "pipe.txt": "regular", "socket.txt": "regular", "bad\\xff.txt": "UTF-8", "bad\\xfe": "UTF-8",
+    }  # fmt: skip
+    return {str(docs / name): reason for name, reason in reasons.items()}
+
+
+async def skips_and_reports(database: Callable[[], Database], docs: Path) -> None:
+    """A session with a folder that somebody else fills: indexed, changed, searched, and opened again."""
+    expected = hostile_folder(docs)
+    async with Index(database(), bag_of_words, "words") as index:
+        report = await index.add(docs)
+        assert report.added == 3
+        assert report.problems.keys() == expected.keys()
+        assert all(expected[path] in problem for path, problem in report.problems.items())
+        assert {file.path for file in await index.list() if file.problem} == expected.keys()
+        await index.complete()
+        again = await index.add(docs)
+        assert (again.added, again.changed, again.removed, again.problems) == (0, 0, 0, report.problems)
+        (docs / "up.txt").unlink()
+        (docs / "up.txt").write_text("Now the tuna is a file.")
+        (docs / "cars.md").unlink()
+        (docs / "cars.md").symlink_to("../secret.txt")
+        os.rename(os.fsencode(docs) + b"/bad\xff.txt", docs / "good.txt")
+        report = await index.add(docs)
+        assert "out of" in report.problems[str(docs / "cars.md")]
+    async with Index(database(), bag_of_words, "words") as index:
+        assert (await index.refresh()).problems == report.problems
+        await index.complete()
+        assert await holding(index, "tuna") == {"up.txt"}
+        assert await holding(index, "unreadable") == {"good.txt"}
+        assert not await holding(index, "brakes")
+        assert not await holding(index, "swordfish")

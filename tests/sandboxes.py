@@ -53,6 +53,14 @@ def needs(backend: str) -> None:
         pytest.skip(message)
 
 
+def given_to_user(folder: Path) -> Path:
+    """Gives a folder with all that is in it to a normal user, if root runs the tests."""
+    if os.geteuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, USER, USER, follow_symlinks=False)
+    return folder
+
+
 def run_as_user(script: Path, *arguments: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
     """Runs a script as a normal user who can read the interpreter and the packages, wherever root keeps them."""
     results: list[Any] = []
@@ -68,8 +76,8 @@ def run_as_user(script: Path, *arguments: str, timeout_s: float = 100) -> subpro
                 environment = {"PYTHONPATH": os.pathsep.join(packages), "LD_LIBRARY_PATH": os.path.join(prefix, "lib")}
                 results.append(
                     subprocess.run(
-                        [python, "-W", "ignore", stage.view(str(script)), *arguments],
-                        user=USER, group=USER, extra_groups=[], env={"PATH": os.defpath, **environment},
+                        [python, "-W", "ignore", os.path.join(stage.view(str(script.parent)), script.name), *arguments],
+                        user=USER, group=USER, extra_groups=[], env={"PATH": os.environ.get("PATH", os.defpath), **environment},
                         capture_output=True, text=True, timeout=timeout_s, cwd="/",
                     )
                 )  # fmt: skip

@@ -65,8 +65,8 @@ PUBLIC = {
         use_sign_ins
     """,
     "sidestream.portable.sandbox": """
-        CellOutcome CodeFile CommandOutcome Container ContainerSpec Sandbox SandboxError SandboxLimits ToolAnswer
-        UnisolatedWarning use_sandbox
+        CellOutcome CodeFile CommandOutcome Container ContainerSpec RootWorkspaceWarning Sandbox SandboxError
+        SandboxLimits ToolAnswer UnisolatedWarning use_sandbox
     """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall

@@ -4,6 +4,7 @@ JSON may contain lone surrogates (half of a pair, split between two deltas) and 
 msgspec rejects both; here they fall back to the standard library.
 """
 
+import math
 import re
 from typing import Any, TypeGuard
 
@@ -26,13 +27,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 class NumberTooLong(ValueError):
-    """JSON with an integer of more digits than Python converts (`sys.get_int_max_str_digits`, usually 4,300)."""
+    """JSON with a number that Python cannot hold: an integer of too many digits (`sys.get_int_max_str_digits`, usually
+    4,300), or one beyond the range of a float."""
 
 
 def loads(data: bytes | str) -> Any:
     """The JSON value; invalid UTF-8 becomes U+FFFD.
 
-    Raises ValueError if the text is not JSON, NumberTooLong if it is but holds an integer that Python refuses.
+    Raises ValueError if the text is not JSON, NumberTooLong if it is but holds a number that Python refuses.
     """
     try:
         return _decode(data)
@@ -41,12 +43,12 @@ def loads(data: bytes | str) -> Any:
 
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
         try:
-            return json.loads(text, parse_constant=_refuse)
+            return json.loads(text, parse_constant=_refuse, parse_float=_finite)
         except json.JSONDecodeError:
             raise
         except ValueError as error:
             json.loads(text, parse_constant=_refuse, parse_int=len)  # Raises again unless a number was the reason.
-            raise NumberTooLong("an integer has too many digits") from error
+            raise NumberTooLong("a number has too many digits or is beyond the range of a float") from error
 
 
 def is_too_deep(data: bytes | str) -> bool:
@@ -68,19 +70,24 @@ def is_too_deep(data: bytes | str) -> bool:
     return deepest > MAX_DEPTH and depth == 0
 
 
+def _finite(number: str) -> float:
+    # An infinite value has no JSON form, so it could be read and never be written again.
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError("a number is beyond the range of a float")
+    return value
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON; accepts structs, tuples and bytes (as base64) too."""
+    """Compact JSON; accepts structs, tuples and bytes (as base64) too. A float that is not finite is null."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        import json
-
-        # A lone surrogate has no UTF-8 form; JSON's own escape keeps it.
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
+        return _escaped(value)
 
 
 def canonical(value: Any) -> bytes:
@@ -88,9 +95,31 @@ def canonical(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, order="deterministic")
     except UnicodeEncodeError:
-        import json
+        return _escaped(value, sort_keys=True)
 
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"), sort_keys=True).encode("ascii")
+
+def _escaped(value: Any, *, sort_keys: bool = False) -> bytes:
+    """ASCII: a lone surrogate has no UTF-8 form, but JSON's own escape keeps it."""
+    import json
+
+    plain = msgspec.to_builtins(value)
+    try:
+        text = json.dumps(plain, separators=(",", ":"), sort_keys=sort_keys, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_without_nan(plain), separators=(",", ":"), sort_keys=sort_keys)
+    return text.encode("ascii")
+
+
+def _without_nan(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _without_nan(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case list():
+            return [_without_nan(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
 
 
 def escape(text: str) -> str:

@@ -7,6 +7,9 @@ MIB = 1024 * 1024
 MAX_ATTRIBUTE_CHARS = 1000
 """Of an attribute in telemetry whose text came from a server: ids, names, errors. The rest is cut off."""
 
+MAX_UNPARSED_BYTES = 4096
+"""Of an event that is not JSON, as a `raw` part: enough to see what it was. It may be a page, or half an image."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Bounds of one run. Pass your own; units are in the names.
@@ -143,6 +146,22 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
     file_bytes: int = 32 * MIB
     """One deliverable. A larger one is named in a note."""
 
+    delivered_bytes: int = 64 * MIB
+    """All deliverables of one cell, which are in memory at once: as much as the working folder holds, since a sparse
+    file takes no space there. What is beyond it is named in a note."""
+
+    calls: int = 10_000
+    """Tool calls of one program, refused ones too: each is remembered until the program ends. `Limits.max_tool_calls`
+    is usually reached long before. Above it the container is killed."""
+
+    pending_calls: int = 64
+    """Tool calls of one program without an answer that it has read. A program that starts more at once waits inside for
+    half of these. Above it the container is killed: the code does not read its answers."""
+
+    argument_bytes: int = 2 * MIB
+    """Arguments of all pending tool calls as JSON, which take some 30 times as much memory as values. One call may have
+    half of it: more is an error inside. Above it the container is killed."""
+
 
 DEFAULT_SANDBOX_LIMITS = SandboxLimits()
 
@@ -184,8 +203,45 @@ MAX_UNREAD_BYTES = 64 * MIB
 """Events of a response over WebSocket that have arrived and were not read. Responses share the connection, so it cannot
 wait for one reader. Above it: `error(limit)` for that response; the others continue."""
 
+MAX_SOURCES = 1000
+"""Untrusted sources that a conversation remembers, for whoever decides about a call: nobody reads further than that.
+Above it: no more are noted, and the conversation stays untrusted."""
+
+MAX_FOUND_URLS = 500
+"""URLs of one message that searches found and that may be fetched unasked; a search has 10 to 20 hits. Above it: a
+person is asked."""
+
 MAX_MEMORY_FILES = 1000
 """Files of one memory. A model that makes more does not find them again. Above it: an error result; nothing changes."""
 
 MAX_MEMORY_BYTES = 1 * MIB
 """All files of one memory: notes, not a place for data. Above it: an error result; nothing changes."""
+
+MAX_PARSED_DOCUMENTS = 4
+"""Pages and files that are parsed at the same time for one event loop, each in a process with up to 1 GiB. The others
+wait."""
+
+MIN_TOKEN_CHARS = 22
+"""A token of the server: 128 bits in base64. A shorter one could be guessed. Below it: `ConfigurationError`."""
+
+MAX_TOKEN_GUESSES = 10
+"""Wrong tokens that one address may send at once; then one per second. A page with an old token sends a few. Above it:
+status 429. A right token of full length is never slowed, so users behind one proxy do not lock each other out."""
+
+MAX_TOTAL_TOKEN_GUESSES = 100
+"""The same for all addresses together: a client that others forward for can name any address as its own."""
+
+MAX_GUESSING_ADDRESSES = 1024
+"""Addresses whose wrong tokens are counted. Above it, the one that was quiet longest is forgotten."""
+
+MAX_OWNER_BODY_BYTES = 128 * MIB
+"""Bodies of one owner's requests that are being read: two of the largest. Above it: status 429, before reading."""
+
+MAX_TOTAL_BODY_BYTES = 512 * MIB
+"""The same for all owners together."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""Bodies that are not counted: uvicorn buffers as much of any request, and a decision must not wait for an upload."""
+
+MAX_BODY_S = 300.0
+"""How long a body may take. 64 MiB need that at 2 Mbit/s. After it: status 408."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from cli.command import Run
-from portable_index import write_corpus
+from portable_index import hostile_folder, write_corpus
 from requirements import requirement
 
 
@@ -24,6 +24,20 @@ def test_files_are_added_listed_searched_and_removed(sidestream: Run, tmp_path: 
     assert sidestream("index", "search", "xyzzy").returncode == 1
     assert sidestream("index", "remove", "docs").stdout.startswith("3 files removed")
     assert sidestream("index", "remove", "docs").returncode == 1
+
+
+@requirement("F56")
+def test_skipped_files_are_printed(sidestream: Run, tmp_path: Path):
+    write_corpus(tmp_path / "docs")
+    expected = hostile_folder(tmp_path / "docs")
+    added = sidestream("index", "add", "docs", "--no-vectors")
+    assert added.returncode == 0, added.stderr
+    assert added.stdout.startswith("3 added, ")
+    lines = [line.partition(": ") for line in added.stderr.splitlines()]
+    assert {path for path, _, _ in lines} == expected.keys()
+    assert all(expected[path] in problem for path, _, problem in lines)
+    assert "it is a link that leads to itself" in sidestream("index", "list").stdout
+    assert sidestream("index", "search", "swordfish").returncode == 1
 
 
 def test_mistakes_are_one_line(sidestream: Run, tmp_path: Path):

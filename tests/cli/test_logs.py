@@ -225,7 +225,7 @@ def test_a_lost_file_is_told_by_every_command_that_needs_it(sidestream: Run, kep
     assert "[file]" in sidestream("logs", "show", "mine", env=STORE).stdout
 
 
-@requirement("F33")
+@requirement("F33", "F58")
 def test_a_damaged_log_is_checked_and_mended(sidestream: Run, kept: Any, tmp_path: Path):
     kept(mine=sse(responses_text("One.")))
     whole = sidestream("logs", "check", env=STORE)
@@ -236,6 +236,11 @@ def test_a_damaged_log_is_checked_and_mended(sidestream: Run, kept: Any, tmp_pat
     found = sidestream("logs", "check", env=STORE)
     assert found.returncode == 1
     assert "unreadable-record" in found.stdout
+    shown = sidestream("logs", "show", "mine", env=STORE)
+    assert shown.returncode == 1
+    assert "about mine" in shown.stdout
+    assert "One." in shown.stdout
+    assert "record 3" in shown.stderr
     assert sidestream("logs", "check", "--repair", env=STORE).returncode == 0
     assert sidestream("logs", "check", env=STORE).returncode == 0
 

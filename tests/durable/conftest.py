@@ -47,12 +47,6 @@ def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
     return opened_on(where, lambda store, lease_s: EmbeddedEngine(store, lease_s=lease_s))
 
 
-def absurd(where: str) -> AbstractAsyncContextManager[Fleet]:
-    from sidestream.durable.absurd import AbsurdEngine
-
-    return opened_on(where, lambda store, lease_s: AbsurdEngine(store, lease_s=lease_s), "absurd")
-
-
 @asynccontextmanager
 async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
     """Engines on Temporal, each over a connection of its own."""
@@ -78,7 +72,6 @@ async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
 FLEETS: dict[str, tuple[str, Callable[..., AbstractAsyncContextManager[Fleet]]]] = {
     "embedded-sqlite": ("sqlite", embedded),
     "embedded-postgresql": ("postgresql", embedded),
-    "absurd": ("postgresql", absurd),
     "temporal": ("sqlite", temporal),
 }
 """By name: the database of the store, and what makes engines on the store at a place."""

@@ -14,7 +14,7 @@ from engines import BOUND_S, Fleet, until_stats
 from requirements import requirement
 
 WORKERS = 3
-RUNS = {"embedded-postgresql": 14, "absurd": 14, "embedded-sqlite": 8, "temporal": 6}
+RUNS = {"embedded-postgresql": 14, "embedded-sqlite": 8, "temporal": 6}
 """Fewer where each costs more."""
 PACE_S = 0.01
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -188,9 +189,30 @@ def test_engines_are_opened_by_name(tmp_path):
     assert isinstance(engine, EmbeddedEngine)
     assert isinstance(engine, Engine)
     assert engine.lease_s == LEASE_S
-    for wrong in ("", "redis://127.0.0.1", "embedded://here", "temporal", "absurd:///x"):
+    for wrong in ("", "redis://127.0.0.1", "embedded://here", "temporal"):
         with pytest.raises(ConfigurationError, match="is not an engine"):
             open_engine(wrong, store)
     with pytest.raises(ConfigurationError) as refused:
         open_engine("nonsense://me:hunter2@host", store)
     assert "hunter2" not in str(refused.value)
+
+
+def test_engine_of_another_package_is_opened_by_its_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "ours.py").write_text(
+        "from sidestream.durable.embedded import EmbeddedEngine\n"
+        "class Ours(EmbeddedEngine):\n"
+        "    def __init__(self, store, url, lease_s):\n"
+        "        super().__init__(store, lease_s=lease_s or 7.0)\n"
+        "        self.url = url\n"
+    )
+    package = tmp_path / "ours-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[sidestream.engines]\nours = ours:Ours\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    store = open_store(tmp_path / "talks.db")
+    engine = open_engine("ours://me:hunter2@host", store)
+    assert (type(engine).__name__, engine.lease_s, engine.url) == ("Ours", 7.0, "ours://me:hunter2@host")
+    assert open_engine("ours://host", store, lease_s=LEASE_S).lease_s == LEASE_S
+    with pytest.raises(ConfigurationError, match="ours://…"):
+        open_engine("theirs://host", store)

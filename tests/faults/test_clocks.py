@@ -17,7 +17,6 @@ from sidestream.wire.retry import RetryPolicy, next_wait_s
 
 SOURCE = Path(__file__).parents[2] / "src/sidestream"
 WALL_CLOCK = {
-    "durable/absurd/table.py": "how long from now to a time that the caller named",
     "durable/passes.py": "stands in for the clock of a database that nobody has created yet",
     "durable/temporal/engine.py": "compares with the time at which the service says that a workflow ended",
     "durable/temporal/figures.py": "says how old tasks are, by the times of the service",

@@ -445,12 +445,6 @@ MODULES: dict[str, set[str]] = {
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
     "portable/index/postgres.py": {"psycopg"},
     "server/serving.py": {"socket", "uvicorn"},  # listens
-    "durable/absurd/__init__.py": {"psycopg"},  # the database that the caller names
-    "durable/absurd/claims.py": {"psycopg"},
-    "durable/absurd/database.py": {"psycopg"},
-    "durable/absurd/schema.py": {"psycopg"},
-    "durable/absurd/table.py": {"psycopg"},
-    "durable/absurd/tasks.py": {"psycopg"},
     "store/postgres/__init__.py": {"psycopg"},
     "store/bucket.py": {"obstore"},
     "store/postgres/appends.py": {"psycopg"},
@@ -464,7 +458,6 @@ MODULES: dict[str, set[str]] = {
     "wire/failures.py": {"aiohttp"},
     "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
-    "wire/large_files.py": {"aiohttp"},
     "wire/pages.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
     "wire/socket_connection.py": {"aiohttp"},

@@ -69,20 +69,6 @@ async def kill(chaos: Chaos, random: Random, until_s: float) -> None:
             group.create_task(chaos.start_worker())
 
 
-def absurd_claims(url: str) -> list[tuple[str, int, float]]:
-    """Conversation, process and time of each claim that Absurd has given, by the clock of `time.monotonic`."""
-    import psycopg
-
-    shift_s = time.time() - time.monotonic()
-    query = (
-        "SELECT params->>'conversation', claimed_by, extract(epoch FROM started_at)::float8 "
-        'FROM absurd."r_sidestream.main" JOIN absurd."t_sidestream.main" USING (task_id) WHERE claimed_by IS NOT NULL'
-    )
-    with psycopg.connect(url) as connection:
-        found = connection.execute(query).fetchall()
-    return [(talk, int(worker.rpartition(":")[2]), at_s - shift_s) for talk, worker, at_s in found]
-
-
 @asynccontextmanager
 async def fleet_at(where: str, engine: str, lease_s: float) -> AsyncGenerator[Fleet]:
     """A store and its engine."""
@@ -117,7 +103,7 @@ async def main(given: argparse.Namespace, where: str, engine: str, folder: Path)
         except (TimeoutError, AssertionError) as error:
             failures.append(f"{type(error).__name__}: {error}; {await scene.engine.stats()}")
         seconds = time.monotonic() - began_s
-        chaos.note_takeovers(absurd_claims(where) if given.engine == "absurd" else ())
+        chaos.note_takeovers()
         found = await chaos.findings(2 * given.lease)
         print(
             f"{given.engine} on {where.partition(':')[0] if '://' in where else 'sqlite'}, seed {given.seed}: ", end=""
@@ -131,7 +117,7 @@ async def main(given: argparse.Namespace, where: str, engine: str, folder: Path)
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos")
-    parser.add_argument("--engine", default="embedded", choices=["embedded", "absurd", "temporal"])
+    parser.add_argument("--engine", default="embedded", choices=["embedded", "temporal"])
     parser.add_argument("--database", choices=["postgresql", "sqlite"], default="postgresql", help="of the store")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--workers", type=int, default=4)

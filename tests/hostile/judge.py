@@ -1,12 +1,12 @@
-"""What holds for the run of any answer, however hostile: in the decoder, the turn, the chunks and the log."""
+"""What holds for the run of any answer, however hostile: in the decoder, the turn, the chunks, the log and the store."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from msgspec import Struct
 
 from hostile.corpus import closing, decoder_for
-from left_runs import Log
+from left_runs import Log, plain
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
@@ -17,9 +17,13 @@ from sidestream.replay.transport import ChunkSizes, ReplayTransport
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
+from sidestream.store import Store
+from sidestream.store.conversation import Conversation
+from sidestream.store.writer import Writer
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta
 from sidestream.turn.machine import Turn
+from sidestream.turn.state import RunState, Wait
 
 QUESTION = ChatMessage.user("Why?")
 MAX_STEPS = 3
@@ -43,24 +47,50 @@ class Judged(Struct, frozen=True):
         return [part for part in self.parts if isinstance(part, Finish)]
 
 
-async def judge(exchange: Exchange, sizes: ChunkSizes = ODD_SIZES) -> Judged:
+async def judge(exchange: Exchange, sizes: ChunkSizes = ODD_SIZES, following: Sequence[Exchange] = ()) -> Judged:
     """Runs an answer twice: in one piece, recorded to a log; and in pieces of these sizes, as chunks.
 
     Raises whatever goes wrong: an exception of the code, GrammarError, or AssertionError. The calls in the answer are
-    of unknown tools, so the run continues; the next answer is a plain text.
+    of unknown tools, so the run continues; the next answers are those that follow, then a plain text.
     """
     began = time.process_time()
     log = Log()
-    run = log.run = _run(exchange, None, RunHooks(log))
+    run = log.run = _run([exchange, *following], None, RunHooks(log))
     parts = [part async for part in run]
     check(parts)
     log.check()
     assert [part.to_json() for part in parts]
-    chunks = [chunk async for chunk in _chunks(_run(exchange, sizes, RunHooks()))]
+    chunks = [chunk async for chunk in _chunks(_run([exchange, *following], sizes, RunHooks()))]
     _same(parts, chunks)
     spent = time.process_time() - began
     assert spent < MAX_CPU_S, f"one answer took {spent:.1f} s of the processor"
     return Judged(parts)
+
+
+async def stored(exchange: Exchange, store: Store, id: str) -> None:
+    """Records an answer in a store, reads it again, and continues the conversation with an answer of another API.
+
+    Raises whatever goes wrong: an exception of the code, StoreError, or AssertionError. Nothing that a decoder lets
+    through may be refused by the log.
+    """
+    history: list[ChatMessage] = []
+    for answer in (exchange, _CLOSING):
+        head = (await Conversation(store, id).state()).head
+        writer = Writer(store, id, head)
+        run = _run([answer], None, RunHooks(writer), history)
+        parts = [part async for part in run]
+        check(parts)
+        assert writer.error is None, writer.error
+        state = await Conversation(store, id).state()
+        assert RunState.from_json(RunState(run.turn.state).to_json()).to_json() == RunState(run.turn.state).to_json()
+        if run.error is not None:
+            assert state.status == "failed"
+        else:
+            assert state.status == ("waiting" if isinstance(run.turn.command, Wait) else "complete")
+            assert plain([*state.messages]) == plain(run.turn.state.messages), "the store has another conversation"
+        if state.status == "waiting":
+            return  # A person decides how it continues.
+        history = [*state.messages]
 
 
 def _same(parts: list[StreamPart], chunks: list[ChatResult[str]]) -> None:
@@ -106,8 +136,10 @@ class _Answers:
         return HttpCall(method="GET", url="http://hostile/v1/files/none/content")
 
 
-def _run(exchange: Exchange, sizes: ChunkSizes, hooks: RunHooks) -> Run[str]:
-    exchanges = [exchange, *[_CLOSING] * MAX_STEPS]
+def _run(
+    answers: Sequence[Exchange], sizes: ChunkSizes, hooks: RunHooks, history: Sequence[ChatMessage] = ()
+) -> Run[str]:
+    exchanges = [*answers, *[_CLOSING] * MAX_STEPS]
     settings = RunSettings(
         model=_Answers(exchanges),
         transport=ReplayTransport(Recording(tuple(exchanges)), sizes),
@@ -116,4 +148,4 @@ def _run(exchange: Exchange, sizes: ChunkSizes, hooks: RunHooks) -> Run[str]:
         opening=(QUESTION,),
         hooks=hooks,
     )
-    return Run(Turn([QUESTION], limits=LIMITS), settings)
+    return Run(Turn([*history, QUESTION], limits=LIMITS), settings)

@@ -1,5 +1,6 @@
 """What can happen to the events of an answer on its way. Each mutation is a pure function of a random generator."""
 
+import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
@@ -31,6 +32,9 @@ ODD_VALUES: list[Any] = [
     {"type": "x"},
     [[[]]],
 ]
+OTHER_NUMBERS: list[Any] = [True, False, "1", 1.5, -1, 2**64, 10**30, "\ud83d", None, [], {}, [1], {"n": 1}]
+"""Values in the place of a count, a time or an index."""
+BEYOND_JSON = (b"1e400", b"-1e400", b"NaN", b"Infinity", b"1" * 5000)
 DEPTHS = (50, 127, 128, 129, 500, 990, 5000)
 SIZES = (1_000, 70_000, 500_000)
 COPIES = (10, 200, 1500)
@@ -56,8 +60,22 @@ def reorder(random: Random, events: Events, others: Sequence[Events]) -> Events:
 def retype(random: Random, events: Events, others: Sequence[Events]) -> Events:
     """Other values in some places, of any JSON type."""
     for _ in range(random.choice((1, 1, 3, 20))):
-        events = _changed(random, events, lambda old: random.choice(ODD_VALUES))
+        events = _changed(random, events, lambda old: copy.deepcopy(random.choice(ODD_VALUES)))
     return events
+
+
+def recount(random: Random, events: Events, others: Sequence[Events]) -> Events:
+    """Numbers of another type, or of no measure, in one event; the last ones hold most counts."""
+    if not events:
+        return events
+    place = random.choice((len(events) - 1, max(len(events) - 2, 0), random.randrange(len(events))))
+    value = _json(events[place])
+    numbers = [(holder, key) for holder, key in _spots(value) if type(holder[key]) in (int, float)]
+    for holder, key in numbers:
+        if random.random() < 0.5:
+            holder[key] = random.choice([_MARK, *copy.deepcopy(OTHER_NUMBERS)])
+    changed = _bytes(value).replace(_bytes(_MARK), random.choice(BEYOND_JSON)) if numbers else events[place]
+    return [*events[:place], changed, *events[place + 1 :]]
 
 
 def rename(random: Random, events: Events, others: Sequence[Events]) -> Events:
@@ -156,6 +174,7 @@ MUTATIONS: dict[str, Mutation] = {
         repeat,
         reorder,
         retype,
+        recount,
         rename,
         alias,
         remove,

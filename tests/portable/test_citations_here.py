@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream import Agent, Chat, Source, StreamPart, TextDelta, TextEnd, TextStart, Tool
+from sidestream import Agent, Chat, ChatMessage, Source, StreamPart, TextDelta, TextEnd, TextStart, Tool
+from sidestream.messages.message import ToolCallPart, ToolResultPart
 from sidestream.portable.functions import Functions
 from sidestream.portable.here import Staged
 from sidestream.run.marking import CitationMarks
-from sidestream.run.passages import Passage, finding, numbered, passages_of
+from sidestream.run.passages import Passage, finding, numbered, passages_in
 from sidestream.testing import ScriptedModel, check_stream, tool_call
 
 OSLO = Passage(
@@ -106,7 +107,13 @@ def test_results_are_numbered_and_read_back():
     page = {"url": "w", "content": {"title": "T", "source": {"type": "text", "data": "the page"}}}
     fetched, last = numbered(page, after)
     assert (after, last) == (5, 6)
-    assert passages_of([search, fetched, "text", None]) == {
+    calls = [ToolCallPart(name, name) for name in "abc"]
+    results = [
+        ToolResultPart("a", "a", search, passages=(4, 4)),
+        ToolResultPart("b", "b", fetched, passages=(5, 5)),
+        ToolResultPart("c", "c", "text", passages=(6, 6)),
+    ]
+    assert passages_in([ChatMessage("model", tuple(calls)), ChatMessage("tool", tuple(results))]) == {
         4: Passage(number=4, text="s", url="u"),
         5: Passage(number=5, text="the page", url="w", title="T"),
     }

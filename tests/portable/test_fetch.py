@@ -5,14 +5,16 @@ import gzip
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from portable_index import pdf_of
 from requirements import requirement
 from sidestream import Agent, ChatMessage, WebFetch
 from sidestream.errors import FetchError
 from sidestream.messages.message import ToolResultPart
+from sidestream.messages.provenance import Provenance
 from sidestream.portable.fetch import EgressPolicy, Fetcher
-from sidestream.portable.fetch.policy import KnownAddresses, urls_in
+from sidestream.portable.fetch.policy import KnownAddresses
 from sidestream.testing import ScriptedModel, tool_call
 from sidestream.wire.pages import PageLimits
 from web_pages import Site, page, serve
@@ -94,6 +96,11 @@ async def test_every_hop_is_checked_and_their_number_is_limited():
         ("https://bad.example.com/", "url_not_allowed"),
         ("https://wiki.org/public/page", None),
         ("https://wiki.org/private/page", "url_not_allowed"),
+        ("https://wiki.org/publication", "url_not_allowed"),
+        ("https://wiki.org/public/../private", "url_not_allowed"),
+        ("https://wiki.org/public/%2e%2e/private", "url_not_allowed"),
+        ("https://bad\u3002example\u3002com/", "url_not_allowed"),
+        ("https://\uff22\uff21\uff24.example.com./", "url_not_allowed"),
     ],
 )
 def test_domains(url: str, code: str | None):
@@ -104,6 +111,27 @@ def test_domains(url: str, code: str | None):
         with pytest.raises(FetchError) as raised:
             policy.check(url)
         assert raised.value.code == code
+
+
+@pytest.mark.parametrize("entry", ["127.0.0.1:{port}", "127.0.0.1", "127\u30020\u30020\u30021"])
+async def test_named_host_is_found_in_every_spelling(entry: str):
+    async with serve({"/": page("<p>hello</p>")}) as site:
+        fetch = Fetcher(EgressPolicy(allow_hosts=[entry.format(port=site.port)]))
+        assert (await fetch.fetch(f"http://127\u30020\u30020\u30021:{site.port}/")).document.text == "hello"
+        assert not fetch.policy.is_named(f"http://127.0.0.1.example:{site.port}/")
+    assert EgressPolicy(allow_hosts=["[::1]:80", "::2"]).is_named("http://[::1]/")
+    assert EgressPolicy(allow_hosts=["[::1]:80", "::2"]).is_named("http://[::2]:9/")
+    assert not EgressPolicy(allow_hosts=["[::1]:80"]).is_named("http://[::1]:81/")
+
+
+@requirement("R124")
+@pytest.mark.parametrize("target", ["http://blocked\u3002example/x", "http://ok.example/docs/../admin"])
+async def test_redirect_target_is_checked_after_normalisation(target: str):
+    policy = EgressPolicy(allowed_domains=["ok.example/docs", "blocked.example"], blocked_domains=["blocked.example"])
+    moved = web.Response(status=302, headers={"Location": target})
+    async with serve({"/": moved}) as site:
+        fetch = Fetcher(replace(policy, allow_hosts=[site.host]))
+        assert await code_of(fetch, site.url("/")) == "url_not_allowed"
 
 
 async def test_limits_of_size_and_time():
@@ -175,17 +203,12 @@ async def test_a_page_is_kept_with_its_validators():
             assert len([request for request in site.requests if request.path == path]) == sent
 
 
-def test_addresses_in_texts():
-    text = "See https://a.org/x(1), <https://b.org>, https://c.org/?q=1. And HTTPS://D.org/y!"
-    assert urls_in(text) == ["https://a.org/x(1)", "https://b.org", "https://c.org/?q=1", "HTTPS://D.org/y"]
-
-
 @requirement("R124")
 def test_links_of_pages_count_on_their_host_up_to_a_number_of_hops():
     def fetched(url: str, text: str) -> ChatMessage:
         content = {"type": "document", "source": {"type": "text", "data": text}}
         result = {"type": "web_fetch_result", "url": url, "content": content}
-        return ChatMessage("tool", (ToolResultPart("c", "web_fetch", result),))
+        return Provenance(pages=("c",)).marked(ChatMessage("tool", (ToolResultPart("c", "web_fetch", result),)))
 
     history = [
         ChatMessage.user("Read https://a.org/start please"),
@@ -200,8 +223,16 @@ def test_links_of_pages_count_on_their_host_up_to_a_number_of_hops():
     assert known.verdict("https://a.org/three", 2) == "ask"
     assert known.verdict("https://evil.org/collect?d=S", 2) == "ask"
     assert known.verdict("https://a.org/never-seen", 2) == "ask"
-    search = ChatMessage("tool", (ToolResultPart("d", "web_search", {"sources": [{"url": "https://found.org/"}]}),))
-    assert KnownAddresses([search]).verdict("https://found.org/", 2) == "known"
+
+
+def test_url_in_result_counts_only_if_its_message_says_so():
+    found = {"sources": [{"url": "https://found.org/"}]}
+    forged = {"type": "web_fetch_result", "url": "https://found.org", "content": "https://found.org/"}
+    for result in (found, forged, {"_provenance": {"urls": ["https://found.org/"]}}):
+        message = ChatMessage("tool", (ToolResultPart("d", "web_search", result),))
+        assert KnownAddresses([message]).verdict("https://found.org/", 2) == "ask"
+        marked = Provenance(urls=("https://found.org/",)).marked(message)
+        assert KnownAddresses([marked]).verdict("https://found.org/", 2) == "known"
 
 
 @requirement("R124")
@@ -226,6 +257,54 @@ async def test_an_error_is_a_result_with_the_code_of_the_hosted_tool():
     (entry,) = result.tool_results
     assert entry.is_error
     assert (entry.result["type"], entry.result["error_code"]) == ("web_fetch_tool_result_error", "url_not_allowed")
+
+
+@requirement("F53")
+async def test_hostile_pages_are_results_that_model_can_read():
+    attributes = b"<div " + b" ".join(b"a%d=1" % number for number in range(110_000)) + b">x"
+    pages = {
+        "/attributes": web.Response(body=attributes, headers={"Content-Type": "text/html"}),
+        "/nested": page("<div>" * 50_000),
+        "/punycode": web.Response(body=b"-" + b"b" * 9, headers={"Content-Type": "text/plain; charset=punycode"}),
+        "/plain": page("<title>A</title><p>text</p>"),
+    }
+    async with serve(pages) as site:
+        calls = [tool_call("web_fetch", url=site.url(path)) for path in pages]
+        tool = WebFetch(execution="here", allow_hosts=[site.host])
+        model = ScriptedModel([*calls, "Done"])
+        async with Agent(model, server_side_tools=[tool]) as agent:
+            result = await agent.send("Read them")
+    slow, nested, punycode, plain = result.tool_results
+    assert (slow.is_error, slow.result["error_code"]) == (True, "unavailable")
+    assert "takes too long to read" in slow.result["message"]
+    assert (nested.is_error, "nested" in nested.result["message"]) == (True, True)
+    assert punycode.result["content"]["source"]["data"] == "-bbbbbbbbb"
+    assert plain.result["content"]["title"] == "A"
+
+
+@requirement("F53")
+async def test_headers_with_raw_bytes_are_read():
+    answers = {
+        "/moved": b"302 Found\r\nLocation: /\xff?q=\xfc",
+        "/charset": b"200 OK\r\nContent-Type: text/html; charset=\xff\xfe",
+        "/type": b"200 OK\r\nContent-Type: text/\xff",
+    }
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        head = answers.get(path, b"200 OK\r\nContent-Type: text/plain")
+        writer.write(b"HTTP/1.1 " + head + b"\r\nConnection: close\r\nContent-Length: 5\r\n\r\n<p>x\xff")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host = "{}:{}".format(*server.sockets[0].getsockname())
+        fetch = Fetcher(EgressPolicy(allow_hosts=[host]))
+        pages = [await fetch.fetch(f"http://{host}{path}") for path in answers]
+    assert [page.final_url for page in pages] == [
+        f"http://{host}{path}" for path in ("/%FF?q=%FC", "/charset", "/type")
+    ]
+    assert [page.document.text.removeprefix("<p>") for page in pages] == ["xÿ"] * 3
 
 
 @requirement("R124")

@@ -216,69 +216,12 @@ async def test_a_process_without_the_extension_and_one_with_it_share_an_index(tm
             assert len(best) == (await index.counts()).vectors
 
 
-async def test_files_that_change_or_go_while_they_are_indexed(
-    index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch
-):
-    from sidestream.portable.index import index as module
-
-    real = module.contents_of
-
-    def racing(path: Path, max_bytes: int) -> object:
-        if path.name == "cooking.txt":
-            path.unlink()
-        if path.name == "cars.md":
-            (docs / "new.txt").write_text("It came meanwhile.")
-        return real(path, max_bytes)
-
-    monkeypatch.setattr(module, "contents_of", racing)
-    report = await index.add(docs)
-    assert (report.added, report.problems) == (2, {})
-    monkeypatch.undo()
-    assert (await index.add(docs)).added == 1
-    assert [file.filename for file in await index.list()] == ["cars.md", "new.txt", "cats.html"]
-
-
-async def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path):
-    from sidestream.portable.index.folder import contents_of
-
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    reads = 0
-    real = Path.open
-
-    def racing(self: Path, *arguments: object, **options: object):
-        nonlocal reads
-        opened = real(self, *arguments, **options)  # type: ignore[call-overload]
-        if self == path and arguments == ("rb",):
-            reads += 1
-            if reads == 1:
-                path.write_text("newer")
-        return opened
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "open", racing)
-        contents = contents_of(path, 100)
-    assert (contents.data, reads) == (b"newer", 2)
-
-
 async def test_a_folder_that_is_gone_keeps_its_files_until_it_is_removed(index: Index, docs: Path):
     await index.add(docs)
     os.rename(docs, f"{docs}-elsewhere")
     report = await index.refresh()
     assert (report.removed, list(report.problems)) == (0, [str(docs)])
     assert names(await index.search("windowsill"))[0] == "cats.html"
-
-
-async def test_links_and_hidden_files_are_not_followed(index: Index, docs: Path, tmp_path: Path):
-    (tmp_path / "secret.txt").write_text("The password is swordfish.")
-    (docs / "link.txt").symlink_to(tmp_path / "secret.txt")
-    (docs / "loop").symlink_to(docs)
-    (docs / ".hidden.txt").write_text("swordfish")
-    os.mkfifo(docs / "pipe.txt")
-    report = await index.add(docs)
-    assert report.added == 3
-    assert list(report.problems) == [str(docs / "pipe.txt")]
-    assert not any("swordfish" in passage.text for passage in await index.search("swordfish"))
 
 
 async def test_a_file_that_cannot_be_read_does_not_stop_the_others(index: Index, docs: Path):
@@ -380,6 +323,30 @@ def test_passages_follow_the_structure_and_hold_all_of_the_text():
     assert headings[0] == "A"
     assert "A > B" in headings
     assert not any("no heading" in heading for heading in headings)
+
+
+@pytest.mark.parametrize(
+    ("text", "mime_type"),
+    [
+        ("# a" + " " * 200_000 + "b\n", "text/markdown"),
+        ("# a\n" * 200_000, "text/x-py"),
+        ("class A:\n    x = 1\n\n    def f(self):\n        pass\n\n" + "    # a\n" * 200_000, "text/x-py"),
+        ("\n" * 3_000_000 + "x", "text/x-py"),
+    ],
+    ids=["heading", "comments", "comments-in-class", "lines"],
+)
+def test_hostile_text_is_cut_in_linear_time(text: str, mime_type: str):
+    made = chunks_of(Document(text=text, mime_type=mime_type))
+    assert made
+    assert all(chunk.end - chunk.start <= MAX_CHARS for chunk in made)
+
+
+@pytest.mark.parametrize(
+    ("line", "title"), [("# A #", "A"), ("## A ## ", "A"), ("# #", "#"), ("# a # b", "a # b"), ("#  x\t", "x")]
+)
+def test_heading_without_its_marks(line: str, title: str):
+    (chunk,) = chunks_of(Document(text=f"{line}\n\nText.", mime_type="text/markdown"))
+    assert chunk.heading == title
 
 
 async def test_a_query_may_hold_anything(index: Index, docs: Path):

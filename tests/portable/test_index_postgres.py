@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from portable_index import bag_of_words, pdf_of, write_corpus
+from portable_index import bag_of_words, pdf_of, skips_and_reports, write_corpus
 from requirements import requirement
 from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.index import AddReport, Index
@@ -97,6 +97,12 @@ async def test_an_index_on_postgresql_does_what_one_in_a_file_does(url: str, doc
     assert (
         PostgresIndex("postgresql://me:secret-password@db.example/x").location == "postgresql://[redacted]@db.example/x"
     )
+
+
+@requirement("F56")
+async def test_links_loops_and_odd_names_are_reported(url: str, tmp_path: Path):
+    write_corpus(tmp_path / "docs")
+    await skips_and_reports(lambda: PostgresIndex(url), tmp_path / "docs")
 
 
 async def test_errors_are_typed(url: str, docs: Path):

@@ -134,7 +134,7 @@ async def _searched(engine: str):
 @requirement("R125")
 async def test_the_tool_gives_the_result_of_the_hosted_one_and_its_sources():
     async with serve({"/search": web.json_response({"results": RESULTS})}) as site:
-        model = ScriptedModel([tool_call("web_search", query="rivers"), 'There is one [cite:1 "First"].'])
+        model = ScriptedModel([tool_call("web_search", query="rivers"), 'There is one [cite:1 "First <b>hit"].'])
         tool = WebSearch(engine=f"searxng:{site.url('')}", count=1, location=Location(country="DE"), language="de")
         async with Agent(model, server_side_tools=[tool]) as agent:
             result = await agent.send("Search")

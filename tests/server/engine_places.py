@@ -5,7 +5,7 @@ import secrets
 import pytest
 from msgspec import Struct
 
-PLACES = ("embedded-sqlite", "absurd-postgresql", "temporal")
+PLACES = ("embedded-sqlite", "embedded-postgresql", "temporal")
 LEASE_S = 3.0
 """Of workers in processes of their own, which are silent for a second now and then on a busy machine."""
 
@@ -19,8 +19,8 @@ class Place(Struct, frozen=True):
 
 def place_of(name: str, request: pytest.FixtureRequest) -> Place:
     """An empty store and its engine."""
-    if name == "absurd-postgresql":
-        return Place(request.getfixturevalue("postgres_url"), "absurd")
+    if name == "embedded-postgresql":
+        return Place(request.getfixturevalue("postgres_url"), "embedded")
     where = str(request.getfixturevalue("tmp_path") / "talks.db")
     if name == "temporal":
         address = request.getfixturevalue("temporal_server")

@@ -8,6 +8,7 @@ from requirements import requirement
 from sidestream.deliverables import digest
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.provenance import written
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Custom,
@@ -22,7 +23,8 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
-from sidestream.tools.approvals import PendingApproval, Question, Suspended, pending
+from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended, pending
+from sidestream.tools.interruption import INTERRUPTED, Attempt, notice
 from sidestream.turn import ledger
 from sidestream.turn.background import BACKGROUND, Background
 from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, delivery, open_calls, resumable
@@ -111,7 +113,7 @@ PARTS = {
     "a rejected answer": (
         {"ending": Finish("stop", used())},
         Custom(OUTPUT_REJECTED, {"message": "no", "problem": "no"}),
-        {"rejected_outputs": 1, "ending": None, "messages": [QUESTION, ChatMessage.user("no")]},
+        {"rejected_outputs": 1, "ending": None, "messages": [QUESTION, written("no")]},
     ),
 }
 
@@ -279,6 +281,55 @@ def test_an_approved_call_is_remembered_with_what_its_tool_was():
         "pins": {"a": "p"},
     }
     assert decided(given, asked(B).approve()) == {"waiting": (), "approved": {"a", "b"}}
+
+
+OTHER_INPUT = call("a", input={"n": "another"})
+
+
+@requirement("F42")
+@pytest.mark.parametrize(
+    ("calls", "waits", "decision"),
+    [
+        ((A,), asked(A), replace(asked(A).approve(), digest="of other arguments")),
+        ((A,), asked(A), replace(asked(A).approve(), output=ExternalOutput("made up"))),
+        ((A,), asked(A, is_external=True), asked(A).approve()),
+        ((OTHER_INPUT,), asked(A), asked(A).approve()),
+        ((B,), asked(A), asked(A).approve()),
+        ((), asked(A), asked(A).approve()),
+    ],
+    ids=["digest", "result of own call", "no result of external call", "changed call", "other call", "no call"],
+)
+def test_decision_must_fit_in_digest_kind_and_call(calls, waits, decision):
+    given = state(calls=calls, waiting=(waits,))
+    assert decided(given, decision) == {"waiting": ()}
+    assert (given.approved, given.pins, given.outputs) == (frozenset(), {}, {})
+
+
+def interruption(policy: str, call_id: str = "a") -> Custom:
+    return Custom(INTERRUPTED, notice(call_id, "f", "ask", 1) | {"policy": policy})
+
+
+@pytest.mark.parametrize(
+    ("policy", "attempt"),
+    [
+        ("retry", Attempt("k", "ask", 2, is_interrupted=False)),
+        ("fail", Attempt("k", "fail", 2, is_interrupted=True)),
+        ("ask", Attempt("k", "ask", 2, is_interrupted=True)),
+    ],
+)
+def test_reported_interruption_has_its_policys_effect(policy, attempt):
+    other = Attempt("o", "ask", 2, is_interrupted=True)
+    given = state(calls=(A, B), attempts={"a": Attempt("k", "ask", 2, is_interrupted=True), "b": other})
+    Ledger(given).feed([interruption(policy), interruption(policy, "unknown")])
+    assert given.attempts == {"a": attempt, "b": other}
+
+
+@pytest.mark.parametrize("policy", ["retry", "fail", "ask"])
+def test_interruption_of_running_call_changes_nothing(policy):
+    running = {"a": Attempt("k", "retry", 2, is_interrupted=False)}
+    given = state(calls=(A,), attempts=dict(running))
+    Ledger(given).feed([interruption(policy)])
+    assert given.attempts == running
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from sidestream.agent.as_tool import agent_tool, task_message
 from sidestream.agent.checks import (
     check_settings,
     checked_history,
@@ -494,8 +495,6 @@ class Agent(HandlesFiles, Generic[T]):
         Its parts arrive in the other's stream as events under its name. Its approvals are requested by the other run;
         what it uses and reads counts for that run too. `approval` and `on_interruption` are as for `@tool`.
         """
-        from sidestream.agent.as_tool import agent_tool
-
         return agent_tool(
             self._run_as_tool,
             name,
@@ -503,6 +502,7 @@ class Agent(HandlesFiles, Generic[T]):
             approval=approval,
             timeout_s=timeout_s,
             on_interruption=on_interruption,
+            tools=(*self._own.functions.values(), *self.server_side_tools, *self._own.toolsets),
         )
 
     def to_web(self, **settings: Any) -> Any:
@@ -517,7 +517,7 @@ class Agent(HandlesFiles, Generic[T]):
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
-            return self.stream(task, errors="parts", deps=context.deps)
+            return self.stream(task_message(task, context), errors="parts", deps=context.deps)
         # The run that this one serves has taken the decisions and marked them as used.
         call: CallSettings = {"deps": context.deps}
         return self._resumed(suspended.state, list(suspended.decisions), None, call, RunHooks(), "parts")

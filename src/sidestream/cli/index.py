@@ -72,7 +72,7 @@ def add(
                 await opened.complete(bar)
             finally:
                 bar.clear()
-        return exit_codes.FAILED if report.problems and not counts.files else exit_codes.OK
+        return exit_codes.FAILED if report.problems and not counts.passages else exit_codes.OK
 
     return _run(work, where, embeddings, vectors=not no_vectors)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sidestream.cli import exit_codes, key_file
-from sidestream.cli.stdio import is_terminal
+from sidestream.cli import exit_codes
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
@@ -49,38 +48,27 @@ def status() -> int:
 
 
 @local.command()
-@click.argument("source", metavar="PATH|URL|hf:OWNER/REPO:FILE")
+@click.argument("path")
 @click.option("--name", metavar="NAME", help="The model's name; default: that of its file.")
 @click.option("--sha256", metavar="DIGEST", help="The digest that the file must have.")
 @click.option("--context", type=click.IntRange(1), metavar="TOKENS", help="The size of its context.")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Processor threads.")
 @click.option("--gpu-layers", type=click.IntRange(0), metavar="N", help="Layers to run on the GPU.")
 def add(
-    source: str,
+    path: str,
     name: str | None,
     sha256: str | None,
     context: int | None,
     threads: int | None,
     gpu_layers: int | None,
 ) -> int:
-    """Make a GGUF file a local model: `-m local:NAME`.
-
-    A download that breaks continues when the command is repeated. A file on this machine stays where it is.
-    """
+    """Register a GGUF file as a local model: `-m local:NAME`. The file stays where it is."""
     from sidestream.providers.local import adding
 
-    key_file.load()
     given = {"context": context, "threads": threads, "gpu_layers": gpu_layers}
     options = {key: value for key, value in given.items() if value is not None}
-    chosen = adding.check_name(name) if name else adding.name_of(source)
-    url = adding.url_of(source)
-    path, found = (Path(os.path.expanduser(source)), None) if url is None else _download(url, chosen)
-    try:
-        info = adding.register(chosen, path, source, sha256=sha256 or found, options=options)
-    except Exception:
-        if url is not None:
-            path.unlink(missing_ok=True)  # It is not what was wanted.
-        raise
+    chosen = adding.check_name(name) if name else adding.name_of(path)
+    info = adding.register(chosen, Path(os.path.expanduser(path)), sha256=sha256, options=options)
     tools = "tools" if info.has_tools or info.is_chatml else "no tools"
     context_size = f"{info.context_tokens:,} tokens" if info.context_tokens else "unknown context"
     write(
@@ -138,32 +126,6 @@ def _described(model: "ListedModel") -> str:
         f"{model.kind}, {size}, {tools}; needs {model.memory_bytes // _MB:,} MB with a context of "
         f"{model.context_tokens:,} tokens: {fits}"
     )
-
-
-def _download(url: str, name: str) -> tuple[Path, str | None]:
-    from sidestream.cli.process import run_async
-    from sidestream.providers.local.adding import HUB, target_of
-    from sidestream.wire.large_files import download_file
-
-    token = os.environ.get("HF_TOKEN", "").strip()
-    hub = os.environ.get("HF_ENDPOINT", "").strip() or HUB
-    headers = {"Authorization": f"Bearer {token}"} if token and url.startswith(f"{hub.rstrip('/')}/") else {}
-    shown = is_terminal(sys.stderr)
-    last = -1
-
-    def progress(done: int, total: int | None) -> None:
-        nonlocal last
-        if shown and done // _MB != last:
-            last = done // _MB
-            percent = f" ({100 * done // total} %)" if total else ""
-            write(sys.stderr, f"\r{name}: {last} MB{percent}\x1b[K")
-
-    try:
-        made = run_async(download_file(url, target_of(name), progress=progress, headers=headers))
-    finally:
-        if shown:
-            write(sys.stderr, "\r\x1b[K")
-    return made.path, made.sha256
 
 
 def _print_progress(line: str) -> None:

@@ -15,7 +15,7 @@ from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import Store
-    from sidestream.store.records import Row
+    from sidestream.store.records import Record, Row
 
 
 @click.group(invoke_without_command=True)
@@ -92,14 +92,19 @@ def show(
 
         info = await find_conversation(opened, id, default_to_latest=True)
         rows = await opened.read(info.id)
-        if as_parts:
-            await _print_parts(opened, rows)
-        elif as_json:
+        if as_json:
             for row in rows:
                 write(sys.stdout.buffer, _as_json(row))
+            return exit_codes.OK
+        records = await _readable(opened, rows)
+        if as_parts:
+            _print_parts(records)
         else:
-            await _print_transcript(opened, rows, thinking=thinking, verbose=verbose, usage=usage)
-        return exit_codes.OK
+            transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
+            for record in records:
+                transcript.feed(record)
+            transcript.close()
+        return exit_codes.OK if len(records) == len(rows) else exit_codes.FAILED
 
     return with_store(store, work)
 
@@ -395,18 +400,22 @@ def _transcript(*, thinking: bool, verbose: bool, usage: bool) -> Any:
     return Transcript(Screen(out, out), thinking=thinking, verbose=verbose, usage=usage)
 
 
-async def _print_transcript(store: "Store", rows: "list[Row]", *, thinking: bool, verbose: bool, usage: bool) -> None:
+async def _readable(store: "Store", rows: "list[Row]") -> "list[Record]":
+    """Load the records, and report those that are damaged."""
     from sidestream.cli.transcript import load_record
+    from sidestream.errors import StoreError
 
-    transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
+    records: list[Record] = []
     for row in rows:
-        transcript.feed(await load_record(store, row))
-    transcript.close()
+        try:
+            records.append(await load_record(store, row))
+        except StoreError as error:
+            click.echo(f"error: {one_line(str(error), 400)}", err=True)
+    return records
 
 
-async def _print_parts(store: "Store", rows: "list[Row]") -> None:
-    from sidestream.cli.transcript import load_record
+def _print_parts(records: "list[Record]") -> None:
     from sidestream.store.log import stream_of
 
-    for part in stream_of([await load_record(store, row) for row in rows]):
+    for part in stream_of(records):
         write(sys.stdout.buffer, part.to_json().encode() + b"\n")

@@ -128,8 +128,8 @@ def store_option(command: F) -> F:
 def engine_option(command: F) -> F:
     """`--engine`."""
     text = (
-        "Who gives runs to workers: embedded (the store itself), absurd (in the store's PostgreSQL), "
-        "absurd+postgresql://… or temporal://HOST:PORT/NAMESPACE."
+        "What hands runs to workers: embedded (the store itself), temporal://HOST:PORT/NAMESPACE, "
+        "or the URL of an engine that another package offers."
     )
     return click.option(
         "--engine", default="embedded", envvar="SIDESTREAM_ENGINE", metavar="ENGINE", show_envvar=True, help=text

@@ -17,6 +17,7 @@ from sidestream.run.code import CODE_FIELDS, CodeExtractor, code_in
 from sidestream.run.tool_run import ToolRun
 from sidestream.run.tool_runs import ToolRunFold
 from sidestream.stream.parts import (
+    TEXT_CORRECTED,
     Custom,
     Error,
     File,
@@ -335,8 +336,8 @@ class ProgressView:
         if part.kind in formatting.DATA_LOSS_KINDS:
             self._screen.end_text()
             self._screen.line(f"error: {formatting.data_loss(part)}", "red")
-        elif part.kind == CALL_GRANTED:
-            return  # The line of the call says so.
+        elif part.kind in (CALL_GRANTED, TEXT_CORRECTED):
+            return  # The line of the call, or of the text, says so.
         elif isinstance(message, str):
             self._line(f"note: {one_line(message)}", "yellow")
         else:

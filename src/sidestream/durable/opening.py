@@ -1,6 +1,8 @@
 """Opens an engine by its name or URL."""
 
+from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import entry_points
 
 from sidestream.durable.protocol import Engine
 from sidestream.errors import ConfigurationError, MissingExtraError
@@ -8,44 +10,44 @@ from sidestream.redaction import Secret, redact_url
 from sidestream.store.protocol import SharedStore, Store
 from sidestream.store.wrapped import shared
 
-_ADAPTERS = {
-    "absurd": ("sidestream.durable.absurd", "AbsurdEngine"),
-    "temporal": ("sidestream.durable.temporal", "TemporalEngine"),
-}
-"""By the name of their extra: a class that takes the store, and the URL of its own server, if one is given."""
+GROUP = "sidestream.engines"
+"""The entry point group of other engines, by URL scheme."""
+
+EngineFactory = Callable[[SharedStore, str, float | None], Engine]
+"""Returns the engine at a URL, for the runs of a store. The last argument is the lease; None means the engine's own."""
 
 
 def open_engine(where: str, store: Store, *, lease_s: float | None = None) -> Engine:
-    """The engine for the runs of a store: `embedded`, `absurd` (in the store's own PostgreSQL),
-    `absurd+postgresql://user@host/database` or `temporal://host:port/namespace`.
+    """Open the engine for the runs of a store: `embedded`, `temporal://host:port/namespace`, or the URL of an engine
+    that a package offers under the entry point `sidestream.engines`.
 
-    `lease_s` is after how long a silent worker loses its runs. Raises MissingExtraError if the library of the engine is
-    not installed, ConfigurationError for a store that cannot be shared.
+    `lease_s` is the time after which an unresponsive worker loses its runs. Raises MissingExtraError if the engine's
+    library is not installed, ConfigurationError if the engine is unknown or the store cannot be shared.
     """
     where = Secret(where)  # It may hold a password, which a traceback with locals would show.
-    name, _, address = where.partition("://")
-    match name:
-        case "embedded" if name == where:
-            from sidestream.durable.embedded.engine import EmbeddedEngine
+    if where == "embedded":
+        from sidestream.durable.embedded.engine import EmbeddedEngine
 
-            return EmbeddedEngine(shared(store)) if lease_s is None else EmbeddedEngine(shared(store), lease_s=lease_s)
-        case "absurd" if name == where:
-            return _adapter("absurd", shared(store), None, lease_s)
-        case "absurd+postgresql" | "absurd+postgres" if address:
-            return _adapter("absurd", shared(store), Secret(where.removeprefix("absurd+")), lease_s)
-        case "temporal" if name != where:
-            return _adapter("temporal", shared(store), where, lease_s)
-        case _:
-            raise ConfigurationError(
-                f"{redact_url(where)!r} is not an engine: use embedded, absurd, absurd+postgresql://host/database "
-                "or temporal://host:port/namespace"
-            )
+        return EmbeddedEngine(shared(store)) if lease_s is None else EmbeddedEngine(shared(store), lease_s=lease_s)
+    return _factory(where)(shared(store), where, lease_s)
 
 
-def _adapter(extra: str, store: SharedStore, url: str | None, lease_s: float | None) -> Engine:
-    module, name = _ADAPTERS[extra]
+def _factory(where: str) -> EngineFactory:
+    """Return what opens the engine with this URL's scheme."""
+    scheme, separator, _ = where.partition("://")
+    if separator and scheme == "temporal":
+        return _temporal
+    found = entry_points(group=GROUP, name=scheme) if separator else ()
+    for point in found:
+        return point.load()
+    others = sorted(f"{name}://…" for name in entry_points(group=GROUP).names)
+    known = ", ".join(["embedded", "temporal://host:port/namespace", *others])
+    raise ConfigurationError(f"{redact_url(where)!r} is not an engine; use one of: {known}")
+
+
+def _temporal(store: SharedStore, url: str, lease_s: float | None) -> Engine:
     try:
-        adapter = getattr(import_module(module), name)
+        engine = import_module("sidestream.durable.temporal").TemporalEngine
     except ModuleNotFoundError as error:
-        raise MissingExtraError(extra, f"The engine {extra}") from error
-    return adapter(store, url) if lease_s is None else adapter(store, url, lease_s=lease_s)
+        raise MissingExtraError("temporal", "The engine temporal") from error
+    return engine(store, url) if lease_s is None else engine(store, url, lease_s=lease_s)

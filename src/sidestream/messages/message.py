@@ -1,7 +1,7 @@
 """What a history is made of: messages and their parts, and their JSON form.
 
 Values are frozen. Metadata holds JSON values only and is never sent to a model; keys that begin with `_` belong to the
-provider that wrote them.
+provider that wrote them, and `_provenance` to the run (`messages/provenance.py`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PRIVATE_KEYS = "_*"
 """In a list of metadata keys: every key that begins with `_`."""
 Role = Literal["system", "user", "model", "tool"]
+Numbers = tuple[int, int]
+"""The first and the last of several numbers."""
 
 
 class _MessagePart(ShortRepr, Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
@@ -87,6 +89,9 @@ class ToolResultPart(_MessagePart, frozen=True, tag="tool-result"):
     is_error: bool = False
     acknowledged: bool = False
     """True: a person has seen the safety checks of the call and approved it, which the provider learns."""
+    passages: Numbers | None = None
+    """The numbers of the passages that an answer may cite. None means that it holds none, whatever its shape:
+    only the run sets this, for the results of a source that it ran itself."""
 
 
 class ApprovalPart(_MessagePart, frozen=True, tag="approval"):

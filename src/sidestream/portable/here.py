@@ -9,7 +9,8 @@ from sidestream.errors import UnsupportedError
 from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
 from sidestream.providers.registry import hosts_of
-from sidestream.run.passages import CITED, HOW_TO_CITE
+from sidestream.run.passages import HOW_TO_CITE
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption, server_policy
 from sidestream.tools.server_side import ServerSideTool, WebSearch
 from sidestream.tools.tool import Tool
@@ -44,6 +45,9 @@ UNASKED = frozenset(MODULES.keys() - {"apply_patch", "memory"})
 """Keys of the tools whose calls need no approval, as at a provider: they only read, or stay in their sandbox. A config
 may say otherwise; a patch changes your files, and for a memory the agent's policy applies."""
 
+SOURCES = frozenset({"web_search", "web_fetch", "file_search"})
+"""Keys of the tools whose results hold passages that an answer may cite."""
+
 
 def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
     """True if the tool can run here."""
@@ -59,7 +63,7 @@ def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
     made = import_module(module).toolset(config, services)
-    return Staged(made, config.on_interruption, is_isolated=getattr(config, "sandbox", None) != "none")
+    return Staged(made, config.on_interruption, is_isolated=getattr(config, "sandbox", None) != "none", pin=config.pin)
 
 
 def _is_model(engine: str | None) -> bool:
@@ -71,11 +75,18 @@ class Staged:
     """A toolset whose tools report the stages of the hosted tool that they stand in for, and need as few approvals."""
 
     def __init__(
-        self, toolset: Toolset, on_interruption: ServerInterruption | None = None, *, is_isolated: bool = True
+        self,
+        toolset: Toolset,
+        on_interruption: ServerInterruption | None = None,
+        *,
+        is_isolated: bool = True,
+        pin: str = "",
     ) -> None:
         self._toolset = toolset
         self._on_interruption: ServerInterruption | None = on_interruption
         self._is_isolated = is_isolated
+        self._pin = pin
+        """The digest of the tool's settings, which are part of what it is."""
 
     @property
     def label(self) -> str:
@@ -96,6 +107,7 @@ class Staged:
         await self._toolset.aclose()
 
     def _declared(self, tool: Tool) -> Tool:
+        tool = replace(tool, pin=pin_of(tool.pin, self._pin))
         if self._on_interruption is None:
             return tool
         is_repeatable = tool.on_interruption == "retry"
@@ -106,6 +118,6 @@ class Staged:
 def _staged(tool: Tool, is_isolated: bool) -> Tool:
     if tool.approval is None and tool.key in UNASKED and is_isolated:
         tool = replace(tool, approval="run")
-    if tool.key in CITED:
-        tool = replace(tool, description=f"{tool.description}\n\n{HOW_TO_CITE}")
+    if tool.key in SOURCES:
+        tool = replace(tool, description=f"{tool.description}\n\n{HOW_TO_CITE}", has_passages=True)
     return tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))

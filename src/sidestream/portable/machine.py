@@ -1,6 +1,6 @@
 """What tools that run code here share: the container of a call, files of the conversation, and what code delivers."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from sidestream.portable.sandbox.containers import GONE, Containers, Kept
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
 from sidestream.providers.continuation import CONTAINER_REPLACED
 from sidestream.saving import safe_name
+from sidestream.store.wrapped import identity_of
 from sidestream.stream.parts import Custom, File, ToolEvent
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
 from sidestream.tools.tool import ToolContext, ToolError
@@ -44,20 +45,23 @@ class Machine:
         if config.sandbox != "auto":
             sandbox_named(config.sandbox)  # raises where there is none
         self.limits = _limits(config)
-        spec = ContainerSpec(limits=self.limits, packages=config.packages, workspace=workspace)
-        self.containers = Containers(config.sandbox, spec)
+        packages = None if config.packages is None else tuple(config.packages)
+        allow_root = getattr(config, "allow_root", False)
+        spec = ContainerSpec(limits=self.limits, packages=packages, workspace=workspace, allow_root=allow_root)
+        self.containers = Containers(config.sandbox, spec, kind=config.key)
 
     @asynccontextmanager
-    async def place(self, context: ToolContext, *, run: str | None = None) -> AsyncGenerator[Place]:
+    async def place(self, context: ToolContext, *, is_private: bool = False) -> AsyncGenerator[Place]:
         """The container of this call, with the files of the conversation in it. Raises ToolError.
 
-        Calls of a run share a container; `run` names another group of calls.
+        Calls of a run share a container, those of a conversation if the config says so. A private one is this call's.
         """
         files = _files(context.history, getattr(self._config, "file_ids", ()))
+        group = None if is_private else self._group(context)
+        named: str | None = None if is_private else getattr(self._config, "container_id", None)
+        had_one = not is_private and self._had_one(context)
         try:
-            group = run or context.run_id or context.call_id
-            wanted = self._wanted(context) or (None if run else self._left_behind(context))
-            async with self.containers.use(group, wanted) as (kept, is_new):
+            async with self.containers.use(_owner(context), group, named=named, had_one=had_one) as (kept, is_new):
                 notes = [GONE] if is_new else []
                 if is_new:
                     data: JsonObject = {"reason": "expired", "message": GONE, "container_id": kept.container.id}
@@ -70,17 +74,24 @@ class Machine:
         except SandboxError as error:
             raise ToolError(str(error)) from error
 
-    def _wanted(self, context: ToolContext) -> str | None:
-        """The container that the config names, or the conversation's last."""
-        if getattr(self._config, "reuse_container", False):
-            return last_container(context.history)
-        return getattr(self._config, "container_id", None)
+    @property
+    def _is_reused(self) -> bool:
+        return getattr(self._config, "reuse_container", False)
 
-    def _left_behind(self, context: ToolContext) -> str | None:
-        """The container of earlier calls of this run: another process may have made them, so that it is gone."""
+    def _group(self, context: ToolContext) -> tuple[str | None, ...] | None:
+        """The calls that share a container. A history alone is not a conversation: its sender may have written it."""
+        if self._is_reused and context.conversation is not None:
+            return (context.conversation,)
+        return (context.conversation, context.run_id) if context.run_id else None
+
+    def _had_one(self, context: ToolContext) -> bool:
+        """Whether earlier calls had a container, perhaps of another process or of a provider: the model is told.
+
+        It says nothing of which: a result is whatever a tool returned.
+        """
         history = [*context.history]
         start = max((at for at, message in enumerate(history) if message.role == "user"), default=0)
-        return last_container(history[start:], self._config.key)
+        return _mentions_container(history if self._is_reused else history[start:], self._config.key, self._is_reused)
 
     def explained(self, ending: Ending) -> str | None:
         """Why the container is gone, for the model; None if it is not."""
@@ -101,17 +112,23 @@ def _limits(config: RunsCode) -> SandboxLimits:
     return replace(DEFAULT_SANDBOX_LIMITS, memory_bytes=_MEMORY[memory]) if memory else DEFAULT_SANDBOX_LIMITS
 
 
-def last_container(history: Iterable[ChatMessage], tool: str | None = None) -> str | None:
-    """The container that the last result in a history names, of this tool or of any; or a provider's last session."""
-    for message in reversed([*history]):
-        results = (part for part in reversed(message.parts) if isinstance(part, ToolResultPart))
-        named = [part.result for part in results if tool in (None, part.name)]
-        sessions = [value for name, value in message.metadata.items() if name.endswith("_session")] if not tool else []
-        for value in (*named, *sessions):
-            found = jsontext.text_in(jsontext.as_object(value), "container_id")
-            if found is not None:
-                return found
-    return None
+def _owner(context: ToolContext) -> Hashable:
+    """Who may name a container by its id: a server's user, who has the conversations `owner/…`, or one conversation."""
+    conversation = context.conversation
+    if conversation is None:
+        return None
+    user, slash, _ = conversation.rpartition("/")
+    return identity_of(context.store), f"{user}{slash}" if slash else conversation
+
+
+def _mentions_container(history: Iterable[ChatMessage], tool: str, with_sessions: bool) -> bool:
+    """Whether a result of the tool names a container, or a provider's session does."""
+    for message in history:
+        named = [part.result for part in message.parts if isinstance(part, ToolResultPart) and part.name == tool]
+        sessions = [value for name, value in message.metadata.items() if with_sessions and name.endswith("_session")]
+        if any(jsontext.text_in(jsontext.as_object(value), "container_id") for value in (*named, *sessions)):
+            return True
+    return False
 
 
 def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFile]:

@@ -85,15 +85,30 @@ class Workspace:
         here = os.open(self._folder, flags)
         try:
             for folder in folders:
-                if creates:
-                    with suppress(FileExistsError):
-                        os.mkdir(folder, 0o777, dir_fd=here)
+                is_new = creates and _made(here, folder)
                 below = os.open(folder, flags, dir_fd=here)
+                if is_new:
+                    _hand_over(below, os.stat(here))
                 os.close(here)
                 here = below
             yield here, name
         finally:
             os.close(here)
+
+
+def _made(parent: int, name: str) -> bool:
+    """Makes a folder, and returns whether there was none."""
+    try:
+        os.mkdir(name, 0o777, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _hand_over(descriptor: int, owner: os.stat_result) -> None:
+    """Gives what root has made to an owner; whoever else made it owns it."""
+    if os.geteuid() == 0:
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 _DONE: dict[str, str] = {"create_file": "Created", "update_file": "Updated", "delete_file": "Deleted"}
@@ -115,8 +130,12 @@ def _read(parent: int, name: str) -> str:
 
 
 def _write(parent: int, name: str, text: str, *, replaces: bool) -> None:
-    """Writes a file beside it first: whoever reads it, or a crash, finds the old one or the new one."""
-    mode = stat.S_IMODE(_check_file(parent, name).st_mode) if replaces else 0o666
+    """Writes a file beside it first: whoever reads it, or a crash, finds the old one or the new one.
+
+    What root writes belongs to the owner of the old file, or of the folder. No new text runs as someone else's program.
+    """
+    owner = _check_file(parent, name) if replaces else os.stat(parent)
+    mode = owner.st_mode & 0o777 if replaces else 0o666
     temporary = f".{secrets.token_hex(8)}.patch"
     handle = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=parent
@@ -126,8 +145,10 @@ def _write(parent: int, name: str, text: str, *, replaces: bool) -> None:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+            _hand_over(file.fileno(), owner)
+            if replaces:
+                os.fchmod(file.fileno(), mode)
         if replaces:
-            os.chmod(temporary, mode, dir_fd=parent)
             os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         else:
             # Unlike a rename, a link does not replace what is there.

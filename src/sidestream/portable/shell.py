@@ -8,7 +8,8 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.portable.functions import Functions
 from sidestream.portable.machine import Machine, Place, deliver, emit_event
-from sidestream.portable.sandbox.port import CommandOutcome, Ending
+from sidestream.portable.sandbox.port import CommandOutcome, Ending, SandboxError
+from sidestream.portable.sandbox.workspace import container_user
 from sidestream.portable.services import Services
 from sidestream.tools.approvals import REQUIRED_APPROVAL
 from sidestream.tools.results import cut
@@ -21,12 +22,16 @@ _STOPPED: frozenset[Ending] = frozenset({"timeout", "output", "memory", "died"})
 
 
 def toolset(config: Shell, services: Services) -> Toolset:
-    """The tool `shell`. Raises ConfigurationError for a workspace that is no folder."""
+    """The tool `shell`. Raises ConfigurationError for a workspace that is no folder, or on which it would be root."""
     shell = _Shell(config)
     # What happens to a folder of the user's is theirs to decide; a container of ours is nobody's.
     required = config.require_approval or ("always" if config.workspace is not None else None)
     approval = None if required is None else REQUIRED_APPROVAL[required]
-    tool = Tool.from_function(shell.run, name=config.key, key=config.key, approval=approval)
+    # Without a sandbox there is a network.
+    is_open_world = config.sandbox == "none"
+    tool = Tool.from_function(
+        shell.run, name=config.key, key=config.key, approval=approval, is_open_world=is_open_world
+    )
     return Functions(config.key, [tool], shell.machine.containers.aclose)
 
 
@@ -43,6 +48,11 @@ class _Shell:
         if config.skills:
             raise UnsupportedError("Shell(skills=…) works at a provider only: put what a skill needs into a workspace")
         workspace = None if config.workspace is None else folder_of(config.workspace)
+        if workspace is not None:
+            try:
+                container_user(workspace, allow_root=config.allow_root, drops_user=config.sandbox != "none")
+            except SandboxError as error:
+                raise ConfigurationError(str(error)) from None
         self.machine = Machine(config, workspace=workspace)
         self._delivers = workspace is None
 

@@ -23,12 +23,21 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
-from sidestream.tools.server_side import FileSearch, ServerSideTool, WebFetch, WebSearch, event_keys
+from sidestream.tools.server_side import (
+    CodeInterpreter,
+    FileSearch,
+    ServerSideTool,
+    Shell,
+    WebFetch,
+    WebSearch,
+    event_keys,
+)
 
 if TYPE_CHECKING:
     from sidestream.run.tool_run import ToolRun
 
 _SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
+_RUNS_CODE = event_keys(CodeInterpreter) | event_keys(Shell)
 
 
 class Link(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -46,7 +55,9 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     text: str = ""
     """The text of the answer; in a chunk, what is new of it."""
     text_id: str | None = None
-    """In a chunk with text: the block that it belongs to, which sources refer to."""
+    """In a chunk with text or a correction: the block that it belongs to, which sources refer to."""
+    correction: str | None = None
+    """In a chunk: the final text of the block `text_id`, where it differs from what was streamed. It replaces that."""
     finish_reason: FinishReason | None = None
     messages: tuple[ChatMessage, ...] = ()
     """New messages only, the user's own first."""
@@ -127,8 +138,12 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def container_id(self) -> str | None:
-        """The sandbox that the last code run used: of its result, or as the response names it."""
-        results = [jsontext.as_object(part.result) for part in reversed(self.parts) if isinstance(part, ToolResult)]
+        """The sandbox that the last code run used: of its result, or as the response names it.
+
+        What functions return is not looked at.
+        """
+        ran = (part for part in reversed(self.parts) if isinstance(part, ToolResult) and part.tool in _RUNS_CODE)
+        results = [jsontext.as_object(part.result) for part in ran]
         endings = [part.metadata for part in self.parts if isinstance(part, Finish)]
         named = (jsontext.text_in(fields, "container_id") for fields in [*results, *endings])
         return next((container for container in named if container is not None), None)

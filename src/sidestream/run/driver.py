@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, to_builtins
 
-from sidestream.errors import OutputInvalidError, RunError, SidestreamError, SteerError
+from sidestream.errors import OutputInvalidError, RunError, SidestreamError, SteerError, StoreError
 from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
@@ -255,31 +255,29 @@ class Driver:
             self._put(self._turn.failed(part_of_error(failure)))
             return
         if self._decisions is not None:
-            self._spend(self._decisions)
-            self._record_beginning()
+            self._record_beginning(self._decisions)
             self._put(self._turn.resumed(self._decisions, self._preparation.warnings))
         self._put_asked(self._turn.reconsidered(new_approval_id, self._preparation.warnings))
         if self.ready:
             await self._commit()
 
-    def _spend(self, decisions: Sequence[Decision]) -> None:
-        if self._settings.hooks.decided is not None:
-            try:
-                self._settings.hooks.decided(decisions)
-            except ApprovalError:
-                self._is_ended = True  # It never began: there is nothing to record.
-                raise
-
-    def _record_beginning(self) -> None:
+    def _record_beginning(self, spent: Sequence[Decision] | None = None) -> None:
+        """Records how the run begins, and spends these decisions."""
         settings = self._settings
-        if settings.recorder is not None:
-            settings.recorder.begin(
-                self._turn.state.run_id,
-                model=f"{settings.model.provider}:{settings.model.name}",
-                opening=settings.opening,
-                message_metadata=settings.message_metadata,
-                decisions=self._decisions or (),
-            )
+        try:
+            if spent is not None and settings.hooks.decided is not None:
+                settings.hooks.decided(spent)
+            if settings.recorder is not None:
+                settings.recorder.begin(
+                    self._turn.state.run_id,
+                    model=f"{settings.model.provider}:{settings.model.name}",
+                    opening=settings.opening,
+                    message_metadata=settings.message_metadata,
+                    decisions=self._decisions or (),
+                )
+        except (ApprovalError, StoreError):
+            self._is_ended = True  # It never began: what is recorded now would count for the turn before.
+            raise
 
     async def _end_if_over(self) -> None:
         if not self._is_ended and isinstance(self._turn.command, Over | Wait):
@@ -545,10 +543,13 @@ class Driver:
         """Continues a stream that broke, where the provider offers that. True if the step continues."""
         broken, background = self.response, self._background_answer()
         rest = await background.rest(self._sent, self._decoder)
-        if rest is None or broken is None:
+        if broken is None or (rest is None and not background.is_waiting):
             return False
-        self._use(rest)
-        await broken.aclose()
+        if rest is None:
+            await self._close_response()
+        else:
+            self._use(rest)
+            await broken.aclose()
         self._put(self._turn.received(background.resumed()))
         return True
 
@@ -593,5 +594,5 @@ class Driver:
 
 
 def _are_empty(parts: list[StreamPart]) -> bool:
-    """True if the events of these parts were all `{}`, `null` or the like."""
-    return all(type(part) is Raw and not part.event for part in parts)
+    """True if the events of these parts were all `{}`, `null`, text without JSON or the like."""
+    return all(type(part) is Raw and (not part.event or type(part.event) is str) for part in parts)

@@ -38,7 +38,8 @@ class Emitter:
             case File():
                 return replace(part, id=part.id or self._new_id("file"), tool=call.tool, call_id=call.id)
             case Source():
-                return replace(part, id=part.id or self._new_id("source"))
+                # Only the run can tell: it compares answers with what its own sources found.
+                return replace(part, id=part.id or self._new_id("source"), verified=None)
             case Custom():
                 return part
             case ToolResult():

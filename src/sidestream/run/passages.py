@@ -7,10 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object, text_in
-from sidestream.messages.message import ChatMessage, ToolResultPart
+from sidestream.messages.message import ChatMessage, MessagePart, ToolCallPart, ToolResultPart
 
-CITED = frozenset({"web_search", "web_fetch", "file_search"})
-"""Keys of the tools whose results are numbered."""
 HOW_TO_CITE = (
     "Each passage has a number, `cite`. In your answer, put [cite:N] right behind every statement that a passage "
     'supports, e.g. "Oslo is the capital [cite:3]." To quote it, put its exact words there: [cite:3 "the words"].'
@@ -18,11 +16,18 @@ HOW_TO_CITE = (
 """What the model reads in the descriptions of these tools."""
 NUMBER = "cite"
 MAX_QUOTE_CHARS = 500
+MAX_FOREIGN_NUMBER = 1_000_000
+"""Numbers up to this one are left to the tools whose results claim them; a marker has at most 9 digits."""
 _LISTS = ("sources", "results")
 _TEXTS = ("text", "snippet")
 _PLACE = ("page", "start", "end")
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Characters of scripts that do not separate words: Thai, Lao, Burmese, Khmer, Chinese, Japanese."""
+_ALONE = re.compile(f"[{_UNSPACED}]")
+_TOKEN = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
+"""A word, or one such character."""
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{8,})[\"”“»]")
 
 
@@ -50,31 +55,54 @@ def numbered(result: Any, first: int) -> tuple[Any, int]:
     if not is_object(result):
         return result, first
     number = first
-    changed: JsonObject = dict(result)
+    changed = _unnumbered(result)
     for name in _LISTS:
         entries = as_list(result.get(name))
         if entries:
             changed[name] = list[Any]()
         for entry in entries:
             if not is_object(entry) or not any(text_in(entry, field) for field in _TEXTS):
-                changed[name].append(entry)
+                changed[name].append(_unnumbered(entry) if is_object(entry) else entry)
                 continue
-            changed[name].append({NUMBER: number, **entry})
+            changed[name].append({NUMBER: number} | _unnumbered(entry))
             number += 1
     if number == first and _document_text(result):
-        return {NUMBER: number, **changed}, number + 1
+        return {NUMBER: number} | changed, number + 1
     return changed, number
 
 
+def _unnumbered(entry: JsonObject) -> JsonObject:
+    """The entry without a number that an engine, or whoever it asked, has put there."""
+    return {name: value for name, value in entry.items() if name != NUMBER}
+
+
 def passages_in(messages: Iterable[ChatMessage]) -> dict[int, Passage]:
-    """The passages that the results in these messages have, by number."""
-    results = (part.result for message in messages for part in message.parts if isinstance(part, ToolResultPart))
-    return passages_of(results)
+    """The passages in the results of sources that the run has called itself, by number.
+
+    The run has marked these results with the numbers that it gave. A result without the mark has none, whatever its
+    shape, and so has one whose call is not before it.
+    """
+    calls: dict[str, str] = {}
+    found: dict[int, Passage] = {}
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolCallPart):
+            calls[part.id] = part.name
+        elif isinstance(part, ToolResultPart) and part.passages is not None and calls.get(part.id) == part.name:
+            first, last = part.passages
+            own = [passage for passage in _passages(as_object(part.result)) if first <= passage.number <= last]
+            found |= {passage.number: passage for passage in own if passage.number not in found}
+    return found
 
 
-def passages_of(results: Iterable[Any]) -> dict[int, Passage]:
-    """The passages of results, by number."""
-    return {passage.number: passage for result in results for passage in _passages(as_object(result))}
+def last_number(parts: Iterable[MessagePart]) -> int:
+    """The greatest number of a passage in these results; 0 if they have none.
+
+    What only looks like a passage counts, so that no number means two things; a number without measure does not.
+    """
+    results = [part for part in parts if isinstance(part, ToolResultPart)]
+    claimed = [passage.number for part in results for passage in _passages(as_object(part.result))]
+    own = [part.passages[1] for part in results if part.passages is not None]
+    return max([0, *own, *(number for number in claimed if number <= MAX_FOREIGN_NUMBER)])
 
 
 def _passages(result: JsonObject) -> Iterator[Passage]:
@@ -105,12 +133,12 @@ def _document_text(result: JsonObject) -> str | None:
 def finding(passage: Passage, claim: str, quote: str | None) -> Finding:
     """What of the passage supports a claim.
 
-    A quote must stand in the passage. Without one, the passage must hold every number and every quotation of the claim,
-    and most of its words; the cited text is its sentence that has most of them.
+    A quote must stand in the passage word for word and be more than one word. Without one, the passage must hold every
+    number and every quotation of the claim, and most of its words; the cited text is its sentence with most of them.
     """
     plain = _plain(passage.text)
-    if quote:
-        return Finding(quote[:MAX_QUOTE_CHARS], _plain(quote) in plain)
+    if quote is not None:
+        return Finding(quote[:MAX_QUOTE_CHARS] or None, _says_something(quote) and _plain(quote) in plain)
     words = _words(claim)
     known = set(_words(passage.text))
     shared = [word for word in words if word in known]
@@ -132,6 +160,14 @@ def _words(text: str) -> list[str]:
     return [word for word in words if len(word) > 3 or word.isdigit()] or words
 
 
+def _says_something(quote: str) -> bool:
+    """True for two words or more, or as much of a script without spaces, if one of them carries meaning."""
+    tokens = _TOKEN.findall(quote.casefold())
+    unspaced = [token for token in tokens if _ALONE.fullmatch(token)]
+    carries_meaning = bool(unspaced) or any(len(token) > 3 or token.isdigit() for token in tokens)
+    return carries_meaning and 2 * len(tokens) - len(unspaced) >= 4
+
+
 def _plain(text: str) -> str:
-    """A text as it is compared: without case, marks and differences of white space."""
-    return " ".join(_WORD.findall(text.casefold()))
+    """A text as it is compared: its words, each between blanks, without case and marks."""
+    return f" {' '.join(_TOKEN.findall(text.casefold()))} "

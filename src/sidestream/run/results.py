@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct
@@ -31,6 +32,7 @@ from sidestream.stream.parts import (
     StepStart,
     StreamPart,
     TextDelta,
+    TextEnd,
     TextStart,
     ToolApprovalRequest,
     ToolCall,
@@ -264,6 +266,8 @@ class ChunkFold:
             case ReasoningEnd():
                 text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
                 return self._tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
+            case TextEnd(text=str(final)):
+                return ChatResult(parts=(part,), text_id=part.id, correction=final)
             case ResponseMetadata():
                 facts = {"response_id": part.id, "model": part.model}
                 known = {key: value for key, value in facts.items() if value is not None}
@@ -359,6 +363,12 @@ class ResultFold:
     def __init__(self, policy: ResultMetadata = "accumulated") -> None:
         self._policy = policy
         self._output: list[str] = []
+        self._text_ids: list[str | None] = []
+        """The block of each text of the output."""
+        self._steps: list[int] = [0]
+        """Where the texts of each step begin."""
+        self._corrections: dict[tuple[int, str | None], str] = {}
+        """The final text of a block, by step and id, where it differs from what was streamed."""
         self._thinking: list[str] = []
         self._thinking_metadata: list[str] = []
         self._messages: list[ChatMessage] = []
@@ -375,6 +385,9 @@ class ResultFold:
     def feed(self, chunk: ChatResult[str]) -> None:
         """Takes the next chunk."""
         self._output.append(chunk.text)
+        self._text_ids.append(chunk.text_id)
+        if chunk.correction is not None:
+            self._corrections[len(self._steps), chunk.text_id] = chunk.correction
         if chunk.thinking:
             self._thinking.append(chunk.thinking)
         self._messages.extend(chunk.messages)
@@ -384,6 +397,8 @@ class ResultFold:
                     self._parts.append(part)
                 if type(part) is File:
                     self._late(part)
+                elif type(part) is StepStart:
+                    self._steps.append(len(self._output))
             self._code.append(chunk.code)
             for run in chunk.tool_runs:
                 self._tool_runs[run.key] = run
@@ -411,7 +426,7 @@ class ResultFold:
         if self._policy == "response":
             metadata = {key: metadata[key] for key in RESPONSE_KEYS if key in metadata}
         return ChatResult(
-            text="".join(self._output),
+            text=self._corrected() if self._corrections else "".join(self._output),
             messages=tuple(self._messages),
             thinking="".join(self._thinking),
             metadata=metadata,
@@ -422,6 +437,28 @@ class ResultFold:
             code="".join(self._code),
             tool_runs=tuple(self._tool_runs.values()),
         )
+
+    def _corrected(self) -> str:
+        """The output with its corrections: the texts of each step, joined by newlines."""
+        steps: list[str] = []
+        has_text = False
+        for step, (begin, end) in enumerate(pairwise([*self._steps, len(self._output)]), 1):
+            blocks: dict[str | None, list[str]] = {}
+            is_flowing = False
+            for text_id, text in zip(self._text_ids[begin:end], self._output[begin:end], strict=True):
+                if (step, text_id) in self._corrections:
+                    blocks.setdefault(text_id, [])
+                if text:
+                    # The first text of a step begins with the newline that separates it from the texts before.
+                    blocks.setdefault(text_id, []).append(text[1:] if has_text and not is_flowing else text)
+                    has_text = is_flowing = True
+            finals = (self._corrections.get((step, name)) for name in blocks)
+            texts = (
+                "".join(pieces) if final is None else final
+                for final, pieces in zip(finals, blocks.values(), strict=True)
+            )
+            steps.append("".join(texts))
+        return "\n".join(filter(None, steps))
 
 
 def fold(chunks: Iterable[ChatResult[str]], policy: ResultMetadata = "accumulated") -> ChatResult[str]:

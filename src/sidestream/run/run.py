@@ -48,11 +48,14 @@ class Chunking:
     def _typed(self, part: StreamPart) -> list[ChatResult[str]]:
         if type(part) is StepStart:
             self._so_far = []
-        return [self._with_partial(chunk) if chunk.text else chunk for chunk in self._fold.feed(part)]
+        chunks = self._fold.feed(part)
+        return [self._with_partial(chunk) if chunk.text or chunk.correction is not None else chunk for chunk in chunks]
 
     def _with_partial(self, chunk: ChatResult[str]) -> ChatResult[str]:
         assert self._output is not None
-        self._so_far.append(chunk.text)
+        if chunk.correction is not None:
+            self._so_far = []
+        self._so_far.append(chunk.text if chunk.correction is None else chunk.correction)
         return chunk.with_partial(Partial(self._so_far, len(self._so_far), self._output))
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.messages.message import ToolResultPart
+from sidestream.messages.message import Numbers
 from sidestream.run.emitter import Emitter
 from sidestream.run.nested_calls import Nested, NestedCalls
-from sidestream.run.passages import CITED, numbered, passages_in, passages_of
+from sidestream.run.passages import last_number, numbered
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
 from sidestream.tools.approvals import Suspended
 from sidestream.tools.results import limited
-from sidestream.tools.tool import ToolContext, ToolOutcome
+from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
 from sidestream.turn.rounds import arguments_of, function_of, unknown_tool
 
@@ -108,34 +108,33 @@ class ToolRound:
             deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
+            sources=self._turn.state.sources,
             tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part), key),
         )
         async with gate:
-            outcome = await self._observed(call, context)
+            # What ran decides what the result is, whatever the toolset offers under this name by then.
+            tool = settings.toolbox.tools.get(function_of(call))
+            outcome = await self._observed(call, tool, context)
         if outcome.suspended is not None:
             if self._settings.recorder is not None:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
-            outcome = self._numbered(call, outcome)
+            outcome, cites = self._numbered(tool, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages) if stages else [])
-            self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
+            done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, cites, source=outcome.source)
+            self._emit(done)
 
-    def _numbered(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
-        """The outcome with numbers for the passages that the model may cite."""
-        tool = self._settings.toolbox.tools.get(function_of(call))
-        if tool is None or tool.key not in CITED or outcome.is_error:
-            return outcome
+    def _numbered(self, tool: Tool | None, outcome: ToolOutcome) -> tuple[ToolOutcome, Numbers | None]:
+        """The outcome with numbers for the passages that the model may cite, and the first and last of them."""
+        if tool is None or not tool.has_passages or outcome.is_error:
+            return outcome, None
         state = self._turn.state
-        pending = (
-            passages_of(entry.result for entry in state.fold.results if isinstance(entry, ToolResultPart))
-            if state.fold
-            else {}
-        )
-        known = max([0, *passages_in(state.messages), *pending])
-        result, _ = numbered(outcome.result, known + 1)
-        return replace(outcome, result=result)
+        pending = state.fold.results if state.fold else ()
+        first = last_number([*(part for message in state.messages for part in message.parts), *pending]) + 1
+        result, free = numbered(outcome.result, first)
+        return replace(outcome, result=result), (first, free - 1) if free > first else None
 
     async def _checkpoint(self, call: ToolCall, suspended: Suspended) -> None:
         self._turn.tool_saved(call.id, suspended)
@@ -145,19 +144,18 @@ class ToolRound:
             notice = await recorder.commit()
             self._emit([notice] if notice is not None else [])
 
-    async def _observed(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+    async def _observed(self, call: ToolCall, tool: Tool | None, context: ToolContext) -> ToolOutcome:
         listener = self._settings.hooks.listener
         if listener is None:
-            return await self._outcome(call, context)
-        with listener.tool(call, self._settings.toolbox.tools.get(function_of(call))) as ended:
-            outcome = await self._outcome(call, context)
+            return await self._outcome(call, tool, context)
+        with listener.tool(call, tool) as ended:
+            outcome = await self._outcome(call, tool, context)
             ended(outcome)
             return outcome
 
-    async def _outcome(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+    async def _outcome(self, call: ToolCall, tool: Tool | None, context: ToolContext) -> ToolOutcome:
         settings = self._settings
         name = function_of(call)
-        tool = settings.toolbox.tools.get(name)
         if tool is None:
             # A toolset may have removed it since the request was sent.
             return ToolOutcome(unknown_tool(name, settings.toolbox.tools), is_error=True)

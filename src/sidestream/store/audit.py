@@ -28,8 +28,8 @@ class Audit:
         """Checks the next row."""
         if row.seq != self._last + 1:
             self._found("gap", f"the records {self._last + 1} to {row.seq - 1} are missing")
-        if not is_readable(row):
-            self._found("unreadable-record", f"the record {row.seq} ({row.kind}) cannot be read")
+        if (damage := damage_of(row)) is not None:
+            self._found("unreadable-record", damage)
         if not self.problems:
             self.intact, self.last_kind = row.seq, row.kind
         self._last = row.seq
@@ -56,13 +56,13 @@ class Audit:
             self.problems.append(StoreProblem(kind=kind, message=message, conversation=self.conversation))
 
 
-def is_readable(row: Row) -> bool:
-    """Whether the row holds a record, and names its blobs by digests."""
+def damage_of(row: Row) -> str | None:
+    """Why the row cannot be read; None if it holds a record, and names its blobs by digests."""
     try:
         unpack(row)
-    except StoreError:
-        return False
-    return all(map(is_digest, row.blobs))
+    except StoreError as error:
+        return f"the record {row.seq} ({row.kind}) cannot be read: {error.__cause__}"
+    return None if all(map(is_digest, row.blobs)) else f"the record {row.seq} ({row.kind}) names blobs by no digests"
 
 
 def audit_blob(blobs: BlobStore, digest: str, conversation: str, *, repair: bool) -> StoreProblem | None:

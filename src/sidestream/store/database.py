@@ -73,6 +73,11 @@ class DatabaseStore(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
+    @property
+    def identity(self) -> str:
+        """A name that two stores share if they hold the same conversations."""
+        return self._name
+
     async def append(
         self,
         conversation: str,

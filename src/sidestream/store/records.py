@@ -209,7 +209,21 @@ def kind_of(body: Body) -> str:
 
 
 def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
-    """The body as JSON, and the blobs that it refers to, by digest."""
+    """The body as JSON, and the blobs that it refers to, by digest.
+
+    Raises StoreError for what `unpack` could not read: a struct holds whatever it was made with, also a value of
+    another type than its field has.
+    """
+    try:
+        data, blobs = _packed(body)
+        if not blobs or kind_of(body) == STEP_FINISH:
+            _whole(_decoded(data))
+    except (AttributeError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise StoreError(f"a record ({kind_of(body)}) cannot be stored: {error}") from error
+    return data, blobs
+
+
+def _packed(body: Body) -> tuple[bytes, dict[str, bytes]]:
     if isinstance(body, Segment) and body.kind in _PLAIN:
         return jsontext.dumps(body), {}
     if isinstance(body, Segment) and body.kind == STEP_FINISH:
@@ -219,10 +233,13 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     blobs: dict[str, bytes] = {}
     # Events are JSON: bytes in them stand for their base64.
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
+    plain = msgspec.to_builtins(body, builtin_types=(bytes,))
     try:
-        tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs, key)
+        tree = _outside(plain, blobs, key)
     except RecursionError:  # A tool's result can nest to any depth; then it stands in the record as it is.
         return jsontext.dumps(body), {}
+    if blobs:
+        _whole(msgspec.convert(plain, Body, builtin_types=(bytes,)))
     return jsontext.dumps(tree), blobs
 
 
@@ -254,7 +271,7 @@ def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
     try:
         body = _body(row, load)
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        message = f"the record {row.seq} ({row.kind}) is damaged: {error}; `sidestream logs check` says what is lost"
+        message = f"the record {row.seq} ({row.kind}) is damaged: {error}; `sidestream logs show` shows the others"
         raise StoreError(message) from error
     return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
 
@@ -262,22 +279,30 @@ def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
 def _body(row: Row, load: Callable[[str], bytes] | None) -> Body:
     has_content = row.blobs and row.kind != STEP_FINISH
     if not has_content and not (row.kind == "message" and b'"arguments' in row.body):
-        body = _decoded(row.body)
+        try:
+            body = _decoded(row.body)
+        except msgspec.ValidationError:
+            body = _converted(jsontext.loads(row.body))
     else:
         tree = _inside(jsontext.loads(row.body), frozenset(row.blobs), load)
         body = _converted(_renamed(tree) if row.kind == "message" else tree, builtin_types=(bytes,))
-    if not isinstance(body, Segment):
-        return body
-    if not body.parts:
+    body = _whole(body)
+    return _with_outcome(body) if isinstance(body, Segment) and body.kind == STEP_FINISH else body
+
+
+def _whole(body: Body) -> Body:
+    if isinstance(body, Segment) and not body.parts:
         raise ValueError("a segment without parts")
-    return _with_outcome(body) if body.kind == STEP_FINISH else body
+    return body
 
 
 def _decoded(data: bytes) -> Body:
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError:
-        return _converted(jsontext.loads(data))
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # Half a surrogate pair.
+        return msgspec.convert(jsontext.loads(data), Body)
 
 
 def _converted(tree: Any, builtin_types: tuple[type, ...] = ()) -> Body:
@@ -303,7 +328,12 @@ def _renamed(tree: Any) -> Any:
 
 def _renamed_part(part: jsontext.JsonObject) -> jsontext.JsonObject:
     names = _OLD_NAMES.get(str(part.get("type")), {})
-    return {names.get(key, key): value for key, value in part.items()}
+    part = {names.get(key, key): value for key, value in part.items()}
+    usage = jsontext.as_object(part.get("usage"))
+    if counts := jsontext.as_object(usage.get("server_tool_use")):
+        # What a provider counted with `true` was stored.
+        part["usage"] = usage | {"server_tool_use": {tool: n for tool, n in counts.items() if type(n) is int}}
+    return part
 
 
 def _with_outcome(body: Segment) -> Segment:

@@ -1,6 +1,6 @@
 """A store around another one, for what differs in a method or two."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -108,3 +108,10 @@ def shared(store: Store) -> SharedStore:
             f"{type(store).__name__} cannot be shared by workers: use a store in SQLite or PostgreSQL"
         )
     return store
+
+
+def identity_of(store: object) -> Hashable:
+    """Return what two stores share if they hold the same conversations; for a store of yours, the store itself."""
+    while isinstance(store, WrappedStore):
+        store = store.inner
+    return getattr(store, "identity", store)

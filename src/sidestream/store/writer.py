@@ -159,16 +159,18 @@ class Writer:
         message_metadata: MessageMetadata,
         decisions: Sequence[Decision],
     ) -> None:
-        """The run begins with its opening messages, or, without any, resumes after these decisions."""
+        """The run begins with its opening messages, or, without any, resumes after these decisions.
+
+        Raises StoreError, with nothing recorded, if one of them cannot be stored.
+        """
         self._retry()
         self._run = run_id
         self._decisions = tuple(decisions)
         self._segments = SegmentFold(previews=self._detail.previews, inputs=self._detail.inputs)
-        for message in opening:
-            self.add(MessageAdded(message))
-        self.add(RunStarted(model, message_metadata, resumes=not opening, details=self.run_details))
-        for decision in decisions:
-            self.add(ApprovalDecided(decision))
+        started = RunStarted(model, message_metadata, resumes=not opening, details=self.run_details)
+        bodies: list[Body] = [*map(MessageAdded, opening), started, *map(ApprovalDecided, decisions)]
+        for body, packed in [(body, pack(body)) for body in bodies]:
+            self._add(kind_of(body), *packed)
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
         """The next parts of the stream."""
@@ -228,11 +230,18 @@ class Writer:
             self.add(body, await self.read_blobs(blobs_of(body.message)))
 
     def add(self, body: Body, referred: Mapping[str, bytes] | None = None) -> None:
-        """Adds a record, with blobs that it refers to without holding them; it is safe after the next `commit`."""
-        kind = kind_of(body)
-        data, blobs = pack(body)
-        if referred:
-            blobs |= referred
+        """Adds a record, with blobs that it refers to without holding them; it is safe after the next `commit`.
+
+        One that could not be read again is not written, and neither is what follows: `commit` reports it.
+        """
+        try:
+            data, blobs = pack(body)
+        except StoreError as error:
+            self._give_up(error)
+            return
+        self._add(kind_of(body), data, {**blobs, **referred} if referred else blobs)
+
+    def _add(self, kind: str, data: bytes, blobs: dict[str, bytes]) -> None:
         if self._is_given_up:
             self._unsafe |= blobs if kind == STEP_FINISH else {}
             return
@@ -403,6 +412,8 @@ class Writer:
 
     def _give_up(self, error: StoreError) -> None:
         """Keeps only what messages refer to: what follows would leave a gap."""
+        if self._is_given_up:
+            return
         self._failed(error)
         self._is_given_up = True
         self._unsafe |= self._blobs

@@ -5,7 +5,7 @@ What is learnt later comes as a new part with the same id; a part is never chang
 """
 
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -133,6 +133,10 @@ class TextDelta(_Part, frozen=True, tag="text-delta"):
     type: ClassVar[Literal["text-delta"]] = "text-delta"
     id: str
     delta: str
+
+
+TEXT_CORRECTED: Final = "sidestream.text-corrected"
+"""The kind of the custom part that reports a final text that differs from what was streamed."""
 
 
 class TextEnd(_Part, frozen=True, tag="text-end"):

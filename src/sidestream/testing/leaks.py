@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, suppress
 _POLLED_ROUNDS = 50
 _PAUSE_S = 0.01
 _ROUNDS_PER_COLLECTION = 25
+_KEEPERS = ("sidestream.providers.local.server", "sidestream.portable.documents.isolated")
+"""Modules that keep a process for the next request."""
 
 
 class LeakError(AssertionError):
@@ -24,8 +26,8 @@ async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
 
     What is already ending gets at most this many iterations of the event loop: the first ones without a pause, then
     with short pauses. What the garbage collector closes, such as the store of a chat that is gone, is not left behind,
-    and neither is the server of the embedded model. Daemon threads and those of the loop's own executor, which live as
-    long as the loop, do not count.
+    and neither are the server of the embedded model and the process that parses documents. Daemon threads and those of
+    the loop's own executor, which live as long as the loop, do not count.
     """
     before = _alive()
     yield
@@ -57,8 +59,10 @@ def _alive() -> dict[object, str]:
 def _descriptors() -> dict[object, str]:
     """The open descriptors: each with its device and inode, so that a reused one counts as new → what it leads to."""
     found: dict[object, str] = {}
-    local = sys.modules.get("sidestream.providers.local.server")
-    kept: set[int] = set() if local is None else local.kept_descriptors()
+    keepers = [sys.modules.get(name) for name in _KEEPERS]
+    kept: set[int] = {
+        descriptor for keeper in keepers if keeper is not None for descriptor in keeper.kept_descriptors()
+    }
     for folder in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):
             for name in os.listdir(folder):

@@ -13,9 +13,11 @@ from typing import Any, Generic, Never, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from sidestream import jsontext
 from sidestream.logs import get_logger
-from sidestream.stream.parts import Json, ToolResult
+from sidestream.stream.parts import File, Json, ToolResult, part_from_json
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import Emitted, ToolContext
 from sidestream.tools.outcome import ToolError, ToolOutcome
@@ -166,7 +168,21 @@ class _Emit(_Relay[Emitted]):
     def __call__(self, value: Emitted) -> None:
         if not isinstance(value, Emitted) or (isinstance(value, ToolResult) and not value.preliminary):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a tool must not emit {type(value).__name__}: its result is what its function returns")
+        try:
+            _check(value)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise TypeError(f"a tool must emit values that have a JSON form: {error}") from error
         super().__call__(value)
+
+
+def _check(part: Emitted) -> None:
+    """Raises unless the part can be written as JSON and read again: its fields are not checked when it is made."""
+    if isinstance(part, File) and isinstance(part.data, bytes):
+        part = replace(part, data=None)
+    text = part.to_json()
+    if jsontext.is_too_deep(text):
+        raise ValueError(f"it nests deeper than {jsontext.MAX_DEPTH} levels")
+    part_from_json(text)
 
 
 def _close(relays: Iterable[_Relay[Any]]) -> None:

@@ -4,6 +4,7 @@ A field left at its default is not sent, so that the provider's own default appl
 a field raises `UnsupportedError`; none is ignored silently.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,6 +13,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError
 from sidestream.redaction import redact, register_credentials, register_url
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 
 Callers = Sequence[Literal["direct", "programmatic"]]
@@ -51,6 +53,14 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     on_interruption: ServerInterruption | None = None
     """If it runs here: what becomes of a call that was interrupted, by a crash for example. None: `retry` for tools
     that only read (web search, web fetch, file search, tool search), else `ask`."""
+
+    @property
+    def pin(self) -> str:
+        """A digest of the settings: an approval that is remembered is for a tool with these. Secrets do not count."""
+        shown = {name: repr(value) for name, value in self._shown()}
+        if isinstance(folder := getattr(self, "workspace", None), str):
+            shown["workspace"] = os.path.realpath(os.path.expanduser(folder))
+        return pin_of(self.key, type(self).__name__, shown)
 
     @property
     def is_local(self) -> bool:
@@ -159,6 +169,8 @@ class Network(Config, frozen=True, kw_only=True):
 
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
+
+    Here, an id names a sandbox of the same kind that the same user or conversation has made in this process.
 
     `CodeInterpreter(memory_limit="4g")`; on this machine `CodeInterpreter(execution="here", sandbox="bubblewrap")`.
     """
@@ -354,15 +366,20 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
 
     With a `workspace`, a folder of yours as in `Shell(workspace="./project")`, its commands run here, in a sandbox in
     which nothing else can be written. Each call needs approval, unless `require_approval` is `never`.
+
+    If root runs the program, commands run as the owner of the workspace. One that root owns is refused, unless
+    `allow_root` is set.
     """
 
     key = "shell"
-    here_only = frozenset({"workspace", "require_approval", "sandbox", "packages"})
-    unsent = frozenset({"execution", "workspace", "require_approval", "sandbox", "packages"})
+    here_only = frozenset({"workspace", "allow_root", "require_approval", "sandbox", "packages"})
+    unsent = frozenset({"execution", "workspace", "allow_root", "require_approval", "sandbox", "packages"})
 
     workspace: str | None = None
     require_approval: Literal["always", "never"] | None = None
     """Whether calls that run here need approval; None: with a workspace."""
+    allow_root: bool = False
+    """Whether commands may run as root, on a workspace of root's. Each container then warns."""
     sandbox: str = "auto"
     """What isolates the commands if they run here; see `CodeInterpreter.sandbox`."""
     packages: Sequence[str] | None = None
@@ -379,6 +396,8 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
         super().__post_init__()
         _only_without(self, "local", ("container_id", "file_ids", "memory_limit", "network", "workspace"))
         _only_without(self, "container_id", ("file_ids", "memory_limit", "network", "skills", "workspace"))
+        if self.allow_root and self.workspace is None:
+            raise ConfigurationError("Shell: allow_root needs a workspace; without one, no command runs as root")
         if any(isinstance(skill, LocalSkill) != self.local for skill in self.skills):
             raise ConfigurationError("Shell: a LocalSkill needs local=True, and a local shell accepts no other skills")
 

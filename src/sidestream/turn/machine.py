@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, Completed, MessageMetadata
-from sidestream.messages.message import ChatMessage
+from sidestream.messages.message import ChatMessage, Numbers
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
 from sidestream.providers.protocol import FileRef, Recovery
@@ -313,11 +313,13 @@ class Turn:
         """A client tool reports progress, or parts of an agent that it runs."""
         return self._emit(parts)
 
-    def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
-        """A client tool gave its result. The message will hold the results in the order of their calls."""
+    def tool_done(
+        self, call_id: str, result: Json, is_error: bool, cites: Numbers | None = None, source: str | None = None
+    ) -> list[StreamPart]:
+        """A client tool gave its result: these passages, from this untrusted source. The message keeps call order."""
         call = self._call(call_id)
-        facts = self._facts.get(rounds.function_of(call))
-        part = rounds.tool_result(call, result, is_error=is_error, facts=facts, approved=self.state.approved)
+        facts, approved = self._facts.get(rounds.function_of(call)), self.state.approved
+        part = rounds.tool_result(call, result, is_error, facts=facts, source=source, approved=approved, cites=cites)
         return self._emit([part]) + self._end_of_round()
 
     def tool_saved(self, call_id: str, suspended: Suspended) -> None:

@@ -2,6 +2,7 @@
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
@@ -105,7 +106,7 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """How often the run was left while tools ran that may have done their work."""
     tool_calls_made: int = 0
     sources: tuple[str, ...] = ()
-    """What the run has read from the open web."""
+    """Untrusted sources that the conversation has read, in this run or before it."""
     digests: frozenset[str] = frozenset()
     """Files of the current step, so that a download of one of them is not emitted twice."""
     delivered: dict[str, int] = {}
@@ -133,6 +134,12 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
 def copied(state: TurnState) -> TurnState:
     """The same state in objects of its own."""
     return msgspec.convert(msgspec.to_builtins(state), TurnState)
+
+
+def suspended_run(state: "RunState") -> Suspended:
+    """A call that waits because the run behind it does. Each approval is for one call: the run ends with its task."""
+    approvals = (replace(entry, can_remember=False) for entry in state.approvals)
+    return Suspended(state.to_json(), tuple(approvals))
 
 
 class RunState(ShortRepr, Struct, frozen=True):

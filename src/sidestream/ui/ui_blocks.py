@@ -68,7 +68,7 @@ class BlockChunks:
         return [block.delta(part.delta)]
 
     def end(self, part: TextEnd | ReasoningEnd) -> list[Chunk]:
-        """A block ends. A final text that differs from the deltas is appended, or stands in the metadata."""
+        """A block ends. A final text that differs from the deltas is appended, or follows as the same block again."""
         block = self._open.pop((isinstance(part, TextEnd), part.id))
         so_far = "".join(block.deltas)
         out: list[Chunk] = []
@@ -76,8 +76,14 @@ class BlockChunks:
         text = so_far if part.text is None else part.text
         if text != so_far and text.startswith(so_far):
             out.append(block.delta(text[len(so_far) :]))
-        elif text != so_far:
+        elif text != so_far and not block.is_text:
             end["providerMetadata"] = {"sidestream": {"block": block.name, "text": text}}
+        elif text != so_far:
+            # A stream takes nothing back. Readers that know the name of the block show only the final text.
+            metadata = {"sidestream": {"block": block.name, "text": text}}
+            out.append({**end, "providerMetadata": metadata})
+            block.id = end["id"] = f"{block.name}="
+            out += [{**block.start(), "providerMetadata": metadata}, *([block.delta(text)] if text else ())]
         if block.is_text:
             self._ended[part.id] = (block.name, text)
             out += [self._source(source) for source in self._unsent.pop(part.id, ())]

@@ -136,7 +136,7 @@ async def _answer(
         location = response.headers.get("location", "")
         if not location:
             raise FetchError(f"{origin} redirects to nowhere", code="url_not_accessible")
-        return urljoin(str(url), location)
+        return urljoin(str(url), _percent_encoded(location))
     if response.status >= 400 or (response.status >= 300 and response.status != 304):
         codes = {429: "too_many_requests", 503: "unavailable"}
         raise FetchError(
@@ -155,6 +155,12 @@ async def _answer(
             raise _too_large(origin, limits)
         pieces.append(piece)
     return response.status, response.headers, b"".join(pieces)
+
+
+def _percent_encoded(location: str) -> str:
+    """Return an address whose raw bytes, which headers may hold, are encoded as browsers do it."""
+    raw = location.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte < 128 else f"%{byte:02X}" for byte in raw)
 
 
 def _too_large(origin: str, limits: PageLimits) -> FetchError:

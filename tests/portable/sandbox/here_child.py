@@ -1,4 +1,7 @@
-"""A chat whose code runs here, in a process that tests kill: `python here_child.py STORE URL send|approve|deny`."""
+"""A chat whose code runs here, in a process that tests kill: `python here_child.py STORE URL send|approve|deny [keep]`.
+
+With `keep`, the conversation keeps its container.
+"""
 
 import asyncio
 import sys
@@ -7,9 +10,10 @@ from sidestream import Agent, Chat, CodeInterpreter, Custom, ToolEvent, ToolResu
 from sidestream.store import open_store
 
 
-async def main(where: str, base_url: str, mode: str) -> None:
+async def main(where: str, base_url: str, mode: str, keep: str = "") -> None:
     store = open_store(where)
-    async with Agent("groq:m", base_url=base_url, api_key="k", server_side_tools=[CodeInterpreter()]) as agent:
+    tool = CodeInterpreter(reuse_container=bool(keep))
+    async with Agent("groq:m", base_url=base_url, api_key="k", server_side_tools=[tool]) as agent:
         chat = Chat(agent, store=store, id="talk")
         await chat.load()
         waiting = chat.run_state.approvals if chat.run_state is not None else ()

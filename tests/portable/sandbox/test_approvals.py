@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from requirements import requirement
-from sandboxes import needs
+from sandboxes import given_to_user, needs
 from sidestream import Agent, ApplyPatch, CodeInterpreter, FileSearch, Memory, Shell, ToolSearch
 from sidestream.testing import ScriptedModel, tool_call
 
@@ -20,7 +20,7 @@ async def test_calls_here_need_the_approvals_of_hosted_ones_whatever_the_policy_
         "tool_search": (ToolSearch(execution="here"), {"query": "x"}),
         "memory": (Memory(execution="here"), {"command": "view", "path": "/memories"}),
         "apply_patch": (ApplyPatch(execution="here", workspace=str(tmp_path)), {"type": "delete_file", "path": "x"}),
-        "shell": (Shell(workspace=str(tmp_path)), {"commands": ["ls"]}),
+        "shell": (Shell(workspace=str(given_to_user(tmp_path))), {"commands": ["ls"]}),
     }
     for name, (config, arguments) in configs.items():
         model = ScriptedModel([tool_call(config.key, **arguments), "ok"])

@@ -87,10 +87,9 @@ async def test_a_conversation_can_keep_its_container_and_an_id_names_one() -> No
         first = await chat.send("one")
         second = await chat.send("two")
         assert results(list(second.parts))[0]["outputs"] == [{"type": "logs", "logs": "5\n"}]
-        named = agent_of(fake, CodeInterpreter(container_id=first.container_id))
-        async with named:
-            (result,) = results(await parts_of(named))
-    assert result["outputs"] == [{"type": "logs", "logs": "10\n"}]
+        async with agent_of(fake, CodeInterpreter(container_id=first.container_id)) as chat.agent:
+            third = await chat.send("three")
+    assert third.tool_results[0].result["outputs"] == [{"type": "logs", "logs": "10\n"}]
 
 
 @requirement("R122")

@@ -322,16 +322,16 @@ async def test_only_named_packages_can_be_imported() -> None:
 async def test_a_run_keeps_its_container_and_an_idle_one_expires() -> None:
     needs("bubblewrap")
     containers = Containers("bubblewrap", ContainerSpec(packages=()), idle_s=0.2)
-    async with containers.use("run") as (first, is_replaced):
+    async with containers.use(None, "run") as (first, is_replaced):
         assert not is_replaced
         await first.container.run("x = 1", lambda text: None)
-    async with containers.use("run") as (again, _):
+    async with containers.use(None, "run") as (again, _):
         assert again is first
     # A cell in another container is the clock: no sleep of a fixed length.
-    async with containers.use("other") as (other, _):
+    async with containers.use(None, "other") as (other, _):
         while first.is_usable:
             await run(other.container, "import time\ntime.sleep(0.05)")
-    async with containers.use("run") as (new, is_replaced):
+    async with containers.use(None, "run") as (new, is_replaced):
         assert is_replaced
         assert new is not first
     await containers.aclose()

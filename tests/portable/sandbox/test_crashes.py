@@ -31,9 +31,9 @@ def calls(*codes: str) -> list[Any]:
     return [*replies, ChatScript().text("Done").reply()]
 
 
-async def child(store: Path, url: str, mode: str, until: str | None = None) -> list[str]:
+async def child(store: Path, url: str, *mode: str, until: str | None = None) -> list[str]:
     """The lines that the program prints; it is killed at one that has `until` in it."""
-    process = await asyncio.create_subprocess_exec(sys.executable, str(CHILD), str(store), url, mode, stdout=PIPE)
+    process = await asyncio.create_subprocess_exec(sys.executable, str(CHILD), str(store), url, *mode, stdout=PIPE)
     assert process.stdout is not None
     lines: list[str] = []
     async for line in process.stdout:
@@ -70,6 +70,20 @@ async def test_code_that_was_killed_with_its_process_is_decided_on_and_its_lost_
     assert "kept False" in results[1]
     assert "it ran" in results[0] or decision == "approve"
     assert [message["role"] for message in sent[-1] if message["role"] == "tool"] == ["tool"] * 3
+
+
+@requirement("F50", "R122")
+async def test_kept_container_is_replaced_after_restart(tmp_path: Path) -> None:
+    needs("bubblewrap")
+    async with FakeProvider([*calls(WRITES), *calls(READS), *calls(READS)]) as fake:
+        first = await child(tmp_path / "talk.db", fake.base_url, "send", "keep")
+        second = await child(tmp_path / "talk.db", fake.base_url, "send", "keep")
+    assert f"custom {CONTAINER_REPLACED}" not in first
+    assert f"custom {CONTAINER_REPLACED}" in second
+    # The file is the conversation's, the variable was the container's.
+    (result,) = (line for line in second if line.startswith("result"))
+    assert "is gone" in result
+    assert "kept False" in result
 
 
 @requirement("R122")

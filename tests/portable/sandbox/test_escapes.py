@@ -10,32 +10,49 @@ import escapes
 from requirements import requirement
 from sandboxes import needs, run_as_user
 
+IS_ROOT = os.geteuid() == 0
 BACKENDS = ["bubblewrap", "runsc", "monty", "none"]
+WITH_WORKSPACE = [
+    ("bubblewrap", "workspace"),
+    ("none", "workspace of root" if IS_ROOT else "workspace"),
+    *([("bubblewrap", "workspace of root")] if IS_ROOT else []),
+]
+WARNINGS = [
+    "ignore::sidestream.portable.sandbox.bare.UnisolatedWarning",
+    "ignore::sidestream.portable.sandbox.workspace.RootWorkspaceWarning",
+]
 
 
-def expected(backend: str) -> dict[str, str]:
-    return {name: "open" if name in escapes.OPEN[backend] else "held" for name in escapes.tried(backend)}
-
-
-def test_the_battery_has_thirty_attempts_besides_what_must_work() -> None:
-    assert len(escapes.ATTEMPTS.keys() - escapes.MUST_WORK) >= 30
-    assert all(escapes.OPEN[backend] <= escapes.ATTEMPTS.keys() for backend in BACKENDS)
+def test_battery_has_fifty_attempts_besides_what_must_work() -> None:
+    assert len(escapes.ATTEMPTS.keys() - escapes.MUST_WORK) >= 50
+    assert all(names <= escapes.ATTEMPTS.keys() for names in escapes.OPEN.values())
 
 
 @requirement("R122")
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.bare.UnisolatedWarning")
+@pytest.mark.filterwarnings(*WARNINGS)
 async def test_every_attempt_ends_as_the_table_of_the_sandbox_says(backend: str) -> None:
     needs(backend)
-    assert await escapes.battery(backend, escapes.tried(backend)) == expected(backend)
+    assert await escapes.battery(backend, escapes.tried(backend)) == escapes.expected(backend, as_root=IS_ROOT)
 
 
-@requirement("R122")
-@pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as a normal user already")
-@pytest.mark.parametrize("backend", ["bubblewrap", "runsc"])
-def test_the_same_holds_for_a_normal_user(backend: str) -> None:
+@requirement("F47")
+@pytest.mark.parametrize(("backend", "kind"), WITH_WORKSPACE)
+@pytest.mark.filterwarnings(*WARNINGS)
+async def test_every_attempt_in_a_workspace_ends_as_the_table_says(backend: str, kind: str) -> None:
     needs(backend)
-    done = run_as_user(Path(escapes.__file__), backend)
+    outcomes = await escapes.battery(backend, escapes.tried(backend, kind), kind)
+    assert outcomes == escapes.expected(backend, kind, as_root=IS_ROOT, has_cgroup=escapes.has_cgroup())
+
+
+@requirement("R122", "F47")
+@pytest.mark.skipif(not IS_ROOT, reason="the tests run as a normal user already")
+@pytest.mark.parametrize(
+    ("backend", "kind"), [("bubblewrap", "container"), ("bubblewrap", "workspace"), ("runsc", "container"), ("none", "workspace")]
+)  # fmt: skip
+@pytest.mark.filterwarnings(*WARNINGS)
+def test_every_attempt_of_a_normal_user_ends_as_the_table_says(backend: str, kind: str) -> None:
+    needs(backend)
+    done = run_as_user(Path(escapes.__file__), backend, kind)
     assert done.returncode == 0, done.stderr
-    outcomes = json.loads(done.stdout)
-    assert outcomes == expected(backend)
+    assert json.loads(done.stdout) == escapes.expected(backend, kind, as_root=False)

@@ -1,12 +1,13 @@
 """A shell, and patches, on a model whose provider hosts neither."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from requirements import requirement
-from sandboxes import needs
+from sandboxes import USER, given_to_user, needs
 from sidestream import Agent, ApplyPatch, ConfigurationError, Shell, StreamPart, ToolEvent, ToolResult
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, check_stream
 
@@ -31,6 +32,10 @@ async def parts_of(agent: Agent) -> list[StreamPart]:
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def owners_in(folder: Path) -> set[int]:
+    return {path.stat().st_uid for path in folder.rglob("*")}
 
 
 @requirement("R123")
@@ -69,6 +74,7 @@ async def test_a_workspace_can_be_changed_after_approval_and_nothing_beside_it(t
     work.mkdir()
     (work / "a.txt").write_text("old\n")
     (tmp_path / "secret").write_text("x")
+    given_to_user(work)
     command = f"cat a.txt; echo new > a.txt; cat {tmp_path}/secret ../secret"
     tool = Shell(workspace=str(work))
     async with FakeProvider(scripts("shell", {"commands": [command]})) as fake, agent_of(fake, tool) as agent:
@@ -93,6 +99,19 @@ async def patched(workspace: Path, *inputs: dict[str, Any]) -> list[Any]:
     tool = ApplyPatch(workspace=str(workspace), require_approval="never")
     async with FakeProvider(scripts("apply_patch", *inputs)) as fake:
         return results(await parts_of(agent_of(fake, tool)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write for others")
+async def test_patches_of_root_keep_owner_and_drop_set_id_bits(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
+    given_to_user(tmp_path)
+    (tmp_path / "a.py").chmod(0o6755)
+    create = {"type": "create_file", "path": "new/b.py", "diff": "+z = 1\n"}
+    done = await patched(tmp_path, UPDATE, create)
+    assert [result["status"] for result in done] == ["completed", "completed"], done
+    status = (tmp_path / "a.py").stat()
+    assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (0o755, USER, USER)
+    assert owners_in(tmp_path) == {USER}
 
 
 UPDATE = {"type": "update_file", "path": "a.py", "diff": "@@\n x = 1\n-y = 2\n+y = 3\n"}

@@ -7,7 +7,7 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, decode_whole, session
 from requirements import requirement
-from sidestream.messages.message import DataPart, LinkPart, TextPart, ThinkingPart
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart, ThinkingPart
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -101,6 +101,15 @@ def test_function_calls_without_ids_get_made_up_ones_that_stay_out_of_what_goes_
 def test_made_up_ids_differ_between_responses():
     ids = {one(decode(GeminiScript(response_id=name).function_call("f", {}).chunks()), ToolCall).id for name in "ab"}
     assert len(ids) == 2
+
+
+@requirement("F50")
+def test_made_up_ids_differ_where_responses_have_no_id():
+    chunks = [{**chunk, "responseId": None} for chunk in script().function_call("f", {}).chunks()]
+    histories = [(ChatMessage.user("a"),), (ChatMessage.user("a"), ChatMessage.user("b"))]
+    ids = [one(decode(chunks, messages=history), ToolCall).id for history in histories]
+    assert len({*ids}) == 2
+    assert one(decode(chunks, messages=histories[0]), ToolCall).id == ids[0]
 
 
 def test_a_call_without_arguments_has_empty_ones():

@@ -1,27 +1,19 @@
-"""Models of the user's own: by path, added from a path or a server, and what is refused."""
+"""Models of the user's own: by path, added from a path, and what is refused."""
 
-import asyncio
-import hashlib
 import os
-import shutil
 import struct
-import sys
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from sidestream import Agent
 from sidestream.cli import exit_codes
 from sidestream.cli.main import commands
-from sidestream.errors import ConfigurationError, ConnectError, ProviderError, UnsupportedError
-from sidestream.providers.local import adding, stop
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.providers.local import stop
 from sidestream.providers.local.files import CHAT, folder_of
 from sidestream.providers.local.gguf import read_gguf
 from sidestream.providers.local.sources import added_models, source_of
-from sidestream.wire import large_files
-from sidestream.wire.large_files import download_file
-from web_pages import serve
 
 
 def embedded() -> Path:
@@ -154,97 +146,5 @@ def test_a_path_is_added_listed_and_removed(tmp_path: Path, data: Path, capsys: 
     with pytest.raises(ConfigurationError):
         run("add", str(tmp_path / "Chatty Q4.gguf"), "--sha256", "0" * 64)
     with pytest.raises(ConfigurationError):
-        run("add", "hf:no-file")
+        run("add", "https://127.0.0.1/model.gguf")
     assert added_models() == []
-
-
-def ranged(body: bytes, break_after: list[int], ranges: list[str]):
-    """Serves a file by ranges; the first answers break off after so many bytes."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        wanted = request.headers.get("Range", "")
-        ranges.append(wanted)
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
-        response = web.StreamResponse(status=206 if wanted else 200, headers={"ETag": '"1"'})
-        response.content_length = len(body) - start
-        await response.prepare(request)
-        if break_after:
-            await response.write(body[start : start + break_after.pop(0)])
-            assert request.transport is not None
-            request.transport.abort()
-            return response
-        await response.write(body[start:])
-        return response
-
-    return answer
-
-
-async def test_a_download_that_breaks_continues_where_it_was(tmp_path: Path):
-    body, ranges = os.urandom(300_000), list[str]()
-    async with serve({"/m.gguf": ranged(body, [100_000, 100_000], ranges)}) as site:
-        made = await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
-    assert made.path.read_bytes() == body
-    assert ranges[0] == ""
-    assert all(entry.startswith("bytes=") for entry in ranges[1:])
-    assert sorted(os.listdir(tmp_path)) == ["m.gguf"]
-
-
-async def test_what_has_come_stays_for_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(large_files, "MAX_TRIES", 1)
-    body, ranges = os.urandom(300_000), list[str]()
-    async with serve({"/m.gguf": ranged(body, [100_000], ranges)}) as site:
-        with pytest.raises(ConnectError):
-            await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
-        assert not (tmp_path / "m.gguf").exists()
-        await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
-    assert (tmp_path / "m.gguf").read_bytes() == body
-    assert ranges[1].startswith("bytes=")
-
-
-async def test_a_disk_that_is_too_small_and_a_missing_file_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async with serve({"/m.gguf": web.Response(body=b"x" * 1000)}) as site:
-        with pytest.raises(ProviderError):
-            await download_file(site.url("/none"), tmp_path / "m.gguf", progress=lambda done, total: None)
-        usage = shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(large_files.shutil, "disk_usage", lambda path: usage._replace(free=10))
-        with pytest.raises(ConfigurationError):
-            await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
-    assert os.listdir(tmp_path) == []
-
-
-async def test_a_redirect_to_a_private_address_is_refused(tmp_path: Path):
-    async with serve({"/x": web.Response(body=b"secret")}) as inner:
-        moved = web.Response(status=302, headers={"Location": inner.url("/x")})
-        async with serve({"/m.gguf": moved}) as site:
-            with pytest.raises(ProviderError):
-                await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
-        assert inner.requests == []
-
-
-async def test_a_model_of_the_hub_is_added_with_its_digest(data: Path, monkeypatch: pytest.MonkeyPatch):
-    digest = hashlib.sha256(CHATTY).hexdigest()
-    answers = {
-        "/owner/repo/resolve/main/sub/Chatty.gguf": web.Response(body=CHATTY, headers={"X-Linked-ETag": f'"{digest}"'}),
-        "/owner/repo/resolve/main/Wrong.gguf": web.Response(body=CHATTY, headers={"X-Linked-ETag": f'"{"0" * 64}"'}),
-    }
-    async with serve(answers) as site:
-        monkeypatch.setenv("HF_ENDPOINT", site.url(""))
-        monkeypatch.setenv("HF_TOKEN", "hf-token-0123456789")
-        assert adding.url_of("hf:owner/repo:sub/Chatty.gguf") == site.url("/owner/repo/resolve/main/sub/Chatty.gguf")
-        for name in ("sub/Chatty.gguf", "Wrong.gguf"):
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sidestream.cli", "local", "add", f"hf:owner/repo:{name}",
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ),
-            )  # fmt: skip
-            async with asyncio.timeout(60):
-                out, err = await process.communicate()
-            if name == "Wrong.gguf":
-                assert process.returncode == exit_codes.USAGE
-                assert b"SHA-256" in err
-            else:
-                assert (process.returncode, b"local:chatty" in out) == (0, True), err
-        assert {request.headers.get("Authorization") for request in site.requests} == {"Bearer hf-token-0123456789"}
-    (model,) = added_models()
-    assert (model.name, model.sha256) == ("chatty", digest)
-    assert read_gguf(model.path).size_bytes == len(CHATTY)
-    assert not [name for name in os.listdir(os.path.dirname(model.path)) if name.startswith("wrong")]

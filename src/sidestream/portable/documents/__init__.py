@@ -1,10 +1,10 @@
 """Documents as text: HTML, PDF, Word, Markdown, source code and plain text, with offsets and limits.
 
-`read` converts bytes; it blocks, so call it in a thread. What parses binary formats runs in a process of its own, with
-limits of memory and time, since such files may be made to exhaust both. Each library is imported on first use.
+`read` converts bytes. It parses them in another process, within limits of time and memory, since any document may be
+made to exhaust both; this process imports no parser. Short UTF-8 text is only decoded.
 """
 
-from sidestream.portable.documents.document import Document, DocumentLimits
-from sidestream.portable.documents.kinds import READERS, is_readable, mime_type_of, read
+from sidestream.portable.documents.document import PAGE_LIMITS, Document, DocumentLimits
+from sidestream.portable.documents.kinds import is_readable, mime_type_of, read
 
-__all__ = ["READERS", "Document", "DocumentLimits", "is_readable", "mime_type_of", "read"]
+__all__ = ["PAGE_LIMITS", "Document", "DocumentLimits", "is_readable", "mime_type_of", "read"]

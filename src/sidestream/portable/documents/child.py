@@ -1,128 +1,265 @@
-"""Parses one file of a binary format, as a separate program. It imports nothing of the package.
+"""The process that parses documents, within limits of time and memory. Foreign documents are parsed nowhere else.
 
-The first line of stdin is a JSON object of the settings, the rest is the file. The answer is one JSON object.
+Where processes can be forked, `serve` is a template that has loaded the libraries and never sees a document. It forks a
+process for each one, ends it when its time is over or the caller has closed the connection, and reports how it ended
+unless it has answered. Elsewhere `serve_once` parses one document, and the caller watches.
 """
 
+import codecs
+import gc
 import importlib
-import io
 import json
+import os
+import select
+import signal
+import socket
+import struct
 import sys
-import zipfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
-MAX_RATIO = 200
-"""How much larger than the archive its content may be. Text compresses to a fifth, a bomb to a thousandth."""
-FREE_BYTES = 16 * 1024 * 1024
-"""Up to here the ratio is not looked at."""
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.errors import DocumentError
+from sidestream.portable.documents.charset import load_codecs, read_text
+from sidestream.portable.documents.document import Document, DocumentLimits
+from sidestream.portable.documents.kinds import DOCX, HTML_TYPES, PDF, others
+
+ORDER_BYTES = 512
+"""Length of an order to the template: JSON and spaces."""
+LENGTHS = struct.Struct("<II")
+"""Of the request and of the document, before both."""
+ANSWER = struct.Struct("<i")
+"""The length of the answer, before it; in its place, a negative number says how the process ended: by this signal, or
+LATE or FAILED."""
+LATE = -1000
+"""The process was killed since its time was over."""
+FAILED = -1001
+"""The process ended by itself without an answer."""
+MAX_TITLE_CHARS = 300
+MAX_LINK_CHARS = 2048
+
+Parse = Callable[[bytes, "Request"], Document | str]
 
 
-class UnreadableError(Exception):
-    """The file cannot be read. The first argument is the reason as a word, the second says it."""
+class Request(Struct, frozen=True, kw_only=True):
+    """What to parse, besides its bytes."""
+
+    kind: str
+    """The mime type."""
+    charset: str = ""
+    url: str = ""
+    limits: DocumentLimits
 
 
-def main() -> None:
-    """Reads stdin, writes stdout."""
-    settings = json.loads(sys.stdin.buffer.readline())
-    sys.path[:] = settings["path"]
-    data = sys.stdin.buffer.read()
+class Answer(Struct, frozen=True, kw_only=True):
+    """The document, or why there is none."""
+
+    document: Document | None = None
+    error: str = ""
+    reason: str = ""
+
+
+class _Child(Struct, eq=False):
+    """A process that parses a document."""
+
+    pid: int
+    connection: socket.socket
+    ended: int
+    """A pipe that the process holds open."""
+    deadline: float
+
+
+def serve(control: socket.socket) -> None:
+    """Start a process for each document whose connection is passed on. Returns when the caller has closed `control`."""
+    _load()
+    children: list[_Child] = []
+    while True:
+        watched = select.poll()
+        watched.register(control, select.POLLIN)
+        for child in children:
+            watched.register(child.ended, select.POLLIN)
+            watched.register(child.connection, 0)  # Reports when the caller has closed it.
+        first = min((child.deadline for child in children), default=None)
+        events = watched.poll(None if first is None else max(0.0, first - time.monotonic()) * 1000)
+        ready = {descriptor for descriptor, _ in events}
+        for child in children[:]:
+            if ready & {child.ended, child.connection.fileno()} or child.deadline <= time.monotonic():
+                children.remove(child)
+                _end(child)
+        if control.fileno() in ready:
+            started = _started(control, children)
+            if started is None:
+                break
+            children.append(started)
+    for child in children:
+        _end(child)
+
+
+def _started(control: socket.socket, running: list[_Child]) -> _Child | None:
+    """Fork a process for the next order; None if there will be no more."""
+    order, descriptors, *_ = socket.recv_fds(control, ORDER_BYTES, 1)
+    if not order:
+        return None
+    connection = socket.socket(fileno=descriptors[0])
+    wanted = json.loads(order)
+    if wanted["kind"] not in others():  # Their libraries may start threads, which do not survive a fork.
+        with suppress(Exception):  # The process that parses fails in the same way, and says so.
+            parser_of(wanted["kind"])
+    gc.freeze()
+    ended, alive = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            control.close()
+            for child in running:  # Their callers would wait for this process too.
+                child.connection.close()
+                os.close(child.ended)
+            os.setpgid(0, 0)
+            signal.setitimer(signal.ITIMER_REAL, wanted["timeout_s"] + 1)  # In case the template dies.
+            with connection.makefile("rwb") as stream:
+                _parse(stream, stream)
+        finally:
+            os._exit(1)  # The code counts only without an answer.
+    os.close(alive)
+    with suppress(OSError):  # Both do it, whichever comes first. Programs that it starts are killed with it.
+        os.setpgid(pid, pid)
+    return _Child(pid, connection, ended, time.monotonic() + wanted["timeout_s"])
+
+
+def _end(child: _Child) -> None:
+    """Kill a process unless it has ended, and report how it ended. After an answer, the caller ignores the report."""
+    is_late = child.deadline <= time.monotonic()
+    for kill in (os.killpg, os.kill):
+        with suppress(OSError):
+            kill(child.pid, signal.SIGKILL)
+    _, status = os.waitpid(child.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    with child.connection as connection, suppress(OSError):
+        connection.setblocking(False)
+        connection.send(ANSWER.pack(LATE if is_late else code if code < 0 else FAILED))
+        # What was not read would reset the connection, and the report with it.
+        connection.shutdown(socket.SHUT_RD)
+        while connection.recv(1 << 16):
+            pass
+    os.close(child.ended)
+
+
+def serve_once() -> None:
+    """Parse one document from stdin, and answer to stdout."""
+    _load()
+    _parse(sys.stdin.buffer, sys.stdout.buffer)
+
+
+def _load() -> None:
+    """Load what every document may need, since a file cannot be opened later."""
+    load_codecs()
+    codecs.lookup("cp437")  # Of names in archives.
+    importlib.import_module("unicodedata")  # Of hosts in links.
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("resource")
+
+
+def _parse(incoming: Any, outgoing: Any) -> None:
+    """Answer one request. No library sees the document before the limits are set."""
+    lengths = LENGTHS.unpack(incoming.read(LENGTHS.size))
+    request = msgspec.msgpack.decode(incoming.read(lengths[0]), type=Request)
+    data = incoming.read(lengths[1])
+    parse = parser_of(request.kind)
+    _limit(request.limits, is_closed=request.kind not in others())
+    answer = _answer(parse, data, request)
+    outgoing.write(ANSWER.pack(len(answer)) + answer)
+    outgoing.flush()
+
+
+def _answer(parse: Parse, data: bytes, request: Request) -> bytes:
     try:
-        # Before the limit: loading a library maps more memory than the file needs.
-        read = {"pdf": _pdf, "docx": _docx}[settings["kind"]](data)
-        title = next(read)
-        _limit(settings["memory_bytes"], settings["cpu_s"])
-        answer = {"title": title, **_collected(read, settings["max_pages"], settings["max_chars"])}
-    except UnreadableError as error:
-        answer = {"reason": error.args[0], "error": error.args[1]}
+        made = parse(data, request)
+        document = Document(text=made, mime_type=request.kind) if isinstance(made, str) else made
+        answer = Answer(document=_bounded(document, request.limits))
+    except DocumentError as error:
+        answer = Answer(error=str(error), reason=error.reason)
     except MemoryError:
-        answer = {"reason": "memory", "error": "it needs too much memory"}
+        answer = Answer(error="it needs too much memory to be read", reason="memory")
     except Exception as error:  # Libraries raise anything for a damaged file.
-        answer = {"reason": "damaged", "error": f"it is damaged ({type(error).__name__}: {str(error)[:200]})"}
-    sys.stdout.buffer.write(json.dumps(answer).encode("utf-8", "replace"))
-
-
-def _limit(memory_bytes: int, cpu_s: int) -> None:
+        text = str(error)[:200].encode("utf-8", "replace").decode()
+        answer = Answer(error=f"it is damaged ({type(error).__name__}: {text})", reason="damaged")
     try:
-        resource: Any = importlib.import_module("resource")
-    except ModuleNotFoundError:
-        return  # Windows: the time limit of the parent is what there is.
+        return msgspec.msgpack.encode(answer)
+    except MemoryError:
+        return msgspec.msgpack.encode(Answer(error="it needs too much memory to be read", reason="memory"))
+
+
+@cache
+def parser_of(kind: str) -> Parse:
+    """Load what parses a format."""
+    if kind in others():
+        reader = others()[kind]
+        return lambda data, request: reader(data, request.limits)
+    if kind in HTML_TYPES:
+        from sidestream.portable.documents.html import read_html
+
+        return lambda data, request: read_html(
+            data, request.limits, charset=request.charset or None, url=request.url or None
+        )
+    if kind not in (PDF, DOCX):
+        return lambda data, request: read_text(data, request.limits, request.charset or None, request.kind)
+    from sidestream.portable.documents.binary import read_docx, read_pdf
+
+    if kind == PDF:
+        importlib.import_module("pypdfium2")
+    else:
+        library: Any = importlib.import_module("docx")
+        library.Document()  # Loads what it imports on first use.
+    read = read_pdf if kind == PDF else read_docx
+    return lambda data, request: read(data, request.limits, request.kind)
+
+
+def _bounded(document: Document, limits: DocumentLimits) -> Document:
+    """Return a document that is no larger than the limits, and can be encoded."""
+    return replace(
+        document,
+        text=_encodable(document.text[: limits.max_chars]),
+        title=_encodable(document.title[:MAX_TITLE_CHARS]) if document.title else None,
+        links=tuple(link for link in document.links[: limits.max_links] if len(link) <= MAX_LINK_CHARS),
+        is_cut=document.is_cut or len(document.text) > limits.max_chars,
+    )
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _limit(limits: DocumentLimits, *, is_closed: bool) -> None:
+    """Set the limits of this process. `is_closed`: it opens no file, no connection and no program from now on."""
+    resource: Any = sys.modules.get("resource")
+    if resource is None:
+        return  # Windows: the caller's time limit is what there is.
     used = 0
     if sys.platform == "linux":
         with open("/proc/self/statm") as mapped:
             used = int(mapped.read().split()[0]) * resource.getpagesize()
-    for name, bound in (("RLIMIT_AS", used + memory_bytes), ("RLIMIT_CPU", cpu_s), ("RLIMIT_CORE", 0)):
-        try:
-            _, hard = resource.getrlimit(getattr(resource, name))
-            soft = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
-            resource.setrlimit(getattr(resource, name), (soft, hard))
-        except (ValueError, OSError):
-            pass
+    bounds = {"RLIMIT_AS": used + limits.memory_bytes, "RLIMIT_CPU": limits.cpu_s, "RLIMIT_CORE": 0}
+    if is_closed:
+        bounds |= {"RLIMIT_FSIZE": 0, "RLIMIT_NPROC": 0, "RLIMIT_NOFILE": 0}
+    for name, bound in bounds.items():
+        if (limit := getattr(resource, name, None)) is not None:
+            _set(resource, limit, bound)
 
 
-def _collected(pages: Iterator[Any], max_pages: int, max_chars: int) -> dict[str, Any]:
-    found: list[str] = []
-    chars = 0
-    for page in pages:
-        if len(found) >= max_pages or chars >= max_chars:
-            return {"pages": found, "is_cut": True}
-        found.append(page[: max_chars - chars])
-        chars += len(page)
-    return {"pages": found, "is_cut": chars > max_chars}
-
-
-def _pdf(data: bytes) -> Iterator[Any]:
-    """The title, then each page."""
-    pdfium: Any = importlib.import_module("pypdfium2")
-    try:
-        document = pdfium.PdfDocument(data)
-    except pdfium.PdfiumError as error:
-        if "assword" in str(error):
-            raise UnreadableError("encrypted", "it needs a password") from None
-        raise
-    yield document.get_metadata_dict().get("Title") or None
-    for number in range(len(document)):
-        page = document[number]
-        text_page = page.get_textpage()
-        yield text_page.get_text_bounded().replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
-        text_page.close()
-        page.close()
-
-
-def _docx(data: bytes) -> Iterator[Any]:
-    """The title, then the document as Markdown."""
-    _check_archive(data)
-    docx: Any = importlib.import_module("docx")
-    document = docx.Document(io.BytesIO(data))
-    yield document.core_properties.title or None
-    yield "\n\n".join(block for item in document.iter_inner_content() if (block := _block(item)))
-
-
-def _check_archive(data: bytes) -> None:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-    except zipfile.BadZipFile:
-        raise UnreadableError("damaged", "it is damaged: it is no zip archive") from None
-    if size > FREE_BYTES and size > len(data) * MAX_RATIO:
-        raise UnreadableError("bomb", f"its content is {size // max(1, len(data))} times as large as the file")
-
-
-def _block(item: Any) -> str:
-    if hasattr(item, "rows"):
-        rows = [[" ".join(cell.text.split()).replace("|", "\\|") for cell in row.cells] for row in item.rows]
-        if not rows:
-            return ""
-        rule = ["---"] * len(rows[0])
-        return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
-    text = item.text.strip()
-    style = (item.style.name or "") if item.style is not None else ""
-    level = style.removeprefix("Heading ")
-    if text and style != level and level.isdecimal():
-        return f"{'#' * min(int(level), 6)} {text}"
-    if text and style == "Title":
-        return f"# {text}"
-    return f"- {text}" if text and style.startswith("List ") else text
-
-
-if __name__ == "__main__":
-    main()
+def _set(resource: Any, limit: int, bound: int) -> None:
+    with suppress(ValueError, OSError):
+        _, hard = resource.getrlimit(limit)
+        ceiling = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+        soft = min(bound, ceiling)
+        # At the soft limit of CPU time the process ends with a signal of its own; at the hard one it is killed.
+        resource.setrlimit(limit, (soft, min(soft + (limit == resource.RLIMIT_CPU), ceiling)))

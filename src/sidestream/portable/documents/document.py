@@ -19,10 +19,19 @@ class DocumentLimits(Struct, frozen=True, kw_only=True):
     max_depth: int = 400
     """Nested elements of a page. Real ones have up to a hundred; parsers take quadratic time. Above it:
     `DocumentError`."""
+    cpu_s: int = 30
+    """CPU time of the process that parses it. A book of 2000 pages takes some seconds. After it: `DocumentError`."""
     timeout_s: float = 60.0
-    """For a format that is parsed in a process of its own. After it the process is killed: `DocumentError`."""
+    """Wall time of that process, in case the machine is busy. After it the process is killed: `DocumentError`."""
     memory_bytes: int = 1024 * MIB
-    """For that process. Above it: `DocumentError`."""
+    """Address space of that process, besides the file and its libraries. Above it: `DocumentError`."""
+    max_links: int = 10_000
+    """Links of a page; the rest is left out. Real pages have some hundreds."""
+
+
+PAGE_LIMITS = DocumentLimits(cpu_s=10, timeout_s=30.0, memory_bytes=512 * MIB)
+"""Limits of a fetched page: any server may send it, and somebody waits for it. A page of 1 MB takes less than a
+second and 100 MB."""
 
 
 class Document(Struct, frozen=True, kw_only=True):

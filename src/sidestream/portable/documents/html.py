@@ -1,11 +1,16 @@
-"""HTML as Markdown: the content of a page without its navigation, banners and hidden elements."""
+"""HTML as Markdown: the content of a page without its navigation, banners and hidden elements.
+
+It runs only in the process that parses documents, see `child`.
+"""
 
 import re
-from functools import cache
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from sidestream.errors import DocumentError, MissingExtraError
+import html_to_markdown
+from selectolax.lexbor import LexborHTMLParser
+
+from sidestream.errors import DocumentError
 from sidestream.portable.documents.charset import decoded
 from sidestream.portable.documents.document import Document, DocumentLimits
 
@@ -42,16 +47,15 @@ _FLAT = frozenset(_FLAT_WORDS.split())
 
 
 def read_html(data: bytes, limits: DocumentLimits, *, charset: str | None = None, url: str | None = None) -> Document:
-    """The content as Markdown, with absolute links if the page's URL is known."""
+    """Return the content as Markdown, with absolute links if the page's URL is known."""
     html, warnings = decoded(data, charset, is_markup=True)
     _check_depth(html, limits)
-    parser_of, convert, options_of = _libraries()
-    tree = parser_of(html)
+    tree: Any = LexborHTMLParser(html)
     title = _title(tree)
     base = _base(tree, url)
-    links = _links(tree, base)
+    links = _links(tree, base, limits.max_links)
     _drop(tree)
-    text = _markdown(convert, options_of, _content(tree), base)
+    text = _markdown(_content(tree), base)
     return Document(
         text=text[: limits.max_chars],
         mime_type="text/html",
@@ -60,16 +64,6 @@ def read_html(data: bytes, limits: DocumentLimits, *, charset: str | None = None
         is_cut=len(text) > limits.max_chars,
         warnings=warnings,
     )
-
-
-@cache
-def _libraries() -> tuple[Any, Any, Any]:
-    try:
-        import html_to_markdown
-        from selectolax.lexbor import LexborHTMLParser
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("fetch", "Reading HTML") from error
-    return LexborHTMLParser, html_to_markdown.convert, html_to_markdown.ConversionOptions
 
 
 def _check_depth(html: str, limits: DocumentLimits) -> None:
@@ -107,7 +101,7 @@ def _joined(base: str, href: str) -> str | None:
     return found if found.startswith(("http://", "https://")) else None
 
 
-def _links(tree: Any, base: str | None) -> tuple[str, ...]:
+def _links(tree: Any, base: str | None, limit: int) -> tuple[str, ...]:
     origin = "/".join((base or "").split("/")[:3])
     found: dict[str, None] = {}
     for href in dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href]")):
@@ -118,6 +112,8 @@ def _links(tree: Any, base: str | None) -> tuple[str, ...]:
             found[origin + href] = None
         elif link := _joined(base or "", href):
             found[link] = None
+        if len(found) == limit:
+            break
     return tuple(found)
 
 
@@ -141,8 +137,11 @@ def _content(tree: Any) -> Any:
     return body
 
 
-def _markdown(convert: Any, options_of: Any, node: Any, base: str | None) -> str:
+def _markdown(node: Any, base: str | None) -> str:
     if node is None:
         return ""
-    options = options_of(extract_metadata=False, base_url=base, compact_tables=True, escape_underscores=False)
-    return (convert(node.html or "", options).content or "").strip()
+    options: Any = html_to_markdown.ConversionOptions(
+        extract_metadata=False, base_url=base, compact_tables=True, escape_underscores=False
+    )
+    converted: Any = html_to_markdown.convert(node.html or "", options)
+    return (converted.content or "").strip()

@@ -1,65 +1,244 @@
-"""PDF and Word files, parsed by a separate process."""
+"""Calls the process that parses documents, see `child`. One template serves all event loops of this process."""
 
+import asyncio
+import atexit
 import importlib.util
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from sidestream.errors import DocumentError, MissingExtraError
+from sidestream.limits import MAX_PARSED_DOCUMENTS, MIB
+from sidestream.portable.documents.child import ANSWER, FAILED, LATE, LENGTHS, ORDER_BYTES, Answer, Request
 from sidestream.portable.documents.document import Document, DocumentLimits
+from sidestream.portable.documents.kinds import LIBRARIES
 
-_PROGRAM = Path(__file__).resolve().with_name("child.py")
-_LIBRARIES = {"pdf": "pypdfium2", "docx": "docx"}
-PAGE_BREAK = "\n\n"
+CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds") and sys.platform != "win32"
+IDLE_S = 60.0
+"""How long the template is kept after the last document; it has some 30 MB."""
+START_S = 30.0
+"""How long the process may take to start, besides the time for the document. A machine under load needs seconds."""
+STOP_S = 3.0
+"""How long the template may take to end its processes and itself, before it is killed."""
+_OVERHEAD_BYTES = 32 * MIB
+"""Of an answer, besides the text: a page's links."""
+_PROGRAM = (
+    "import json, socket, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from sidestream.portable.documents import child; "
+    "child.serve(socket.socket(fileno=int(sys.argv[2]))) if len(sys.argv) > 2 else child.serve_once()"
+)
+_slots: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = WeakKeyDictionary()
 
 
-def read_isolated(kind: str, mime_type: str, data: bytes, limits: DocumentLimits) -> Document:
-    """The document. The process is gone when this returns or raises."""
-    if importlib.util.find_spec(_LIBRARIES[kind]) is None:
-        raise MissingExtraError("fetch", f"Reading {kind} files")
-    settings = {
-        "kind": kind,
-        "path": [os.path.abspath(entry) for entry in sys.path],
-        "max_pages": limits.max_pages,
-        "max_chars": limits.max_chars,
-        "memory_bytes": limits.memory_bytes,
-        "cpu_s": max(1, int(limits.timeout_s)),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-P", str(_PROGRAM)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={name: value for name, value in os.environ.items() if name in ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH")},
+async def read_isolated(
+    kind: str, data: bytes, limits: DocumentLimits, *, charset: str | None = None, url: str | None = None
+) -> Document:
+    """Return the document. Its process has ended, or is being killed, when this returns or raises."""
+    if not all(importlib.util.find_spec(library) for library in LIBRARIES.get(kind, ())):
+        raise MissingExtraError("fetch", f"Reading {kind}")
+    request = msgspec.msgpack.encode(
+        Request(kind=_encodable(kind), charset=_encodable(charset or ""), url=_encodable(url or ""), limits=limits)
     )
+    sent = LENGTHS.pack(len(request), len(data)) + request + data
+    slots = _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_PARSED_DOCUMENTS))
+    async with slots:
+        try:
+            async with asyncio.timeout(limits.timeout_s + START_S):
+                answer = await (_forked if CAN_FORK else _started)(kind, sent, limits)
+        except TimeoutError:
+            stop()
+            answer = LATE
+        except OSError as error:
+            raise DocumentError(f"no process can be started to read it: {error.strerror}", "process") from error
+    if isinstance(answer, int):
+        raise _failure(answer, limits)
     try:
-        output, _ = process.communicate(json.dumps(settings).encode() + b"\n" + data, timeout=limits.timeout_s)
-    except subprocess.TimeoutExpired:
-        raise DocumentError(f"reading it took longer than {limits.timeout_s:g} s", "timeout") from None
-    finally:
-        process.kill()
-        process.communicate()
-    if not output:
-        raise DocumentError("it could not be read: its content ended the reader", "damaged")
-    answer = json.loads(output)
-    if "error" in answer:
-        raise DocumentError(answer["error"], answer["reason"])
-    text, pages = _joined(answer["pages"])
-    return Document(
-        text=text,
-        mime_type=mime_type,
-        title=answer["title"],
-        pages=pages if kind == "pdf" else (),
-        is_cut=answer["is_cut"],
+        return _document(msgspec.msgpack.decode(answer, type=Answer))
+    except msgspec.MsgspecError as error:
+        raise _failure(FAILED, limits) from error
+
+
+def _encodable(text: str) -> str:
+    """Return text without lone surrogates, which headers and addresses may hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _document(answer: Answer) -> Document:
+    if answer.document is None:
+        raise DocumentError(answer.error, answer.reason)
+    return answer.document
+
+
+def _failure(status: int, limits: DocumentLimits) -> DocumentError:
+    if status == LATE:
+        return DocumentError(f"it takes too long to read: more than {limits.timeout_s:g} s", "timeout")
+    if status == -getattr(signal, "SIGXCPU", 0):
+        return DocumentError(f"it takes too long to read: more than {limits.cpu_s} s of CPU time", "timeout")
+    if status == -getattr(signal, "SIGKILL", 0):
+        return DocumentError("it needs too much memory to be read", "memory")
+    return DocumentError(
+        "its content ends the process that reads it: it is damaged, or needs too much memory", "damaged"
     )
 
 
-def _joined(pages: list[str]) -> tuple[str, tuple[int, ...]]:
-    starts: list[int] = []
-    at = 0
-    for page in pages:
-        starts.append(at)
-        at += len(page) + len(PAGE_BREAK)
-    return PAGE_BREAK.join(pages), tuple(starts)
+async def _forked(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | int:
+    """Have the template start the process. Closing the connection, also by cancellation, ends it."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.setblocking(False)
+        with theirs:
+            _order(json.dumps({"kind": kind[:200], "timeout_s": limits.timeout_s}), theirs)
+        with suppress(BrokenPipeError, ConnectionResetError):  # It has ended already, and says how.
+            await loop.sock_sendall(ours, sent)
+        try:
+            return await _answer(lambda size: loop.sock_recv(ours, size), limits)
+        except ConnectionResetError:
+            return FAILED
+        finally:
+            _expire(loop)
+
+
+async def _started(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | int:
+    """Start a process for one document, where none can be forked."""
+    process = await asyncio.create_subprocess_exec(
+        *_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(limits.timeout_s):
+            with suppress(BrokenPipeError, ConnectionResetError):
+                process.stdin.write(sent)
+                await process.stdin.drain()
+            answer = await _answer(process.stdout.read, limits)
+            return await process.wait() or FAILED if answer == FAILED else answer
+    except TimeoutError:
+        return LATE
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.shield(process.communicate())
+
+
+async def _answer(receive: Callable[[int], Awaitable[bytes]], limits: DocumentLimits) -> bytes | int:
+    """Return the answer of a process, or how it ended without one."""
+    received = bytearray()
+    wanted = ANSWER.size
+    most = limits.max_chars * 4 + _OVERHEAD_BYTES
+    while len(received) < wanted:
+        piece = await receive(1 << 18)
+        if not piece:
+            return FAILED
+        received += piece
+        if len(received) >= ANSWER.size and wanted == ANSWER.size:
+            (length,) = ANSWER.unpack_from(received)
+            if not 0 <= length <= most:
+                return length if length < 0 else FAILED
+            wanted += length
+    return bytes(memoryview(received)[ANSWER.size : wanted])
+
+
+class _Template:
+    """The process that the others are forked from. It ends when its owner closes the socket, or ends itself."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self.used = time.monotonic()
+        self.timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
+        self.control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*_command(), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C in a terminal ends the caller, which then closes the socket.
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it runs, and this process has started it: a fork must not share it."""
+        return os.getpid() == self._owner and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it, with the processes that it has started."""
+        self.control.close()
+        if os.getpid() != self._owner:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+            return
+        self._process.kill()
+        self._process.wait()
+
+
+_lock = threading.Lock()
+_shared: list[_Template] = []
+"""The template, if it is running."""
+
+
+def _order(order: str, connection: socket.socket) -> None:
+    """Pass a connection to the template, which is started if it is not running."""
+    with _lock:
+        for template in [template for template in _shared if not template.is_usable]:
+            _shared.remove(template)
+            template.stop()
+        if not _shared:
+            _shared.append(_Template())
+        _shared[0].used = time.monotonic()
+        with suppress(BrokenPipeError, ConnectionResetError):  # It has just ended: so will the connection.
+            socket.send_fds(_shared[0].control, [order.encode().ljust(ORDER_BYTES)], [connection.fileno()])
+
+
+def _expire(loop: asyncio.AbstractEventLoop) -> None:
+    """End the template later, unless it is used again."""
+    with _lock:
+        for template in _shared:
+            if template.timer is not None and template.timer[0] is loop:
+                template.timer[1].cancel()
+            template.timer = loop, loop.call_later(IDLE_S, stop, IDLE_S)
+
+
+def stop(idle_s: float = 0.0) -> None:
+    """End the template unless it was used in the last `idle_s` seconds. The next document starts another one."""
+    with _lock:
+        for template in [template for template in _shared if time.monotonic() - template.used >= idle_s]:
+            _shared.remove(template)
+            template.stop()
+
+
+atexit.register(stop)
+
+
+def kept_descriptors() -> set[int]:
+    """Return the descriptors that lead to the template. It is kept for the next document, so they are not leaks."""
+    return {template.control.fileno() for template in _shared}
+
+
+def _command() -> list[str]:
+    # The last entry: where this package is found by a hook, as editable installs may be.
+    path = [*(os.path.abspath(entry) for entry in sys.path), str(Path(__file__).resolve().parents[3])]
+    return [sys.executable, "-P", "-c", _PROGRAM, json.dumps(path)]
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name in ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH")}

@@ -2,18 +2,18 @@
 
 import mimetypes
 import os
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
 from sidestream import deliverables
 from sidestream.errors import DocumentError
-from sidestream.portable.documents.charset import decoded
+from sidestream.portable.documents.charset import plain_utf8, text_document
 from sidestream.portable.documents.document import Document, DocumentLimits
 
 GROUP = "sidestream.documents"
 """The entry points of other formats: their name is a mime type, their value a `Reader`."""
 
+PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
@@ -23,42 +23,15 @@ class Reader(Protocol):
     def __call__(self, data: bytes, limits: DocumentLimits) -> Document | str: ...
 
 
-def _html(data: bytes, limits: DocumentLimits, charset: str | None, url: str | None, mime_type: str) -> Document:
-    from sidestream.portable.documents.html import read_html
-
-    return read_html(data, limits, charset=charset, url=url)
-
-
-def _isolated(kind: str) -> Callable[..., Document]:
-    def read(data: bytes, limits: DocumentLimits, charset: str | None, url: str | None, mime_type: str) -> Document:
-        from sidestream.portable.documents.isolated import read_isolated
-
-        return read_isolated(kind, mime_type, data, limits)
-
-    return read
-
-
-def _text(data: bytes, limits: DocumentLimits, charset: str | None, url: str | None, mime_type: str) -> Document:
-    text, warnings = decoded(data, charset)
-    if "\x00" in text:
-        raise DocumentError("it is binary, although its name or its sender says that it is text", "format")
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return Document(
-        text=text[: limits.max_chars],
-        mime_type=mime_type,
-        title=_heading(text) if mime_type == "text/markdown" else None,
-        is_cut=len(text) > limits.max_chars,
-        warnings=warnings,
-    )
-
-
-READERS: dict[str, Callable[..., Document]] = {
-    "text/html": _html,
-    "application/xhtml+xml": _html,
-    "application/pdf": _isolated("pdf"),
-    DOCX: _isolated("docx"),
+HTML_TYPES = ("text/html", "application/xhtml+xml")
+LIBRARIES = {
+    **dict.fromkeys(HTML_TYPES, ("selectolax", "html_to_markdown")),
+    PDF: ("pypdfium2",),
+    DOCX: ("docx",),
 }
-"""Mime type → its reader; whatever is text besides is read as it is."""
+"""Mime type → the libraries that parse it; whatever is text besides is read as it is."""
+IN_PLACE_BYTES = 256 * 1024
+"""UTF-8 up to here is decoded in place, within a millisecond: most files of an index are source code and notes."""
 
 _TEXT_TYPES_WORDS = """
 application/json application/xml application/javascript application/x-javascript application/toml
@@ -101,10 +74,10 @@ def mime_type_of(name: str) -> str | None:
 
 def is_readable(mime_type: str) -> bool:
     """True if a document of this type can be read, provided that the libraries are installed."""
-    return mime_type in READERS or mime_type in others() or _is_text(mime_type)
+    return mime_type in LIBRARIES or mime_type in others() or _is_text(mime_type)
 
 
-def read(
+async def read(
     data: bytes,
     *,
     mime_type: str | None = None,
@@ -113,22 +86,24 @@ def read(
     url: str | None = None,
     limits: DocumentLimits | None = None,
 ) -> Document:
-    """The text of a document. Its format is the one declared, else that of its name, checked against its content.
+    """Return the text of a document. Its format is the declared one, else that of its name, unless the content differs.
 
-    Raises DocumentError for a format that is unknown, and for a document that is damaged or too large;
-    MissingExtraError if its library is not installed.
+    It is parsed in another process, which is killed if this call is cancelled. Raises DocumentError for a format that
+    is unknown, and for a document that is damaged, too large, or takes too much time or memory; MissingExtraError if
+    its library is not installed.
     """
     limits = limits or DocumentLimits()
     if len(data) > limits.max_bytes:
         raise DocumentError(f"it is larger than {limits.max_bytes} bytes", "too-large")
     kind = _kind(data, mime_type or mime_type_of(name))
-    if (other := others().get(kind)) is not None:
-        made = other(data, limits)
-        return made if isinstance(made, Document) else Document(text=made, mime_type=kind)
-    reader = READERS.get(kind) or (_text if _is_text(kind) else None)
-    if reader is None:
-        raise DocumentError(f"its format, {kind}, cannot be read as text", "format")
-    return reader(data, limits, charset, url, kind)
+    if not is_readable(kind):
+        raise DocumentError(f"its format, {kind[:100]}, cannot be read as text", "format")
+    is_parsed = kind in LIBRARIES or kind in others()
+    if not is_parsed and len(data) <= IN_PLACE_BYTES and (text := plain_utf8(data, charset)) is not None:
+        return text_document(text, limits, kind)
+    from sidestream.portable.documents.isolated import read_isolated
+
+    return await read_isolated(kind, data, limits, charset=charset, url=url)
 
 
 def _kind(data: bytes, claimed: str | None) -> str:
@@ -147,11 +122,6 @@ def _kind(data: bytes, claimed: str | None) -> str:
 
 def _is_text(mime_type: str) -> bool:
     return mime_type.startswith("text/") or mime_type in _TEXT_TYPES or mime_type.endswith(("+json", "+xml"))
-
-
-def _heading(text: str) -> str | None:
-    line = next((line for line in text[:2000].splitlines() if line.startswith("# ")), "")
-    return line[2:].strip() or None
 
 
 @cache

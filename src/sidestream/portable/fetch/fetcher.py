@@ -1,6 +1,5 @@
 """Fetches pages as documents, and keeps them as long as their servers say, or until these say that they changed."""
 
-import asyncio
 import re
 import time
 from collections import OrderedDict
@@ -13,7 +12,7 @@ from yarl import URL
 
 from sidestream.errors import DocumentError, FetchError
 from sidestream.limits import MIB
-from sidestream.portable.documents import Document, DocumentLimits, read
+from sidestream.portable.documents import PAGE_LIMITS, Document, DocumentLimits, read
 from sidestream.portable.fetch.policy import EgressPolicy
 from sidestream.wire.egress import AddressPolicy, public_only
 from sidestream.wire.pages import Page, PageLimits, get_page
@@ -22,8 +21,6 @@ MAX_CACHED_BYTES = 32 * MIB
 """Text of cached pages, in memory; those used least recently go."""
 MAX_FRESH_S = 3600.0
 """How long a page is used without asking its server, whatever that allows."""
-_IN_THREAD_BYTES = 256 * 1024
-"""Above it a page is converted in a thread, so that other work of the loop continues."""
 _MAX_AGE = re.compile(r"max-age\s*=\s*\"?(\d{1,9})")
 
 
@@ -65,7 +62,7 @@ class Fetcher:
     ) -> None:
         self.policy = policy
         self._limits = limits or PageLimits()
-        self._documents = documents or DocumentLimits()
+        self._documents = documents or PAGE_LIMITS
         self._addresses = addresses
         self._cache: OrderedDict[str, _Entry] = OrderedDict()
         self._size = 0
@@ -104,17 +101,10 @@ class Fetcher:
     async def _document(self, page: Page) -> Document:
         mime_type, charset = _content_type(page.headers.get("content-type", ""))
         name = URL(page.url).path
-
-        def convert() -> Document:
-            return read(
+        try:
+            return await read(
                 page.body, mime_type=mime_type, name=name, charset=charset, url=page.url, limits=self._documents
             )
-
-        is_binary = page.body.startswith((b"%PDF-", b"PK\x03\x04"))
-        try:
-            if is_binary or len(page.body) > _IN_THREAD_BYTES:
-                return await asyncio.to_thread(convert)
-            return convert()
         except DocumentError as error:
             codes = {"too-large": "content_too_large", "format": "unsupported_content_type"}
             message = f"{URL(page.url).host} sent a document that cannot be read: {error}"
@@ -154,6 +144,7 @@ def _validators(entry: _Entry | None) -> dict[str, str]:
 
 
 def _content_type(header: str) -> tuple[str | None, str | None]:
+    header = header.encode("utf-8", "replace").decode()  # Headers may hold any bytes.
     mime_type, _, rest = header.partition(";")
     found = re.search(r"charset\s*=\s*[\"']?([^\s;\"']+)", rest, re.I)
     return mime_type.strip().lower() or None, found[1] if found else None

@@ -13,11 +13,13 @@ TARGET_CHARS = 1000
 """What a passage grows to: about the 256 tokens that the embedded model reads."""
 MAX_CHARS = 1400
 """The longest passage; a longer block is cut at the end of a line, a sentence or a word."""
+MAX_CODE_CHARS = 2_000_000
+"""Source code up to here is cut at its definitions. What is longer was generated, and its lines take much memory."""
 MIN_CHARS = 250
 """A section that is shorter is joined with the next one."""
 
 _MARKUP = frozenset({"text/html", "application/xhtml+xml", "text/markdown"})
-_HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(?=[^ \t])")
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _SENTENCE = re.compile(r"[.!?…][\"')\]]*\s|[\u3002\uff01\uff1f]")
 
@@ -41,7 +43,7 @@ class _Block(Struct, frozen=True):
 def chunks_of(document: Document) -> list[Chunk]:
     """The passages, in order. Together they hold all of the text but white space between them."""
     text = document.text
-    if document.mime_type.startswith(CODE):
+    if document.mime_type.startswith(CODE) and len(text) <= MAX_CODE_CHARS:
         return [*_joined(text, _definitions(text), [])]
     has_headings = document.mime_type in _MARKUP or "wordprocessingml" in document.mime_type
     starts = document.pages or (0,)
@@ -90,7 +92,9 @@ def _blocks(text: str, start: int, end: int, *, has_headings: bool) -> Iterator[
                 yield _Block(opened, last)
                 opened = -1
             if heading:
-                yield _Block(found.start(), found.start() + len(line), len(heading[1]), heading[2])
+                title = line[heading.end() :].rstrip()
+                title = title.rstrip("#").rstrip() or title
+                yield _Block(found.start(), found.start() + len(line), len(heading[1]), title)
             continue
         if has_headings and (opening := _FENCE.match(line)):
             fence = opening[1]

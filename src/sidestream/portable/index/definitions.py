@@ -72,10 +72,9 @@ def _members(lines: list[_Line], whole: Definition) -> Iterator[Definition]:
     at = first + 1
     while indent and at < len(lines):
         opened, name = _opened(lines, at, indent)
-        if name and lines[at].indent == indent:
+        if name:
             starts.append((at, name))
-            at = opened
-        at += 1
+        at = opened + 1 if name else max(opened, at + 1)
     edges = [(0, "", 1), *((start, name, 2) for start, name in starts)]
     for (start, name, depth), (stop, *_) in zip(edges, [*edges[1:], (len(lines), "", 0)], strict=True):
         last = _last_text(lines, start, stop)
@@ -101,13 +100,17 @@ def _name(line: _Line) -> str:
 
 
 def _opened(lines: list[_Line], at: int, indent: int) -> tuple[int, str]:
-    """The line of the definition that begins here, perhaps below comments and decorators, and its name."""
+    """Return the line of the definition that begins here, perhaps below comments and decorators, and its name.
+
+    Without one, it is the first line after the comments, so that no caller looks at them again: a file may consist of
+    them.
+    """
     here = at
     while here < len(lines) and lines[here].indent == indent and _ABOVE.match(lines[here].text):
         here += 1
     if here < len(lines) and lines[here].indent == indent:
         return here, _name(lines[here])
-    return at, ""
+    return here, ""
 
 
 def _body_end(lines: list[_Line], at: int) -> int:
@@ -120,8 +123,11 @@ def _body_end(lines: list[_Line], at: int) -> int:
 def _plain_end(lines: list[_Line], at: int) -> int:
     """The end of a run of code between definitions: a blank line, or where a definition begins."""
     at += 1
-    while at < len(lines) and lines[at].text and not _opened(lines, at, 0)[1]:
-        at += 1
+    while at < len(lines) and lines[at].text:
+        after, name = _opened(lines, at, 0)
+        if name:
+            break
+        at = max(after, at + 1)
     return at
 
 

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,7 +16,7 @@ from sidestream.errors import ConfigurationError, DocumentError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read
 from sidestream.portable.index.chunks import chunks_of
-from sidestream.portable.index.folder import absolute, contents_of, files_in, root_of, stamp_of
+from sidestream.portable.index.folder import UNREAD, Entry, Root, absolute, message_of, root_of
 from sidestream.portable.index.ranking import CANDIDATES, fits, fused
 from sidestream.portable.index.records import Counts, Database, IndexedFile, Json, Passage, Row, file_id_of
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
@@ -30,6 +29,8 @@ Progress = Callable[[str, int, int], None]
 
 BATCH = 16
 """Texts that are embedded together: few, so that search has them soon and little is lost when it is stopped."""
+PASSING = ("changed", "process")
+"""Reasons for which the next refresh reads a file again, although it has not changed."""
 MAX_QUERY_CHARS = 2000
 DEFAULT_LIMIT = 10
 
@@ -112,18 +113,23 @@ class Index:
         self,
         *paths: str | os.PathLike[str],
         attributes: Mapping[str, str | int | float | bool] | None = None,
+        within: Sequence[str] = (),
         progress: Progress = _ignore,
     ) -> AddReport:
-        """Indexes files and folders, or what has changed in them; files that are gone are removed.
+        """Index files and folders, or what has changed in them; files that are gone are removed.
 
-        `attributes` are for filters. A file that cannot be read is reported and does not stop the others. Raises
-        ConfigurationError if a path does not exist.
+        `attributes` are for filters. What cannot be read, or is a link that leads elsewhere, is reported and does not
+        stop the others. Raises ConfigurationError if a path does not exist, or leads out of the folders `within`.
         """
         roots = [root_of(path) for path in paths]
         report = AddReport()
         for root in roots:
-            await self._call(self._database.add_root, str(root), dict(attributes or {}))
-            report += await self._refresh(root, progress)
+            try:
+                opened = Root(root, within)
+            except OSError as error:
+                raise ConfigurationError(f"{root} cannot be read: {message_of(error)}") from error
+            await self._call(self._database.add_root, root, dict(attributes or {}))
+            report += await self._refresh(root, opened, progress)
         self.start()
         return report
 
@@ -131,10 +137,14 @@ class Index:
         """Looks at everything that was added again. A folder that does not exist any more keeps its files."""
         report = AddReport()
         for path in await self._call(self._database.roots):
-            if not await asyncio.to_thread(os.path.exists, path):
+            try:
+                root = Root(path)
+            except FileNotFoundError:
                 report += AddReport(problems={path: "it does not exist; `remove` it if it is gone for good"})
+            except OSError as error:
+                report += AddReport(problems={path: message_of(error)})
             else:
-                report += await self._refresh(Path(path), progress)
+                report += await self._refresh(path, root, progress)
         self.start()
         return report
 
@@ -238,33 +248,42 @@ class Index:
             self._note(error)
             return None
 
-    async def _refresh(self, root: Path, progress: Progress) -> AddReport:
-        known = {file.path: file for file in await self._call(self._database.files) if _is_in(file.path, str(root))}
-        attributes = await self._call(self._database.root_attributes, str(root))
-        paths = await asyncio.to_thread(lambda: [str(path) for path in files_in(root)])
+    async def _refresh(self, path: str, root: Root, progress: Progress) -> AddReport:
+        known = {file.path: file for file in await self._call(self._database.files) if _is_in(file.path, path)}
+        attributes = await self._call(self._database.root_attributes, path)
+        try:
+            entries = await asyncio.to_thread(root.entries)
+        except (OSError, DocumentError) as error:  # Its files are kept, as those of a folder that is missing.
+            return AddReport(problems={path: message_of(error)})
         report = AddReport()
-        gone = [path for path in known if path not in set(paths)]
-        for done, path in enumerate(paths):
-            progress("files", done, len(paths))
+        gone = [*known.keys() - {entry.path for entry in entries}]
+        for done, entry in enumerate(entries):
+            progress("files", done, len(entries))
             try:
-                report += await self._add_file(path, known.get(path), attributes)
+                report += await self._add_file(root, entry, known.get(entry.path), attributes)
             except FileNotFoundError:  # It was removed since the folder was listed.
-                gone += [path] if path in known else []
+                gone += [entry.path] if entry.path in known else []
             except (OSError, DocumentError) as error:
-                message = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-                await self._put_problem(path, attributes, message)
-                report += AddReport(problems={path: message})
-        progress("files", len(paths), len(paths))
+                message = message_of(error)
+                is_lasting = isinstance(error, DocumentError) and error.reason not in PASSING
+                await self._put_problem(entry if is_lasting else replace(entry, stamp=UNREAD), attributes, message)
+                report += AddReport(problems={entry.path: message})
+        progress("files", len(entries), len(entries))
         self._coverage = None
         await self._call(self._database.remove, gone)
-        await self._call(self._database.set_read, str(root), time.time())
+        await self._call(self._database.set_read, path, time.time())
         return report + AddReport(removed=len(gone))
 
-    async def _add_file(self, path: str, known: IndexedFile | None, attributes: Mapping[str, Json]) -> AddReport:
-        stamp = await asyncio.to_thread(stamp_of, Path(path))
-        if known is not None and known.stamp == stamp and known.attributes == attributes:
+    async def _add_file(
+        self, root: Root, entry: Entry, known: IndexedFile | None, attributes: Mapping[str, Json]
+    ) -> AddReport:
+        path = entry.path
+        is_known = known is not None and known.stamp == entry.stamp and known.attributes == attributes
+        if known is not None and is_known and entry.problem in (None, known.problem):
             return AddReport(unchanged=1, problems={path: known.problem} if known.problem else {})
-        contents = await asyncio.to_thread(contents_of, Path(path), self._limits.max_bytes)
+        if entry.problem is not None:
+            raise DocumentError(entry.problem, "skipped")
+        contents = await asyncio.to_thread(root.contents, entry, self._limits.max_bytes)
         mime_type = mime_type_of(path) or "application/octet-stream"
         # One content read as two formats is two documents.
         digest = hashlib.sha256(f"{mime_type}:{contents.digest}".encode()).hexdigest()
@@ -281,29 +300,22 @@ class Index:
             same = replace(file, title=known.title, problem=known.problem)
             if await self._call(self._database.put, same, None, ()):
                 return AddReport(unchanged=1)
-        document = await self._read(contents.data, path, mime_type)
+        document = await read(contents.data, mime_type=mime_type, name=path, limits=self._limits)
         file = replace(file, title=document.title, problem=_problem(document))
         chunks = await asyncio.to_thread(chunks_of, document)
         await self._call(self._database.put, file, document, chunks)
         problems = {path: file.problem} if file.problem else {}
         return AddReport(added=known is None, changed=known is not None, problems=problems)
 
-    async def _read(self, data: bytes, path: str, mime_type: str) -> Document:
-        return await asyncio.to_thread(read, data, mime_type=mime_type, name=path, limits=self._limits)
-
-    async def _put_problem(self, path: str, attributes: Mapping[str, Json], problem: str) -> None:
-        """Notes that a file cannot be read, with its stamp, so that it is not tried again until it changes."""
-        try:
-            stamp = await asyncio.to_thread(stamp_of, Path(path))
-        except (OSError, DocumentError):
-            return
+    async def _put_problem(self, entry: Entry, attributes: Mapping[str, Json], problem: str) -> None:
+        """Note that a file cannot be read, with its stamp: it is not tried again until that changes."""
         file = IndexedFile(
-            path=path,
-            file_id=file_id_of(path),
+            path=entry.path,
+            file_id=file_id_of(entry.path),
             digest="",
-            mime_type=mime_type_of(path) or "",
-            size=stamp.size,
-            modified_ns=stamp.modified_ns,
+            mime_type=mime_type_of(entry.path) or "",
+            size=entry.stamp.size,
+            modified_ns=entry.stamp.modified_ns,
             attributes=dict(attributes),
             problem=problem,
         )

@@ -1,8 +1,8 @@
 """Containers in which code runs on this machine, and what a sandbox of your own must be.
 
 `port` has the protocols, `choice` picks a sandbox, `containers` keeps what runs. Then one module per sandbox:
-`bubblewrap` (with `runtime`, `seccomp`, `staging`, `cgroup`), `runsc`, `computation` (Monty), `bare` (none).
-`worker` owns the processes, `inside/` is what runs in them. Imports no provider.
+`bubblewrap` (with `runtime`, `seccomp`, `staging`, `workspace`, `cgroup`), `runsc`, `computation` (Monty), `bare`
+(none). `worker` owns the processes, `inside/` is what runs in them. Imports no provider.
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         SandboxError as SandboxError,
         ToolAnswer as ToolAnswer,
     )
+    from sidestream.portable.sandbox.workspace import RootWorkspaceWarning as RootWorkspaceWarning
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -33,5 +34,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "portable.sandbox.port": (
             "CellOutcome CodeFile CommandOutcome Container ContainerSpec Sandbox SandboxError ToolAnswer"
         ),
+        "portable.sandbox.workspace": "RootWorkspaceWarning",
     },
 )

@@ -13,6 +13,7 @@ from sidestream.portable.sandbox.owned import owned
 from sidestream.portable.sandbox.port import Container, ContainerSpec
 from sidestream.portable.sandbox.process import ProcessContainer
 from sidestream.portable.sandbox.runtime import ENVIRONMENT
+from sidestream.portable.sandbox.workspace import container_user
 
 _log = get_logger(__name__)
 
@@ -27,6 +28,8 @@ class Bare:
     name = "none"
 
     async def start(self, spec: ContainerSpec) -> Container:
+        if spec.workspace is not None:
+            container_user(spec.workspace, allow_root=spec.allow_root, drops_user=False)
         text = 'sandbox="none": code of a model runs with all rights of this user, on its files and its network'
         _log.warning(text)
         warnings.warn(text, UnisolatedWarning, stacklevel=2)

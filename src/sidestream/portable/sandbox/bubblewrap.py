@@ -2,14 +2,17 @@
 
 Every namespace is new, so there is no network, no process and no user to see but its own. The file system holds what
 `runtime` lists, read-only, and two folders in memory with a size. The process starts with an empty environment, as its
-own pid 1, without capabilities, behind the filter of `seccomp`, and sets its own limits before any code runs. If we are
-root, the user is dropped first: limits on processes do not count for root.
+own pid 1, and `inside/enter` gives up its capabilities and sets the filter of `seccomp`; then it sets its own limits,
+all before any code runs. If we are root, the user is dropped first: kernel files are root's to write, and limits on
+processes do not count for root.
 """
 
 import asyncio
 import os
 import shutil
 import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -22,14 +25,27 @@ from sidestream.portable.sandbox.port import FOLDER, Container, ContainerSpec, S
 from sidestream.portable.sandbox.process import ProcessContainer
 from sidestream.portable.sandbox.runtime import KERNEL, Runtime, package_names, runtime
 from sidestream.portable.sandbox.seccomp import filter_program
-from sidestream.portable.sandbox.staging import UNPRIVILEGED, Stage, is_reachable
+from sidestream.portable.sandbox.staging import Stage, is_reachable
 from sidestream.portable.sandbox.worker import WORKER
+from sidestream.portable.sandbox.workspace import (
+    UNPRIVILEGED,
+    User,
+    check_mounts,
+    container_user,
+    sockets_in,
+    warn_of_root,
+)
 
 _ISOLATION = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"),
-    *("--cap-drop", "ALL", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED), "--hostname", "sandbox"),
+    *("--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED), "--hostname", "sandbox"),
+    # Over its own namespaces, for `inside/enter` alone.
+    *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_CHROOT", "--cap-add", "CAP_SETPCAP"),
 )
 _SHARED_MEMORY_BYTES = 16 * MIB
+_BYTES_PER_FILE = 4096
+"""An empty file costs memory too: a folder in memory holds one for so many bytes of its size."""
+_FILTER, _EMPTY = f"{KERNEL}/filter", f"{KERNEL}/empty"
 _PASSWD = f"sandbox:x:{UNPRIVILEGED}:{UNPRIVILEGED}::/tmp:/bin/sh\n".encode()
 
 
@@ -48,7 +64,10 @@ class Bubblewrap:
     async def start(self, spec: ContainerSpec) -> Container:
         if sys.platform != "linux":
             raise SandboxError(f"bubblewrap runs on Linux only, and this is {sys.platform}")
-        return await owned(lambda: _start(spec))
+        user = container_user(spec.workspace, allow_root=spec.allow_root)
+        if user is None and spec.workspace is not None and os.geteuid() == 0:
+            warn_of_root(spec.workspace)
+        return await owned(lambda: _start(spec, user))
 
 
 @cache
@@ -66,49 +85,53 @@ def programs() -> tuple[Program, ...]:
     return tuple(found)
 
 
-_working: dict[bool, Program] = {}
-"""The program that started a container before, for root's own files and for others."""
+_working: dict[User | None, Program] = {}
+"""The program that started a container before, for each user."""
 
 
-async def _start(spec: ContainerSpec) -> ProcessContainer:
+async def _start(spec: ContainerSpec, user: User | None) -> ProcessContainer:
     filter_bytes = filter_program()
     if filter_bytes is None:
         raise SandboxError(f"no system call filter is known for the machine {os.uname().machine}")
-    known = _working.get(spec.workspace is None)
+    known = _working.get(user)
     candidates = (known,) if known is not None else programs()
     if not candidates:
         raise SandboxError('bubblewrap is not installed: pip install "sidestream[sandbox]", or apt install bubblewrap')
     refusals: list[str] = []
     for program in candidates:
         try:
-            container = await _started(program, filter_bytes, spec)
+            with _working_folder(spec, user) as mounted:
+                container = await _started(program, filter_bytes, spec, user, mounted)
         except SandboxError as error:
             refusals.append(f"{program.path}: {error}")
         else:
-            _working[spec.workspace is None] = program
+            _working[user] = program
             return container
     raise SandboxError("bubblewrap cannot start a container here. " + "; ".join(refusals) + _advice(refusals))
 
 
-async def _started(program: Program, filter_bytes: bytes, spec: ContainerSpec) -> ProcessContainer:
-    # A folder of root's can be written by root only, so such a container keeps the user; the rest holds.
-    drops_user = os.geteuid() == 0 and spec.workspace is None
+async def _started(
+    program: Program, filter_bytes: bytes, spec: ContainerSpec, user: User | None, mounted: list[str]
+) -> ProcessContainer:
     packages = package_names(spec.packages)
-    stage = WORKER.stage if drops_user and _needs_stage(program, packages) else None
+    stage = WORKER.stage if user is not None and _needs_stage(program, packages, user) else None
     seen = runtime(packages)
     with launch() as starting:
         arguments = [
             program.path if stage is None else _staged(program, stage),
             *_ISOLATION,
             *_file_system(seen, spec, stage),
-            *_given_files(starting),
+            *mounted,
+            *_given_files(starting, filter_bytes),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", FOLDER, "--clearenv"),
             *(word for name, value in seen.environment.items() for word in ("--setenv", name, value)),
-            *("--seccomp", starting.give(filter_bytes), "--info-fd", starting.receive()),
-            *("--", seen.python, "-I", "-S", "-B", "-X", "utf8", f"{KERNEL}/kernel.pyc"),
-            *kernel_arguments(spec.limits),
+            *("--info-fd", starting.receive()),
+            *("--", seen.python, "-I", "-S", "-B", "-X", "utf8", f"{KERNEL}/enter.pyc"),
+            # Root could read what is not covered.
+            "must-hide" if user is None and os.geteuid() == 0 else "may-hide",
+            *(_FILTER, _EMPTY, *_in_memory(spec), "--", f"{KERNEL}/kernel.pyc", *kernel_arguments(spec.limits)),
         ]
-        process, logs = await starting.start(arguments, user=UNPRIVILEGED if drops_user else None)
+        process, logs = await starting.start(arguments, user=user)
         container = ProcessContainer(new_id(), process, logs, spec.limits)
         # Moving a process to another group waits for the kernel; meanwhile the interpreter starts.
         moving = asyncio.ensure_future(asyncio.to_thread(_grouped, starting, spec.limits))
@@ -130,14 +153,50 @@ def _staged(program: Program, stage: Stage) -> str:
     return os.path.join(stage.views(program.beside)[0], os.path.relpath(program.path, program.beside[0]))
 
 
-def _given_files(starting: Launch) -> list[str]:
-    files = {f"{KERNEL}/{name}": data for name, data in kernel_files().items()} | {"/etc/passwd": _PASSWD}
-    return [word for path, data in files.items() for word in ("--ro-bind-data", starting.give(data), path)]
+@contextmanager
+def _working_folder(spec: ContainerSpec, user: User | None) -> Generator[list[str]]:
+    """The arguments that mount the working folder, while bubblewrap may look for it. Raises SandboxError."""
+    if spec.workspace is None:
+        yield ["--size", str(spec.limits.disk_bytes), "--tmpfs", FOLDER]
+        return
+    folder = os.path.realpath(spec.workspace)
+    check_mounts(folder)
+    sockets = [word for path in sockets_in(folder) for word in ("--ro-bind", "/dev/null", f"{FOLDER}/{path}")]
+    if user is None or is_reachable(folder, user):
+        yield ["--bind", folder, FOLDER, *sockets]
+        return
+    stage = WORKER.stage  # before the folder is opened: a mount namespace mounts its own folders only
+    with ExitStack() as opened:
+        try:
+            descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            opened.callback(os.close, descriptor)
+            if os.stat(descriptor).st_uid != user.uid:
+                raise SandboxError(f"the workspace {folder!r} was replaced by another folder")
+            place = opened.enter_context(stage.lent(descriptor))
+        except OSError as error:
+            raise SandboxError(f"the workspace {folder!r} cannot be used: {error.strerror}") from error
+        yield ["--bind", place, FOLDER, *sockets]
+
+
+def _in_memory(spec: ContainerSpec) -> list[str]:
+    """The folders in memory as `inside/enter` has them, with their sizes and numbers of files."""
+    folders = {"/dev/shm": _SHARED_MEMORY_BYTES, "/tmp": spec.limits.disk_bytes}
+    folders |= {FOLDER: spec.limits.disk_bytes} if spec.workspace is None else {}
+    return [f"{folder}:{size}:{size // _BYTES_PER_FILE}" for folder, size in folders.items()]
+
+
+def _given_files(starting: Launch, filter_bytes: bytes) -> list[str]:
+    files = {f"{KERNEL}/{name}": data for name, data in kernel_files().items()}
+    files |= {"/etc/passwd": _PASSWD, _FILTER: filter_bytes}
+    bound = [word for path, data in files.items() for word in ("--ro-bind-data", starting.give(data), path)]
+    # What bind-data makes is unlinked, so it cannot be mounted again; this is a file of the root, which is read-only.
+    return [*bound, "--file", starting.give(b""), _EMPTY]
 
 
 @cache
-def _needs_stage(program: Program, packages: tuple[str, ...] | None) -> bool:
-    return not all(map(is_reachable, [program.path, *(mount.source for mount in runtime(packages).mounts)]))
+def _needs_stage(program: Program, packages: tuple[str, ...] | None, user: User) -> bool:
+    paths = [program.path, *(mount.source for mount in runtime(packages).mounts)]
+    return not all(is_reachable(path, user) for path in paths)
 
 
 def _file_system(seen: Runtime, spec: ContainerSpec, stage: Stage | None) -> list[str]:
@@ -149,12 +208,9 @@ def _file_system(seen: Runtime, spec: ContainerSpec, stage: Stage | None) -> lis
         arguments += ["--symlink", target, path]
     for folder in seen.hidden:
         arguments += ["--size", "4096", "--tmpfs", folder, "--remount-ro", folder]
-    size = str(spec.limits.disk_bytes)
-    arguments += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]
-    arguments += ["--size", size, "--tmpfs", "/tmp"]
-    if spec.workspace is None:
-        return [*arguments, "--size", size, "--tmpfs", FOLDER]
-    return [*arguments, "--bind", os.path.realpath(spec.workspace), FOLDER]
+    arguments += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    arguments += ["--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]
+    return [*arguments, "--size", str(spec.limits.disk_bytes), "--tmpfs", "/tmp"]
 
 
 def _grouped(starting: Launch, limits: SandboxLimits) -> tuple[int | None, cgroup.Group | None]:

@@ -2,12 +2,15 @@
 packages, no shell; it works on every system."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
+from sidestream import jsontext
 from sidestream.lazy import outlast_threads
 from sidestream.limits import SandboxLimits
+from sidestream.portable.sandbox.frames import Text
 from sidestream.portable.sandbox.launch import new_id
 from sidestream.portable.sandbox.owned import owned
 from sidestream.portable.sandbox.port import (
@@ -22,9 +25,11 @@ from sidestream.portable.sandbox.port import (
     OnStreams,
     SandboxError,
 )
-from sidestream.portable.sandbox.process import Text
 
+T = TypeVar("T")
 _GRACE_S = 2.0
+_PART_SIZE = 4
+"""Characters that count for each part of a value: looking at it takes time, too."""
 
 
 class _Session(Protocol):
@@ -54,12 +59,13 @@ async def _start(spec: ContainerSpec) -> "MontyContainer":
         "max_memory": spec.limits.memory_bytes,
         "max_feed_duration_secs": spec.limits.cell_s,
     }
+    pool = pydantic_monty.AsyncMonty(min_processes=1, max_processes=1, request_timeout=None)
     try:
-        pool = pydantic_monty.AsyncMonty(min_processes=1, max_processes=1, request_timeout=None)
         await pool.__aenter__()
         session = pool.checkout(limits=limits)
         await session.__aenter__()
     except Exception as error:
+        await pool.__aexit__(None, None, None)
         raise SandboxError(f"monty does not start: {error}") from error
     return MontyContainer(new_id(), pool, session, spec.limits)
 
@@ -80,18 +86,26 @@ class MontyContainer:
         import pydantic_monty
 
         sink = Text(self._limits.log_bytes, on_output)
-        functions = {name: _function(name, call_tool) for name in tools} if call_tool is not None else {}
+        calls = _Calls(self._limits, call_tool) if call_tool is not None else None
+        functions = {name: calls.function(name) for name in tools} if calls is not None else {}
         ending: Ending = "completed"
+
+        flooded = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_print(stream: str, text: str) -> None:
+            sink.feed(text.encode("utf-8", "replace"))
+            if sink.total > self._limits.output_bytes:
+                loop.call_soon_threadsafe(flooded.set)
+
         try:
             # The limit inside counts execution only: a program that waits for its tools may take longer.
             async with asyncio.timeout(None if functions else self._limits.cell_s + _GRACE_S):
-                value = await self._session.feed_run(
-                    code,
-                    external_lookup=functions,
-                    print_callback=lambda stream, text: sink.feed(text.encode("utf-8", "replace")),
+                value = await _unless(
+                    flooded, self._session.feed_run(code, external_lookup=functions, print_callback=on_print)
                 )
             if value is not None:
-                sink.feed(f"{value!r}\n".encode("utf-8", "replace"))
+                sink.feed(f"{_shown(value, self._limits.log_bytes)}\n".encode("utf-8", "replace"))
         except pydantic_monty.MontyCrashedError as error:
             ending = "timeout" if error.timed_out else "died"
         except TimeoutError:
@@ -103,10 +117,16 @@ class MontyContainer:
         except pydantic_monty.MontyError as error:
             ending = "raised"
             sink.feed(f"{error}\n".encode("utf-8", "replace"))
-        finally:
-            # After a limit or a cancellation nothing is known about the heap.
-            if ending not in ("completed", "raised"):
-                await self.kill()
+        except asyncio.CancelledError:
+            await self.kill()
+            raise
+        if sink.total > self._limits.output_bytes:
+            ending = "output"
+        elif calls is not None and calls.is_flooded:
+            ending = "flood"
+        # After a limit nothing is known about the heap.
+        if ending not in ("completed", "raised"):
+            await self.kill()
         return CellOutcome(ending=ending, logs=sink.end())
 
     async def command(self, command: str, on_output: OnStreams, *, timeout_s: float | None = None) -> CommandOutcome:
@@ -119,16 +139,89 @@ class MontyContainer:
     async def kill(self) -> None:
         if self.is_alive:
             self.is_alive = False
-            await self._pool.__aexit__(None, None, None)
+            pool = self._pool
+            del self._pool, self._session  # they hold the pipes, whoever still holds this
+            await pool.__aexit__(None, None, None)
 
 
-def _function(name: str, call_tool: CallTool) -> Callable[..., Any]:
-    async def call(*positional: Any, **arguments: Any) -> Any:
-        if positional:
-            raise TypeError(f"{name}() takes keyword arguments only")
-        answer = await call_tool(name, arguments)
-        if answer.is_error:
-            raise RuntimeError(f"{name} failed: {answer.result}")
-        return answer.result
+async def _unless(stops: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """The result of the work; None, and the work is cancelled, if it is to stop first."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stops.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
 
-    return call
+
+class _Calls:
+    """The tools of a program as functions: what it passes to them is bounded before anything else looks at it."""
+
+    def __init__(self, limits: SandboxLimits, call_tool: CallTool) -> None:
+        self._limits = limits
+        self._call_tool = call_tool
+        self._made = 0
+        self._pending = 0
+        self.is_flooded = False
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """The function of a tool."""
+
+        async def call(*positional: Any, **arguments: Any) -> Any:
+            if positional:
+                raise TypeError(f"{name}() takes keyword arguments only")
+            limits = self._limits
+            share = limits.argument_bytes // 2
+            size = _size(arguments, share, max_depth=jsontext.MAX_DEPTH)
+            if size is None:
+                raise ValueError(f"{name}() takes at most {share} bytes of arguments as JSON, not nested too deep")
+            self._made += 1
+            self.is_flooded = self._made > limits.calls or self._pending + size > limits.argument_bytes
+            if self.is_flooded:
+                raise RuntimeError("the program makes too many calls")
+            self._pending += size
+            try:
+                answer = await self._call_tool(name, arguments)
+            finally:
+                self._pending -= size
+            if answer.is_error:
+                raise RuntimeError(f"{name} failed: {answer.result}")
+            return answer.result
+
+        return call
+
+
+def _shown(value: Any, max_size: int) -> str:
+    """A value as Python writes it. Raises nothing: one that is too large, or cannot be written, is described."""
+    size = _size(value, max_size)
+    if size is not None:
+        with suppress(ValueError, RecursionError):  # an integer with too many digits; too many lists in lists
+            return repr(value)
+    return f"[a value of the type {type(value).__name__} that is too large to show: print a part of it]"
+
+
+def _size(value: Any, max_size: int, *, max_depth: int = 1000) -> int | None:
+    """About how long a value is when it is written out; None if it is longer than that, or deeper.
+
+    A list that is in a value a thousand times is one object here, and a thousand copies in a text.
+    """
+    size, pending = 0, [(value, 0)]
+    while pending:
+        each, depth = pending.pop()
+        parts: Collection[Any] = ()
+        if isinstance(each, str | bytes):
+            size += len(each)
+        elif isinstance(each, int):
+            size += each.bit_length() // 3
+        elif isinstance(each, list | tuple | set | frozenset | dict):
+            parts = cast("Collection[Any]", each)
+        elif isinstance(attributes := getattr(each, "attributes", None), dict):  # an instance of a class
+            parts = cast("Collection[Any]", attributes)
+        size += _PART_SIZE * (1 + len(parts))
+        if size > max_size or depth > max_depth:
+            return None
+        pending += [(part, depth + 1) for part in parts]
+        if isinstance(parts, Mapping):
+            pending += [(part, depth + 1) for part in cast("Mapping[Any, Any]", parts).values()]
+    return size

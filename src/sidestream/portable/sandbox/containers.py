@@ -1,16 +1,20 @@
-"""The containers of a toolset: which one a call gets, and when it ends.
+"""The containers of this process: whose each is, which one a call gets, and when it ends.
 
-A run has one container. A conversation keeps it if the config says so, or names it. One that nobody uses ends after
-some time; so does the one that was idle longest, when there are too many.
+A container belongs to one kind of tool, one sandbox, one owner and one group of that owner's calls: those of a run, or
+of a conversation. It is found by these facts alone. They come from the run, not from a tool or a model.
+One that nobody uses ends after some time; so does the one that was idle longest, when there are too many.
 """
 
 import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Hashable, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from time import monotonic
+
+from msgspec import Struct
 
 from sidestream import deliverables
 from sidestream.limits import MAX_CONTAINER_IDLE_S, MAX_CONTAINERS
@@ -22,13 +26,31 @@ GONE = (
     "the container of the earlier calls is gone: it was idle for too long, or it was stopped. This is a new one, "
     "without its variables"
 )
+_MAX_KNOWN = 1000
+"""Groups of which a toolset remembers that they had a container."""
+
+
+class Holder(Struct, frozen=True):
+    """Whose a container is. Calls with equal holders share one."""
+
+    kind: str
+    """The key of the tool."""
+    sandbox: str
+    spec: ContainerSpec
+    owner: Hashable
+    """Who may name the container by its id."""
+    group: Hashable
+    """The owner's calls that share it."""
 
 
 class Kept:
     """A container with what is known about it."""
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Container, holder: Holder, siblings: set[Holder]) -> None:
         self.container = container
+        self.holder = holder
+        self.siblings = siblings
+        """The holders of all containers of its toolset."""
         self.users = 0
         self.calls = 0
         self.used_at = monotonic()
@@ -53,116 +75,166 @@ def _digest(file: CodeFile) -> str:
     return deliverables.digest(file.name.encode() + b"\0" + file.data)
 
 
-_MAX_RUNS = 1000
-"""Runs whose container is remembered."""
-_all: dict[str, Kept] = {}
-"""Every container of this process, by id: one that a config names may belong to another toolset."""
+_kept: dict[Holder, Kept] = {}
+"""Containers of all agents: a conversation keeps its own when it continues with another agent."""
+_starting: "dict[Holder, Future[Kept | None]]" = {}
 _lock = threading.Lock()
+"""Of the containers: they expire in the sandbox thread, and calls come from any."""
 
 
 class Containers:
-    """Starts containers of one kind. They end with it."""
+    """The containers of one toolset. Those that it has started end with it."""
 
-    def __init__(self, sandbox: str, spec: ContainerSpec, idle_s: float = MAX_CONTAINER_IDLE_S) -> None:
+    def __init__(
+        self, sandbox: str, spec: ContainerSpec, *, kind: str = "", idle_s: float = MAX_CONTAINER_IDLE_S
+    ) -> None:
+        self._kind = kind
         self._sandbox = sandbox
         self._spec = spec
         self._idle_s = idle_s
-        self._of_run: dict[str, str] = {}
-        self._own: set[str] = set()
-        self._starting: dict[str, asyncio.Future[Kept]] = {}
+        self._known: dict[Holder, None] = {}
+        self._own: set[Holder] = set()
+        self._begun: set[Future[Kept | None]] = set()
+        """Starts that have not ended."""
         weakref.finalize(self, _abandon, self._own)
 
     @asynccontextmanager
-    async def use(self, run: str, wanted: str | None = None) -> AsyncGenerator[tuple[Kept, bool]]:
-        """The container of a run, or the wanted one, and whether it replaces one that is gone. Raises SandboxError."""
-        known = self._of_run.get(run) or wanted
-        kept = _all.get(known) if known is not None else None
-        is_replaced = known is not None and (kept is None or not kept.is_usable)
-        if kept is None or is_replaced:
-            kept = await self._start(run)
-        self._of_run[run] = kept.container.id
-        while len(self._of_run) > _MAX_RUNS:
-            del self._of_run[next(iter(self._of_run))]
-        kept.users += 1
-        kept.calls += 1
+    async def use(
+        self, owner: Hashable, group: Hashable = None, *, named: str | None = None, had_one: bool = False
+    ) -> AsyncGenerator[tuple[Kept, bool]]:
+        """Yield the container of a group, and whether it replaces one that is gone. Raises SandboxError.
+
+        Without a group, the container is this call's alone. `named` is the id of a container of the same kind, sandbox
+        and owner, which is used if the group has none. `had_one`: the group had one, perhaps in another process.
+        """
+        holder = Holder(self._kind, self._sandbox, self._spec, owner, object() if group is None else group)
+        kept = _take(holder, named)
+        is_replaced = kept is None and (had_one or named is not None or holder in self._known)
+        if kept is None:
+            kept = await self._started(holder)
+        if group is not None:
+            self._known[holder] = None
+            for old in list(self._known)[:-_MAX_KNOWN]:
+                del self._known[old]
         try:
             yield kept, is_replaced
         finally:
-            kept.users -= 1
-            kept.used_at = monotonic()
+            with _lock:
+                kept.users -= 1
+                kept.used_at = monotonic()
             if kept.is_usable:
-                self._expire_later(kept, self._idle_s)
+                WORKER.call_later(self._idle_s, _expire, kept, self._idle_s)
             else:
-                await self._end(kept)
+                await _end(kept)
 
     async def aclose(self) -> None:
-        """Ends all. Safe to call twice."""
-        for identity in list(self._own):
-            if (kept := _all.get(identity)) is not None:
-                await self._end(kept)
+        """Ends all, also those of calls that were cancelled while they started. Safe to call twice."""
+        await asyncio.gather(*map(asyncio.wrap_future, list(self._begun)), return_exceptions=True)
+        for holder in list(self._own):
+            if (kept := _kept.get(holder)) is not None:
+                await _end(kept)
 
-    async def _start(self, run: str) -> Kept:
-        """A new container; calls of one run that begin together share it."""
-        if (starting := self._starting.get(run)) is not None:
-            return await asyncio.shield(starting)
-        future = self._starting[run] = asyncio.get_running_loop().create_future()
+    async def _started(self, holder: Holder) -> Kept:
+        """A new container; calls of one group that begin together share it. Counts a use."""
+        start: Future[Kept | None] = Future()
+        start.set_running_or_notify_cancel()  # those that wait for it do not cancel it
+        while (begun := _starting.setdefault(holder, start)) is not start:
+            if (kept := await asyncio.wrap_future(begun)) is not None:
+                return _used(kept)
+        self._begun.add(start)
         try:
-            await self._make_space()
-            kept = Kept(await choice.start(self._sandbox, self._spec))
-            _all[kept.container.id] = kept
-            self._own.add(kept.container.id)
-            future.set_result(kept)
+            if (gone := _kept.get(holder)) is not None:
+                await _end(gone)
+            await _make_space()
+            kept = Kept(await choice.start(self._sandbox, self._spec), holder, self._own)
+            with _lock:
+                _kept[holder] = _used(kept)
+                self._own.add(holder)
+            start.set_result(kept)
             return kept
-        except BaseException as error:
-            future.set_exception(error if isinstance(error, Exception) else SandboxError("the start was cancelled"))
-            future.exception()  # nobody else may wait for it
+        except SandboxError as error:
+            start.set_exception(error)
             raise
         finally:
-            del self._starting[run]
+            del _starting[holder]
+            self._begun.discard(start)
+            if not start.done():
+                start.set_result(None)  # this call was cancelled: another one that waits starts one
 
-    async def _make_space(self) -> None:
-        with _lock:
-            if len(_all) < MAX_CONTAINERS:
-                return
-            idle = [kept for kept in _all.values() if not kept.users]
-            if not idle:
-                raise SandboxError(f"all {MAX_CONTAINERS} containers of this process are busy; try again later")
-            oldest = min(idle, key=lambda kept: kept.used_at)
-        await self._end(oldest)
 
-    async def _end(self, kept: Kept) -> None:
-        identity = kept.container.id
-        _all.pop(identity, None)
-        self._own.discard(identity)
-        await kept.container.kill()
+def _take(holder: Holder, named: str | None) -> Kept | None:
+    """The container of a holder, else the named one that it may use; None if it is gone. Counts a use."""
+    with _lock:
+        found = _kept.get(holder)
+        if found is None and named is not None:
+            found = next((kept for kept in list(_kept.values()) if _may_name(holder, kept, named)), None)
+        return None if found is None or not found.is_usable else _used(found)
 
-    def _expire_later(self, kept: Kept, after_s: float) -> None:
-        WORKER.call_later(after_s, _expire, kept, self._idle_s)
+
+def _used(kept: Kept) -> Kept:
+    kept.users += 1
+    kept.calls += 1
+    return kept
+
+
+def _may_name(holder: Holder, kept: Kept, named: str) -> bool:
+    facts, other = (holder.kind, holder.sandbox, holder.owner), kept.holder
+    return kept.container.id == named and (other.kind, other.sandbox, other.owner) == facts
+
+
+async def _make_space() -> None:
+    with _lock:
+        if len(_kept) + len(_starting) <= MAX_CONTAINERS:
+            return
+        idle = [kept for kept in list(_kept.values()) if not kept.users]
+        if not idle:
+            raise SandboxError(f"all {MAX_CONTAINERS} containers of this process are busy; try again later")
+        oldest = min(idle, key=lambda kept: kept.used_at)
+        _forget(oldest)
+    await oldest.container.kill()
+
+
+async def _end(kept: Kept) -> None:
+    with _lock:
+        _forget(kept)
+    await kept.container.kill()
+
+
+def _forget(kept: Kept) -> bool:
+    """True if it was known. Called with the lock."""
+    if _kept.get(kept.holder) is not kept:
+        return False
+    del _kept[kept.holder]
+    kept.siblings.discard(kept.holder)
+    return True
 
 
 def _expire(kept: Kept, idle_s: float) -> None:
     """Called by the worker: ends a container that was not used since."""
-    left = kept.used_at + idle_s - monotonic()
-    if kept.users == 0 and left <= 0.001 and _all.pop(kept.container.id, None) is not None:
-        _ending.add(task := asyncio.ensure_future(kept.container.kill()))
-        task.add_done_callback(_ending.discard)
+    with _lock:
+        is_idle = kept.users == 0 and kept.used_at + idle_s - monotonic() <= 0.001
+        if not is_idle or not _forget(kept):
+            return
+    _ending.add(task := asyncio.ensure_future(kept.container.kill()))
+    task.add_done_callback(_ending.discard)
 
 
 _ending: set["asyncio.Future[None]"] = set()
 
 
-def _abandon(identities: set[str]) -> None:
+def _abandon(holders: set[Holder]) -> None:
     """The toolset was never closed and is gone."""
-    for identity in list(identities):
-        if (kept := _all.pop(identity, None)) is not None:
+    for holder in list(holders):
+        # Without the lock: the garbage collector may call this while its thread has it.
+        if (kept := _kept.pop(holder, None)) is not None:
             WORKER.submit(kept.container.kill)
 
 
 @atexit.register
 def _end_all() -> None:
     """At the end of the program: waits a moment, so that no folder or group is left behind."""
-    ending = [WORKER.submit(kept.container.kill) for kept in list(_all.values())]
-    _all.clear()
+    ending = [WORKER.submit(kept.container.kill) for kept in list(_kept.values())]
+    _kept.clear()
     for future in ending:
         if future is not None:
             try:

@@ -16,6 +16,7 @@ from typing import Any
 from sidestream.limits import SandboxLimits
 from sidestream.portable.sandbox.port import FOLDER, SandboxError
 from sidestream.portable.sandbox.runtime import KERNEL
+from sidestream.portable.sandbox.workspace import User
 
 INSIDE = Path(__file__).parent / "inside"
 """What runs inside a container."""
@@ -26,11 +27,16 @@ _INFO_BYTES = 4096
 @cache
 def kernel_files() -> dict[str, bytes]:
     """The files that the kernel consists of, by name; compiled, since otherwise each container would do it."""
-    code = compile((INSIDE / "kernel.py").read_text("utf-8"), f"{KERNEL}/kernel.py", "exec", dont_inherit=True)
     return {
-        "kernel.pyc": MAGIC_NUMBER + bytes(12) + marshal.dumps(code),
+        "enter.pyc": _compiled("enter.py"),
+        "kernel.pyc": _compiled("kernel.py"),
         "sandbox_figures.py": (INSIDE / "sandbox_figures.py").read_bytes(),
     }
+
+
+def _compiled(name: str) -> bytes:
+    code = compile((INSIDE / name).read_text("utf-8"), f"{KERNEL}/{name}", "exec", dont_inherit=True)
+    return MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
 
 
 def new_id() -> str:
@@ -77,12 +83,12 @@ class Launch:
         self._theirs.append(theirs)
         return str(theirs)
 
-    async def start(self, arguments: Sequence[str], *, user: int | None = None, **options: Any) -> tuple[Process, int]:
+    async def start(self, arguments: Sequence[str], *, user: User | None = None, **options: Any) -> tuple[Process, int]:
         """The process with its pipes, and the end of the pipe with its output. It gets no environment."""
         logs, theirs = os.pipe()
         os.set_blocking(logs, False)
         if user is not None:
-            options |= {"user": user, "group": user, "extra_groups": []}
+            options |= {"user": user.uid, "group": user.gid, "extra_groups": []}
         try:
             process = await asyncio.create_subprocess_exec(
                 *arguments,

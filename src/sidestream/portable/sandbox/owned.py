@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sidestream.portable.sandbox.port import (
@@ -27,6 +28,7 @@ class OwnedContainer:
     def __init__(self, inner: Container) -> None:
         self._inner = inner
         self._is_held = True
+        self._gone: Future[None] = Future()
         self._turn = asyncio.Lock()
         """Of the owning thread: calls take turns, whatever loop they come from."""
 
@@ -75,12 +77,14 @@ class OwnedContainer:
 
     async def kill(self) -> None:
         if not self._is_held:
+            await asyncio.shield(asyncio.wrap_future(self._gone))
             return
         self._is_held = False
         try:
-            await WORKER.run(self._inner.kill)
+            await WORKER.run(self._inner.kill, finishes=True)
         finally:
             WORKER.release()
+            self._gone.set_result(None)
 
 
 async def _call(call_tool: CallTool, name: str, arguments: Json) -> ToolAnswer:
@@ -88,11 +92,23 @@ async def _call(call_tool: CallTool, name: str, arguments: Json) -> ToolAnswer:
 
 
 async def owned(start: Callable[[], Coroutine[Any, Any, Container]]) -> Container:
-    """Starts a container in the thread that owns containers."""
+    """Starts a container in the thread that owns containers.
+
+    A start is never broken off: if the caller is cancelled, the container ends once it is there.
+    """
+    made: list[Container] = []
+
+    async def begin() -> None:
+        made.append(await start())
+
     WORKER.hold()
     try:
-        inner = await WORKER.run(start)
+        await WORKER.run(begin, finishes=True)
     except BaseException:
-        WORKER.release()
+        try:
+            for inner in made:
+                await WORKER.run(inner.kill, finishes=True)
+        finally:
+            WORKER.release()
         raise
-    return OwnedContainer(inner)
+    return OwnedContainer(made[0])

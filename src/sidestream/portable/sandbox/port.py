@@ -16,13 +16,14 @@ from sidestream.stream.parts import Json
 FOLDER = "/mnt/data"
 """The working folder inside: where files are put and where written files are found, as in hosted containers."""
 
-Ending = Literal["completed", "raised", "timeout", "output", "memory", "died"]
-"""How code ended. After the last four the container is gone, with its variables and files."""
+Ending = Literal["completed", "raised", "timeout", "output", "memory", "flood", "died"]
+"""How code ended. After the last five the container is gone, with its variables and files."""
 
 ENDED: Mapping[Ending, str] = {
     "timeout": "the code ran longer than {cell_s:g} s and was stopped",
     "output": "the code printed more than {output_mib} MiB and was stopped",
     "memory": "the code used more than the {memory_mib} MiB of memory of its container and was stopped",
+    "flood": "the code made more tool calls at once, or with larger arguments, than a program may, and was stopped",
     "died": "the code ended its own container",
 }
 """Why a container is gone, for the model."""
@@ -40,6 +41,8 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
     """Installed distributions that code may import, with what they require; None: the usual ones for data."""
     workspace: str | None = None
     """A folder of the user's that is the working folder and can be written; None: an empty one."""
+    allow_root: bool = False
+    """Whether commands may run as root on a workspace of root's, if root starts the container."""
 
 
 class CodeFile(Struct, frozen=True):

@@ -16,6 +16,7 @@ from sidestream.portable.sandbox.owned import owned
 from sidestream.portable.sandbox.port import FOLDER, Container, ContainerSpec, SandboxError
 from sidestream.portable.sandbox.process import ProcessContainer
 from sidestream.portable.sandbox.runtime import KERNEL, Mount, package_names, runtime
+from sidestream.portable.sandbox.seccomp import filter_profile
 
 _CAPABILITIES = ("bounding", "effective", "inheritable", "permitted", "ambient")
 _NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
@@ -39,7 +40,8 @@ class Runsc:
 async def _start(spec: ContainerSpec) -> ProcessContainer:
     identity = new_id()
     place = Path(tempfile.mkdtemp(prefix="sidestream-runsc-"))
-    program = [shutil.which("runsc") or "runsc", "--root", str(place / "state"), "--network=none", "--ignore-cgroups"]
+    program = [shutil.which("runsc") or "runsc", "--root", str(place / "state")]
+    program += ["--network=none", "--ignore-cgroups", "--oci-seccomp"]
     program += ["--rootless"] if os.geteuid() else []
     container: ProcessContainer | None = None
     try:
@@ -54,6 +56,7 @@ async def _start(spec: ContainerSpec) -> ProcessContainer:
             process, logs = await starting.start(command, env={"PATH": os.defpath})
         container = ProcessContainer(identity, process, logs, spec.limits)
         container.stop = lambda: _delete([*program, "delete", "--force", identity])
+        container.pause = lambda is_paused: _pause([*program, "pause" if is_paused else "resume", identity])
         container.on_end.append(lambda: shutil.rmtree(place, ignore_errors=True))
         await container.ready()
     except BaseException:
@@ -69,6 +72,12 @@ async def _delete(command: list[str]) -> None:
     await process.wait()
 
 
+async def _pause(command: list[str]) -> bool:
+    """Stops or resumes what runs in the sandbox, whose processes this machine does not see one by one."""
+    await _delete(command)
+    return True
+
+
 def _bundle(spec: ContainerSpec, place: Path) -> dict[str, Any]:
     seen = runtime(package_names(spec.packages))
     targets = {path: Mount(os.path.realpath(path), path) for _, path in seen.links}
@@ -78,13 +87,14 @@ def _bundle(spec: ContainerSpec, place: Path) -> dict[str, Any]:
     mounts += [_memory(folder, 4096) for folder in seen.hidden]
     sizes = {"/dev": _DEVICES_BYTES, "/dev/shm": _SHARED_MEMORY_BYTES, "/tmp": size, FOLDER: size}
     mounts += [_memory(folder, bound) for folder, bound in sizes.items()]
+    mounts += [_memory("/sys", 4096, "ro")]  # else gVisor mounts its own
     # Uid 0 of the sandbox is nobody outside; with another one, rootless gVisor cannot write its own folders.
     return {
         "ociVersion": "1.0.2",
         "hostname": "sandbox",
         "root": {"path": "rootfs", "readonly": True},
-        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}, *mounts],
-        "linux": {"namespaces": [{"type": kind} for kind in _NAMESPACES]},
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc", "options": ["ro"]}, *mounts],
+        "linux": {"namespaces": [{"type": kind} for kind in _NAMESPACES], "seccomp": filter_profile()},
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
@@ -104,6 +114,6 @@ def _bind(mount: Mount) -> dict[str, Any]:
     return {"destination": mount.target, "type": "bind", "source": mount.source, "options": ["ro", "rbind"]}
 
 
-def _memory(folder: str, size: int) -> dict[str, Any]:
-    options = [f"size={size}", "nosuid", "nodev"]
+def _memory(folder: str, size: int, *more: str) -> dict[str, Any]:
+    options = [f"size={size}", "nosuid", "nodev", *more]
     return {"destination": folder, "type": "tmpfs", "source": "tmpfs", "options": options}

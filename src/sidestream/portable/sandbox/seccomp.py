@@ -1,20 +1,25 @@
 """The system call filter of a sandbox: a deny-list as classic BPF, without a library.
 
-Namespaces hide the host; this removes the parts of the kernel that code in a sandbox has no use for and that most
-exploits go through. A denied call fails with EPERM, as it would without the privilege.
+Namespaces hide the host. This removes the parts of the kernel that code in a sandbox has no use for and that most
+exploits go through, memory that no limit counts, and modes and device files that would outlive the container in a
+workspace. A denied call fails with EPERM, as it would without the privilege. One that programs can do without fails
+with ENOSYS, as in an older kernel, so that they take their other way.
 """
 
 import errno
 import platform
 import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
-_LOAD, _EQUAL, _AND_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
-"""Load a word of the call's data; jump if equal; jump if a bit is set; return a verdict."""
+_LOAD, _EQUAL, _AND_SET, _AND, _RETURN = 0x20, 0x15, 0x45, 0x54, 0x06
+"""Load a word of the call's data; jump if equal; jump if a bit is set; mask the word; return a verdict."""
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 """Offsets in the kernel's `struct seccomp_data`."""
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_DENY, _ABSENT, _NO_FAMILY = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS, _ERRNO | errno.EAFNOSUPPORT
 _X32 = 0x40000000
 """Set in the numbers of the x32 ABI, which would bypass the list."""
 
@@ -22,15 +27,40 @@ _NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET; NEWTIME is none of clone."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 """Terminal requests that type or paste into the terminal of whoever started us."""
+_SET_ID_BITS = 0o6000
+"""S_ISUID and S_ISGID: a program with one of them runs as its owner, whoever starts it."""
+_FILE_TYPE, _DEVICES = 0o170000, (0o020000, 0o060000)
+"""S_IFMT, and S_IFCHR and S_IFBLK."""
+_O_CREAT = 0o100
+_CREATES = _O_CREAT | 0o20000000
+"""O_CREAT and the bit of O_TMPFILE: without them `open` has no mode."""
+_PROFILE_NAMES = {0xC000003E: "SCMP_ARCH_X86_64", 0xC00000B7: "SCMP_ARCH_AARCH64"}
+_FAMILIES = (1, 2, 10)
+"""AF_UNIX, AF_INET and AF_INET6. AF_VSOCK reaches the hypervisor from any network namespace. Python looks up names
+and addresses without AF_NETLINK."""
+
+
+class Mode(Struct, frozen=True):
+    """A call that takes the mode of a file: its number, and which arguments are the mode and the flags."""
+
+    number: int
+    mode: int
+    flags: int | None = None
 
 
 class Architecture(Struct, frozen=True):
-    """The audit number of a machine, and its numbers for the calls that are denied."""
+    """The audit number of a machine, and its numbers for the calls that are denied or whose arguments are checked."""
 
     audit: int
     denied: dict[str, int]
+    absent: dict[str, int]
+    """openat2 has its mode, and clone3 its flags, in memory that a filter cannot read. What memfd_create makes is no
+    file of a folder with a size and counts for no process."""
+    modes: dict[str, Mode]
+    nodes: dict[str, Mode]
+    """Calls that make device files."""
+    sockets: dict[str, int]
     clone: int
-    clone3: int
     ioctl: int
     has_x32: bool = False
 
@@ -49,9 +79,17 @@ _X86_64 = Architecture(
         "clock_settime": 227, "adjtimex": 159, "clock_adjtime": 305, "quotactl": 179, "quotactl_fd": 443,
         "lookup_dcookie": 212, "move_pages": 279, "migrate_pages": 256, "mbind": 237, "set_mempolicy": 238,
         "iopl": 172, "ioperm": 173, "modify_ldt": 154, "uselib": 134, "vhangup": 153, "fanotify_init": 300,
+        "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240, "statmount": 457, "listmount": 458,
     },
+    absent={"clone3": 435, "openat2": 437, "memfd_create": 319, "memfd_secret": 447},
+    modes={
+        "open": Mode(2, 2, 1), "openat": Mode(257, 3, 2), "creat": Mode(85, 1), "mkdir": Mode(83, 1),
+        "mkdirat": Mode(258, 2), "chmod": Mode(90, 1), "fchmod": Mode(91, 1), "fchmodat": Mode(268, 2),
+        "fchmodat2": Mode(452, 2),
+    },
+    nodes={"mknod": Mode(133, 1), "mknodat": Mode(259, 2)},
+    sockets={"socket": 41, "socketpair": 53},
     clone=56,
-    clone3=435,
     ioctl=16,
     has_x32=True,
 )  # fmt: skip
@@ -69,10 +107,17 @@ _AARCH64 = Architecture(
         "syslog": 116, "acct": 89, "swapon": 224, "swapoff": 225, "reboot": 142, "settimeofday": 170,
         "clock_settime": 112, "adjtimex": 171, "clock_adjtime": 266, "quotactl": 60, "quotactl_fd": 443,
         "lookup_dcookie": 18, "move_pages": 239, "migrate_pages": 238, "mbind": 235, "set_mempolicy": 237,
-        "vhangup": 58, "fanotify_init": 262,
+        "vhangup": 58, "fanotify_init": 262, "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
+        "statmount": 457, "listmount": 458,
     },
+    absent={"clone3": 435, "openat2": 437, "memfd_create": 279, "memfd_secret": 447},
+    modes={
+        "openat": Mode(56, 3, 2), "mkdirat": Mode(34, 2), "fchmod": Mode(52, 1), "fchmodat": Mode(53, 2),
+        "fchmodat2": Mode(452, 2),
+    },
+    nodes={"mknodat": Mode(33, 2)},
+    sockets={"socket": 198, "socketpair": 199},
     clone=220,
-    clone3=435,
     ioctl=29,
 )  # fmt: skip
 
@@ -80,35 +125,93 @@ ARCHITECTURES: dict[str, Architecture] = {"x86_64": _X86_64, "aarch64": _AARCH64
 
 
 def filter_program(machine: str | None = None) -> bytes | None:
-    """The filter for this machine, as `bwrap --seccomp` reads it; None for a machine whose numbers are unknown."""
+    """The filter for this machine, as the kernel reads it; None for a machine whose numbers are unknown."""
     architecture = ARCHITECTURES.get(machine or platform.machine())
     if architecture is None:
         return None
-    deny = _ERRNO | errno.EPERM
     program = [
         _statement(_LOAD, _ARCHITECTURE),
         *_verdict_unless(architecture.audit, _KILL),
         _statement(_LOAD, _NUMBER),
     ]
     if architecture.has_x32:
-        program += [_jump(_AND_SET, _X32, 0, 1), _statement(_RETURN, deny)]
+        program += [_jump(_AND_SET, _X32, 0, 1), _statement(_RETURN, _DENY)]
     # glibc and musl fall back to clone, whose flags a filter can read.
-    program += _verdict_if(architecture.clone3, _ERRNO | errno.ENOSYS)
+    for number in architecture.absent.values():
+        program += _verdict_if(number, _ABSENT)
     for number in architecture.denied.values():
-        program += _verdict_if(number, deny)
-    program += [
-        _jump(_EQUAL, architecture.clone, 0, 4),
-        _statement(_LOAD, _ARGUMENTS),
-        _jump(_AND_SET, _NEW_NAMESPACES, 0, 1),
-        _statement(_RETURN, deny),
-        _statement(_RETURN, _ALLOW),
-        _jump(_EQUAL, architecture.ioctl, 0, 5),
-        _statement(_LOAD, _ARGUMENTS + 8),
-        *_verdict_if(_TIOCSTI, deny),
-        *_verdict_if(_TIOCLINUX, deny),
-        _statement(_RETURN, _ALLOW),
+        program += _verdict_if(number, _DENY)
+    program += _checked(architecture.clone, [_argument(0), *_verdict_if_any(_NEW_NAMESPACES)])
+    requests = [word for request in (_TIOCSTI, _TIOCLINUX) for word in _verdict_if(request, _DENY)]
+    program += _checked(architecture.ioctl, [_argument(1), *requests])
+    for call in architecture.modes.values():
+        program += _checked(call.number, _mode_check(call))
+    for call in architecture.nodes.values():
+        types = [word for kind in _DEVICES for word in _verdict_if(kind, _DENY)]
+        program += _checked(call.number, [*_mode_check(call), _statement(_AND, _FILE_TYPE), *types])
+    for number in architecture.sockets.values():
+        allowed = [word for family in _FAMILIES for word in _verdict_if(family, _ALLOW)]
+        program += _checked(number, [_argument(0), *allowed, _statement(_RETURN, _NO_FAMILY)])
+    return b"".join([*program, _statement(_RETURN, _ALLOW)])
+
+
+def filter_profile(machine: str | None = None) -> dict[str, Any]:
+    """The filter of gVisor, in the form of the Open Container Initiative; empty for an unknown machine.
+
+    Sockets and terminals are those of gVisor's own kernel. It would deny clone3 with EPERM, and glibc starts threads
+    with it.
+    """
+    architecture = ARCHITECTURES.get(machine or platform.machine())
+    if architecture is None:
+        return {}
+    absent = [name for name in architecture.absent if name != "clone3"]
+    rules = [_rule(architecture.denied, errno.EPERM), _rule(absent, errno.ENOSYS)]
+    rules += [
+        _rule(["clone"], errno.EPERM, _condition(0, 1 << bit, 1 << bit))
+        for bit in range(32)
+        if _NEW_NAMESPACES & 1 << bit
     ]
-    return b"".join(program)
+    for call, mode in (architecture.modes | architecture.nodes).items():
+        for bit in (0o4000, 0o2000):
+            flags = [_condition(mode.flags, _O_CREAT, _O_CREAT)] if mode.flags is not None else []
+            rules.append(_rule([call], errno.EPERM, *flags, _condition(mode.mode, bit, bit)))
+    for call, mode in architecture.nodes.items():
+        rules += [_rule([call], errno.EPERM, _condition(mode.mode, _FILE_TYPE, kind)) for kind in _DEVICES]
+    return {
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": [_PROFILE_NAMES[architecture.audit]],
+        "syscalls": rules,
+    }
+
+
+def _rule(names: Iterable[str], error: int, *conditions: dict[str, Any]) -> dict[str, Any]:
+    return {"names": [*names], "action": "SCMP_ACT_ERRNO", "errnoRet": error, "args": [*conditions]}
+
+
+def _condition(argument: int, mask: int, value: int) -> dict[str, Any]:
+    return {"index": argument, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+
+
+def _checked(number: int, check: Sequence[bytes]) -> list[bytes]:
+    """Applies a check of arguments to one call, which is allowed if no instruction of the check returns."""
+    return [_jump(_EQUAL, number, 0, len(check) + 1), *check, _statement(_RETURN, _ALLOW)]
+
+
+def _mode_check(call: Mode) -> list[bytes]:
+    """Denies set-uid and set-gid modes. The mode stays loaded."""
+    check = [_argument(call.mode), *_verdict_if_any(_SET_ID_BITS)]
+    if call.flags is None:
+        return check
+    return [_argument(call.flags), _jump(_AND_SET, _CREATES, 1, 0), _statement(_RETURN, _ALLOW), *check]
+
+
+def _argument(index: int) -> bytes:
+    """Loads the low half of an argument, which is all that the kernel takes of an int or a mode."""
+    return _statement(_LOAD, _ARGUMENTS + 8 * index)
+
+
+def _verdict_if_any(bits: int) -> list[bytes]:
+    return [_jump(_AND_SET, bits, 0, 1), _statement(_RETURN, _DENY)]
 
 
 def _verdict_if(value: int, verdict: int) -> list[bytes]:

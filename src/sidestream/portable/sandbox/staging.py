@@ -8,29 +8,39 @@ import ctypes
 import os
 import stat
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sidestream.portable.sandbox.port import SandboxError
-
-UNPRIVILEGED = 65534
-"""The user and group of a container that root starts."""
+from sidestream.portable.sandbox.workspace import User
 
 _PUBLIC_FOLDERS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 _CLONE_NEWNS = 0x00020000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _MS_NOSUID, _MS_NODEV = 2, 4
+_MNT_DETACH = 2
 
 
-def is_reachable(path: str) -> bool:
-    """True if any user may read the path: each folder above it can be entered, and it can be read itself."""
+def is_reachable(path: str, user: User | None = None) -> bool:
+    """True if the user, or any user, may read the path: each folder above it can be entered, and it can be read."""
     place = os.path.realpath(path)
     try:
         status = os.stat(place)
         needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
-        above = [os.stat(folder).st_mode for folder in Path(place).parents]
+        above = [_rights(os.stat(folder), user) for folder in Path(place).parents]
     except OSError:
         return False
-    return status.st_mode & needed == needed and all(mode & stat.S_IXOTH for mode in above)
+    return _rights(status, user) & needed == needed and all(rights & stat.S_IXOTH for rights in above)
+
+
+def _rights(status: os.stat_result, user: User | None) -> int:
+    """The mode bits that count for the user, where those for others are."""
+    if user is not None and user.uid == status.st_uid:
+        return status.st_mode >> 6 & 0o7
+    if user is not None and user.gid == status.st_gid:
+        return status.st_mode >> 3 & 0o7
+    return status.st_mode & 0o7
 
 
 def reachable_folder() -> str:
@@ -80,9 +90,22 @@ class Stage:
             self._staged[key] = place
         return tuple(os.path.join(self._staged[key], os.path.basename(path)) for path in paths)
 
+    @contextmanager
+    def lent(self, folder: int) -> Generator[str]:
+        """Where such a process finds an open folder, until the end of the context."""
+        place = tempfile.mkdtemp(dir=self._folder)
+        try:
+            self._mount(f"/proc/self/fd/{folder}".encode(), os.fsencode(place), None, _MS_BIND | _MS_REC)
+            try:
+                yield place
+            finally:
+                self._libc.umount2(os.fsencode(place), _MNT_DETACH)
+        finally:
+            os.rmdir(place)
+
     def close(self) -> None:
         """Removes the folder; the mounts in it end with the thread."""
-        self._libc.umount2(os.fsencode(self._folder), 2)
+        self._libc.umount2(os.fsencode(self._folder), _MNT_DETACH)
         os.rmdir(self._folder)
 
     def _mount(self, source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:

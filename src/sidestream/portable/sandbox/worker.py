@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from sidestream.portable.sandbox.port import SandboxError
 from sidestream.portable.sandbox.staging import Stage
 
 T = TypeVar("T")
@@ -49,12 +50,35 @@ class Worker:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs the work in the thread. If the caller is cancelled, so is the work."""
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, finishes: bool = False) -> T:
+        """Runs the work in the thread. If the caller is cancelled, so is the work, unless it `finishes`.
+
+        Returns or raises when the work has ended, never before: what it must undo is undone by then.
+        """
         loop = self._loop
         if loop is None:
-            raise RuntimeError("the thread of the sandboxes does not run")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+            raise RuntimeError("the sandbox thread is not running")
+        ended: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(task := loop.create_task(work()))
+            task.add_done_callback(lambda done: _settle(ended, done))
+
+        loop.call_soon_threadsafe(begin)
+        waiting = asyncio.wrap_future(ended)
+        is_cancelled = False
+        while not waiting.done():
+            try:
+                await asyncio.wait([waiting])
+            except asyncio.CancelledError:
+                if not is_cancelled and not finishes:
+                    loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+                is_cancelled = True
+        if is_cancelled:
+            waiting.exception()  # it is not the caller's any more
+            raise asyncio.CancelledError
+        return waiting.result()
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, None]]) -> "Future[None] | None":
         """Begins work in the thread, if it runs, and does not wait."""
@@ -80,6 +104,12 @@ class Worker:
         try:
             loop.run_forever()
         finally:
+            # Whoever waits for a task learns that it has ended.
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
             stage, self._stage = self._stage, None
             if stage is not None:
                 stage.close()
@@ -89,6 +119,15 @@ class Worker:
     def forget(self) -> None:
         """In a fork of the process: the thread is not there."""
         self.__init__()
+
+
+def _settle(ended: "Future[T]", task: "asyncio.Task[T]") -> None:
+    if task.cancelled():
+        ended.set_exception(SandboxError("the container has ended"))
+    elif (error := task.exception()) is not None:
+        ended.set_exception(error)
+    else:
+        ended.set_result(task.result())
 
 
 WORKER = Worker()

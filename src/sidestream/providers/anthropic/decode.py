@@ -29,6 +29,8 @@ IGNORED = {"ping": "keeps the connection open and says nothing"}
 class MessagesDecoder(ResponseDecoder[MessagesState]):
     """Decodes one message."""
 
+    LAST_EVENTS = frozenset({"message_stop", "error"})
+
     def __init__(self, context: MessagesContext) -> None:
         super().__init__(MessagesState(context), fast_path.read_delta)
 

@@ -120,8 +120,9 @@ def usage_of(s: MessagesState) -> Usage:
 def _tool_use(s: MessagesState) -> dict[str, int]:
     """Calls by tool; the provider's own counts take precedence."""
     counts = dict(s.server_tool_use)
-    for name, count in jsontext.as_object(s.usage.get("server_tool_use")).items():
-        if isinstance(count, int) and count > 0:
+    reported = jsontext.as_object(s.usage.get("server_tool_use"))
+    for name in reported:
+        if (count := count_in(reported, name)) > 0:
             counts[name.removesuffix("_requests")] = count
     return counts
 

@@ -150,7 +150,7 @@ CANDIDATE_FIELDS: dict[str, FieldRow] = {
 
 
 def read(s: GenerateContentState, value: JsonObject, fields: dict[str, FieldRow]) -> None:
-    """Each field by its row; what is unknown or unreadable becomes a raw part."""
+    """Each field by its row; one that is unreadable becomes a raw part, and the first of each unknown name."""
     for name, row in fields.items():
         content = value.get(name)
         if content is None:
@@ -162,7 +162,8 @@ def read(s: GenerateContentState, value: JsonObject, fields: dict[str, FieldRow]
             continue
         row.handler(s, converted)
     for name in value:
-        if name not in fields:
+        if name not in fields and name not in s.unknown:
+            s.unknown.add(name)
             s.raw({name: value[name]})
 
 
@@ -170,7 +171,11 @@ def _chunk(s: GenerateContentState, chunk: Any) -> None:
     if not is_object(chunk) or not chunk:
         s.raw(chunk)
         return
-    s.response_id = some_text(chunk, "responseId") or s.response_id
+    identity = some_text(chunk, "responseId")
+    if s.has_second or (identity is not None and s.response_id not in (None, identity) and s.has_content):
+        s.second_answer(chunk)
+        return
+    s.response_id = identity or s.response_id
     s.model = some_text(chunk, "modelVersion") or s.model
     s.response_metadata(s.response_id, s.model, seconds_of(chunk.get("createTime")))
     read(s, chunk, CHUNK_FIELDS)
@@ -203,7 +208,7 @@ class GenerateContentDecoder(ResponseDecoder[GenerateContentState]):
         _chunk(s, event)
         if s.error is not None:
             _fail(s, s.error)
-        return s if s.current is not None else None
+        return s if s.current is not None and not s.has_second else None
 
     def _read_whole(self, s: GenerateContentState, answer: Any) -> Error | None:
         """One chunk, or a list of them."""

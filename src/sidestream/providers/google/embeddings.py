@@ -9,11 +9,11 @@ from sidestream import jsontext
 from sidestream.configs import Config
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.providers.decoding import count_in
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.encoding import checked_options, given
 from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.endpoint import model_path
-from sidestream.providers.google.values import count_in
 from sidestream.stream.parts import InputUsage, Usage
 
 BATCH = 100

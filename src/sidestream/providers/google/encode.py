@@ -100,6 +100,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         context=GoogleContext(
             model=model,
             base_url=base_url,
+            messages=request.messages,
             drafts=defers,
             screen=screen_of(server_side),
             functions=frozenset(spec.name for spec in request.tools),

@@ -116,13 +116,13 @@ def grounding_of(s: GenerateContentState) -> JsonObject:
 
 
 def _indices(support: JsonObject) -> list[int]:
-    return [index for index in as_list(support.get("groundingChunkIndices")) if isinstance(index, int)]
+    return [index for index in as_list(support.get("groundingChunkIndices")) if type(index) is int]
 
 
 def _span(s: GenerateContentState, segment: JsonObject) -> Span | None:
     """The span of a segment: by its offsets in all the text, or in one block, if its own text agrees; else by that."""
     start, end = segment.get("startIndex") or 0, segment.get("endIndex")
-    if not isinstance(start, int) or not isinstance(end, int):
+    if type(start) is not int or type(end) is not int:
         return None
     stated = some_text(segment, "text")
     first = _in_all(s, start, end)

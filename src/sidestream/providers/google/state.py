@@ -83,12 +83,14 @@ class GoogleState(DecoderState):
             block.pieces.append(text)
             self.out.append(TextDelta(block.id, text) if block.family == "text" else ReasoningDelta(block.id, text))
 
-    def close_block(self, block: GeminiBlock) -> None:
-        """Ends a block."""
-        if block.family == "text":
-            self.out.append(TextEnd(block.id, tuple(block.annotations)))
-        else:
-            self.out.append(ReasoningEnd(block.id, block.signature))
+    def close_block(self, block: GeminiBlock, final: str | None = None) -> None:
+        """Ends a block; with its final text where that is another than the streamed one."""
+        if block.family == "reasoning":
+            self.out.append(ReasoningEnd(block.id, block.signature, text=final))
+            return
+        self.out.append(TextEnd(block.id, tuple(block.annotations), final))
+        if final is not None:
+            self.corrected(block.id)
 
     def source(self, fields: JsonObject, details: JsonObject) -> None:
         """Emits a source; `details` are what no field of it holds."""
@@ -189,9 +191,16 @@ class GenerateContentState(GoogleState):
         self.searches_left = MAX_SEARCHED
         self.emitted_sources: set[tuple[Any, ...]] = set()
         self.metadata: JsonObject = {}
+        self.unknown: set[str] = set()
+        """Fields that no row reads. Each is reported once."""
         self.continuation_token: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether something of the answer has come."""
+        return bool(self.blocks or self.layout or self.streaming)
 
     def text(self, family: Family, text: str, signature: str | None) -> None:
         """More text. Consecutive parts of one family are one block; their signatures stay apart."""
@@ -249,12 +258,16 @@ class GenerateContentState(GoogleState):
         self.layout.append({**beside, "part": part})
 
     def call_id(self, given: str | None) -> str:
-        """An id that no other call of this response has: the API's own, or a made-up one, which is never sent back."""
+        """An id that no other call of this response has: the API's own, or a made-up one, which is never sent back.
+
+        A made-up one names the response, or else the conversation up to it: the next response makes up others.
+        """
         if given and given not in self._call_ids:
             self._call_ids.add(given)
             return given
         while True:
-            made = f"{given or 'call'}_{self._made_ids}" + (f"_{self.response_id}" if self.response_id else "")
+            response = self.response_id or self.context.history
+            made = f"{given or 'call'}_{self._made_ids}" + (f"_{response}" if response else "")
             self._made_ids += 1
             if made not in self._call_ids:
                 self._call_ids.add(made)

@@ -38,12 +38,6 @@ def some_text(value: JsonObject, key: str) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def count_in(value: JsonObject, key: str) -> int:
-    """The number under a key; 0 if it is missing or not an integer."""
-    found = value.get(key)
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
-
-
 def without_nothing(value: JsonObject) -> JsonObject:
     """The fields that are set."""
     return {key: content for key, content in value.items() if content is not None}

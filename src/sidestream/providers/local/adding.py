@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -24,10 +23,7 @@ from sidestream.providers.local.sources import (
     added_models,
 )
 
-ENDPOINT_VARIABLE = "HF_ENDPOINT"
-HUB = "https://huggingface.co"
 _NAME = re.compile(r"[\w.-]+")
-_HUB_FILE = re.compile(r"hf:([\w.-]+/[\w.-]+):([\w./-]+)")
 
 
 class ListedModel(Struct, frozen=True, kw_only=True):
@@ -46,26 +42,11 @@ class ListedModel(Struct, frozen=True, kw_only=True):
     has_tools: bool | None = None
 
 
-def url_of(source: str) -> str | None:
-    """The address of a source; None for a path. Raises ConfigurationError for a malformed one."""
-    if source.startswith(("http://", "https://")):
-        return source
-    if not source.startswith("hf:"):
-        return None
-    found = _HUB_FILE.fullmatch(source)
-    if found is None or ".." in source:
-        raise ConfigurationError(f"{source}: use hf:OWNER/REPO:FILE.gguf")
-    hub = os.environ.get(ENDPOINT_VARIABLE, "").strip().rstrip("/") or HUB
-    return f"{hub}/{found[1]}/resolve/main/{quote(found[2])}"
-
-
-def name_of(source: str) -> str:
-    """The name that a source gets: that of its file, in lower case."""
-    url = url_of(source)
-    base = os.path.basename(unquote(urlsplit(url).path) if url else source)
+def name_of(path: str) -> str:
+    """Derive a model's name from its file: lower case, without the ending."""
+    base = os.path.basename(path)
     stem = base[: -len(ENDING)] if base.lower().endswith(ENDING) else base
-    name = re.sub(r"[^\w.-]+", "-", stem.lower()).strip("-.")
-    return check_name(name)
+    return check_name(re.sub(r"[^\w.-]+", "-", stem.lower()).strip("-."))
 
 
 def check_name(name: str) -> str:
@@ -75,21 +56,14 @@ def check_name(name: str) -> str:
     return name
 
 
-def target_of(name: str) -> Path:
-    """Where a download is put."""
-    return added_folder() / f"{name}{ENDING}"
-
-
-def register(
-    name: str, path: Path, source: str, *, sha256: str | None, options: dict[str, int], verify: bool = True
-) -> GgufInfo:
-    """Makes a file a local model. Raises ConfigurationError if it is no chat model, or not the expected file."""
+def register(name: str, path: Path, *, sha256: str | None, options: dict[str, int]) -> GgufInfo:
+    """Register a file as a local model. Raises ConfigurationError if it is not a chat model, or another file."""
     info = read_gguf(path)
     if info.chat_template is None:
         raise ConfigurationError(f"{path} has no chat template: it is a base or embeddings model")
-    if sha256 is not None and verify and digest(path) != sha256.lower():
+    if sha256 is not None and digest(path) != sha256.lower():
         raise ConfigurationError(f"{path} is not the expected file: its SHA-256 digest is not {sha256}")
-    model = AddedModel(name=name, path=str(path.resolve()), source=source, sha256=sha256, options=options)
+    model = AddedModel(name=name, path=str(path.resolve()), sha256=sha256, options=options)
     try:
         write_private(added_folder() / f"{name}.json", msgspec.json.encode(model).decode())
     except OSError as error:
@@ -98,16 +72,12 @@ def register(
 
 
 def forget(name: str, report: Callable[[str], None]) -> bool:
-    """Removes an added model, and its file if it was downloaded; False if there is none of this name."""
+    """Remove an added model, but not its file. Returns False if there is none of this name."""
     model = next((model for model in added_models() if model.name == name), None)
     if model is None:
         return False
     (added_folder() / f"{name}.json").unlink(missing_ok=True)
-    if Path(model.path).parent == added_folder().resolve():
-        Path(model.path).unlink(missing_ok=True)
-        report(f"{name}: removed with its file")
-    else:
-        report(f"{name}: removed; {model.path} stays")
+    report(f"{name}: removed; {model.path} stays")
     return True
 
 

@@ -40,8 +40,6 @@ class AddedModel(Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    source: str
-    """Where it came from: a path or a URL."""
     sha256: str | None = None
     options: dict[str, int] = {}
 
@@ -59,7 +57,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
 
 
 def added_folder() -> Path:
-    """Where added models are registered, and downloaded to."""
+    """Return the folder in which added models are registered."""
     return models_folder() / "added"
 
 
@@ -78,6 +76,12 @@ def is_chat_model(name: str) -> bool:
     """True if a name can be a chat model of this provider."""
     base = name.partition("?")[0]
     return base == CHAT.model or base.lower().endswith(ENDING) or any(base == model.name for model in added_models())
+
+
+def is_of_this_machine(name: str) -> bool:
+    """True if a name is a path, or sets up the server of a model: only whoever runs this machine may choose that."""
+    base, _, options = name.partition("?")
+    return bool(options) or (base.lower().endswith(ENDING) and all(base != model.name for model in added_models()))
 
 
 def source_of(name: str) -> ModelSource:

@@ -113,5 +113,5 @@ def _added_info(model: AddedModel) -> ModelInfo:
         kinds=("chat",),
         description=info.name or info.architecture,
         max_input_tokens=info.context_tokens,
-        capabilities={"source": model.source},
+        capabilities={"source": model.path},
     )

@@ -28,6 +28,11 @@ def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> N
     _metadata(s, e.response)
 
 
+def is_second(s: ResponsesState, e: shapes.ResponseEvent) -> bool:
+    """True if the event begins another response than the one that is being read."""
+    return s.response_id is not None and (text_in(e.response, "id") or s.response_id) != s.response_id
+
+
 def _metadata(s: ResponsesState, response: JsonObject) -> None:
     if s.response_id is None and (identity := text_in(response, "id")) is not None:
         s.response_id = identity

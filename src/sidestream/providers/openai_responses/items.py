@@ -10,7 +10,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.messages.references import reference_to
 from sidestream.providers.decoding import parse_input
 from sidestream.providers.openai_responses import local_actions, reasoning, shapes, text
-from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, ResponsesState
+from sidestream.providers.openai_responses.state import PROVIDER_NAME, X_SEARCH, ItemState, ResponsesState
 from sidestream.stream.parts import Custom, File, ToolApprovalRequest
 
 Handler = Callable[[ResponsesState, ItemState, Any], None]
@@ -36,6 +36,8 @@ def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) 
     item.name = row.name or getattr(value, "name", "") or row.tool or item.kind
     item.tool = row.tool or item.name
     item.provider_executed = row.hosted
+    if item.kind == "custom_tool_call" and s.runs_itself(item.name):
+        item.tool, item.provider_executed = X_SEARCH, True
     wanted = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
     if row.done is _output_done:
         call = _call_of(s, item, value)
@@ -88,6 +90,8 @@ def _custom_done(s: ResponsesState, item: ItemState, value: shapes.CustomToolIte
     s.open_input(item, '"')
     given = value.input if value.input is not None else item.input_final or "".join(item.streamed)
     s.wrapped_call(item, given, '"', given)
+    if item.provider_executed:
+        s.result(item, {"status": value.status}, is_error=value.status in _FAILED)
 
 
 def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearchItem) -> None:
@@ -121,6 +125,8 @@ def _code_done(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreter
         _code_added(s, item, value)
     s.in_container(item, value.container_id or item.container_id)
     code = value.code if value.code is not None else item.input_final or "".join(item.streamed)
+    if not code and value.arguments is not None:
+        code = jsontext.text_in(jsontext.as_object(parse_input(value.arguments)[0]), "code") or ""
     code_call(s, item, code)
     result = {"status": value.status, "container_id": item.container_id, "outputs": value.outputs}
     s.result(item, result, is_error=value.status in _FAILED)

@@ -83,6 +83,11 @@ class PostgresStore(DatabaseStore):
         weakref.finalize(self, self._connections.drop)
         weakref.finalize(self, self.blobs.close)
 
+    @property
+    def identity(self) -> str:
+        """A name that two stores share if they hold the same conversations."""
+        return f"{self._server.name}?schema={self._server.schema}"
+
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number, in order."""
         check_id(conversation)

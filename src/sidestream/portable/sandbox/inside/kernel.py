@@ -90,7 +90,11 @@ class Cells:
         self._channel = channel
         self._count = 0
         self._loop: Any = None
-        self._calls: dict[str, Any] = {}
+        self._calls: dict[str, tuple[Any, int]] = {}
+        """Number of a call without an answer → its future, and the bytes of its arguments."""
+        self._made = 0
+        self._max_calls = self._max_bytes = 0
+        self._answer_came: Any = None
         # The code's own `__main__`, so that classes that it defines can be pickled and nothing of ours is in it.
         self._kernel = sys.modules["__main__"]
         sys.modules["__main__"] = main = type(sys)("__main__")
@@ -147,22 +151,25 @@ class Cells:
         finally:
             self._loop.remove_reader(self._channel.fileno())
 
-    def offer(self, names: "list[str]") -> None:
-        """Defines an async function for each tool of the agent."""
+    def offer(self, names: "list[str]", max_calls: int, max_bytes: int) -> None:
+        """Defines an async function for each tool of the agent. The host ends a container that exceeds its share."""
+        self._max_calls, self._max_bytes = max_calls, max_bytes
+        self._calls.clear()
         for name in names:
             self.namespace[name] = self._function(name)
 
     def _function(self, name: str) -> "Callable[..., Awaitable[Any]]":
         async def call(*positional: "Any", **arguments: "Any") -> "Any":
-            import asyncio
             import json
 
             if positional:
                 raise TypeError(f"{name}() takes keyword arguments only")
-            number = str(len(self._calls))
-            answer = self._calls[number] = asyncio.get_running_loop().create_future()
-            self._channel.send("call", number.encode(), name.encode(), json.dumps(arguments).encode())
-            result = await answer
+            data = json.dumps(arguments).encode()
+            if len(data) > self._max_bytes:
+                raise ValueError(
+                    f"{name}() takes at most {self._max_bytes} bytes of arguments as JSON, not {len(data)}"
+                )
+            result = await self._sent(name, data)
             if result["is_error"]:
                 raise RuntimeError(f"{name} failed: {json.dumps(result['result'])}")
             return result["result"]
@@ -170,15 +177,35 @@ class Cells:
         call.__name__ = call.__qualname__ = name
         return call
 
+    async def _sent(self, name: str, data: bytes) -> "Any":
+        """Sends a call, once there is room for it, and waits for its answer."""
+        import asyncio
+
+        while len(self._calls) >= self._max_calls or self._pending_bytes() + len(data) > self._max_bytes:
+            self._answer_came = self._answer_came or asyncio.Event()
+            self._answer_came.clear()
+            await self._answer_came.wait()
+        self._made += 1
+        number = str(self._made)
+        answer = asyncio.get_running_loop().create_future()
+        self._calls[number] = answer, len(data)
+        self._channel.send("call", number.encode(), name.encode(), data)
+        return await answer
+
+    def _pending_bytes(self) -> int:
+        return sum(size for _, size in self._calls.values())
+
     def _answered(self) -> None:
         import json
 
         is_more = True
         while is_more:
             kind, payloads = self._channel.receive()
-            answer = self._calls[payloads[0].decode()] if kind == "answer" else None
+            answer, _ = self._calls.pop(payloads[0].decode(), (None, 0)) if kind == "answer" else (None, 0)
             if answer is not None and not answer.done():
                 answer.set_result(json.loads(payloads[1]))
+            if self._answer_came is not None:
+                self._answer_came.set()
             # What was read already makes the pipe readable no more.
             is_more = self._channel.has_more
 
@@ -266,7 +293,11 @@ class Folder:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
-                    yield entry.path, entry.stat(follow_symlinks=False)
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except OSError:  # it is gone, or its path is too long
+                        continue
+                    yield entry.path, status
 
     def _mark(self, status: os.stat_result) -> "tuple[int, int, int]":
         return status.st_mtime_ns, status.st_size, status.st_ino
@@ -370,9 +401,9 @@ def serve(kind: str, payloads: "list[bytes]", channel: Channel, cells: Cells, fo
             folder.put(payloads[0].decode(), payloads[1])
             channel.send("done", b"ok")
         except OSError as error:
-            channel.send("done", str(error).encode())
+            channel.send("done", str(error).encode("utf-8", "replace")[:1000])
     elif kind == "tools":
-        cells.offer(payloads[0].decode().split())
+        cells.offer(payloads[0].decode().split(), int(payloads[1]), int(payloads[2]))
 
 
 if __name__ == "__main__":

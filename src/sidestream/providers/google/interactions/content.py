@@ -28,7 +28,7 @@ def _source(s: InteractionState, block: GeminiBlock | None, fields: JsonObject, 
     if block is not None:
         block.annotations.append(annotation)
         place["text_id"] = block.id
-        if isinstance(start, int) and isinstance(end, int):
+        if type(start) is int and type(end) is int:
             place["start"], place["end"], cited = block.characters(start, end)
             place["cited_text"] = cited or None
     known = {"type", "start_index", "end_index", "url", "title", "name", "document_uri", "file_name"}

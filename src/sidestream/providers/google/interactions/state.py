@@ -91,6 +91,11 @@ class InteractionState(GoogleState):
         self._event_ids: deque[str] = deque()
         self._known_event_ids: set[str] = set()
 
+    def made_call_id(self, step: Step) -> str:
+        """An id for a call that came without one: no other interaction of the conversation makes up the same."""
+        history = self.context.history
+        return f"call-{step.index}" + (f"-{history}" if history else "")
+
     def is_repeated(self, event_id: str | None) -> bool:
         """True for an event that came before, as after a stream was resumed. Only the last ones are remembered."""
         if event_id is None:

@@ -1,0 +1,134 @@
+"""What a kernel sends, within bounds: the sizes of its frames, output as text, and deliverables."""
+
+import codecs
+from collections.abc import Callable
+
+from sidestream.limits import SandboxLimits
+from sidestream.portable.sandbox.port import CodeFile, Ending
+from sidestream.saving import safe_name
+
+CHUNK_BYTES = 1 << 16
+"""Output that is read, or sent in a frame, at once."""
+MAX_HEADER_BYTES = 256
+_MAX_WORD_BYTES = 256
+"""A status, a number or the name of a function."""
+_MAX_NAME_BYTES = 4096
+"""The path of a file, or why something failed."""
+_MAX_REPORTED = 20_000
+"""Deliverables that are sent or named after one cell: the kernel looks at half of these."""
+
+
+class EndedError(Exception):
+    """The container ended, or must: `ending` says why."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending)
+        self.ending: Ending = ending
+
+
+def checked_sizes(header: str, limits: SandboxLimits) -> tuple[str, list[int]]:
+    """Return the kind of a frame and the sizes of its payloads, before any of them is read.
+
+    Raises EndedError for what no kernel sends.
+    """
+    kind, *sizes = header.split() or [""]
+    word, name, file = _MAX_WORD_BYTES, _MAX_NAME_BYTES, limits.file_bytes + 1
+    bounds = {
+        "ready": (),
+        "done": (name,),
+        "call": (word, word, limits.argument_bytes),
+        "image": (file,),
+        "file": (name, file),
+        "skipped": (name, word),
+        "out": (CHUNK_BYTES,),
+        "err": (CHUNK_BYTES,),
+        "exit": (word,),
+    }.get(kind)
+    if bounds is None or len(bounds) != len(sizes) or not all(size.isascii() and size.isdigit() for size in sizes):
+        raise EndedError("died")
+    lengths = [int(size) for size in sizes]
+    if any(length > bound for length, bound in zip(lengths, bounds, strict=True)):
+        raise EndedError("flood" if kind == "call" else "died")
+    return kind, lengths
+
+
+class Text:
+    """Output as text: the beginning is kept, all of it is counted, and what is kept is passed on."""
+
+    def __init__(self, max_bytes: int, on_text: Callable[[str], None]) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pieces: list[str] = []
+        self._left = max_bytes
+        self._on_text = on_text
+        self.total = 0
+
+    def feed(self, data: bytes, *, is_last: bool = False) -> None:
+        """Take more output."""
+        self.total += len(data)
+        kept = data[: max(0, self._left)]
+        self._left -= len(data)
+        text = self._decoder.decode(kept, is_last)
+        if text:
+            self._pieces.append(text)
+            self._on_text(text)
+
+    def end(self) -> str:
+        """Return what was kept."""
+        self.feed(b"", is_last=True)
+        if self._left < 0:
+            self._pieces.append(f"\n[cut: {-self._left} more bytes of output are not shown]\n")
+        return "".join(self._pieces)
+
+
+class Found:
+    """Deliverables as they arrive, within the limits."""
+
+    def __init__(self, limits: SandboxLimits, folder: str) -> None:
+        self.images: list[bytes] = []
+        self.files: list[CodeFile] = []
+        self._limits = limits
+        self._folder = folder
+        self._left = limits.delivered_bytes
+        self._notes: list[str] = []
+        self._skipped = 0
+        self._reported = 0
+
+    def add(self, kind: str, payloads: list[bytes]) -> None:
+        """Take a frame. Raises EndedError for one that is not about a deliverable."""
+        self._reported += 1
+        if self._reported > _MAX_REPORTED:
+            raise EndedError("died")
+        match kind, payloads:
+            case "image", [data] if data.startswith(b"\x89PNG") and self._fits(data):
+                self.images.append(data)
+            case "file", [name, data] if self._fits(data):
+                path = name.decode("utf-8", "replace")
+                self.files.append(CodeFile(safe_name(path, None), data, f"{self._folder}/{path}"))
+            case "file", [name, data]:
+                self._skip(name, len(data))
+            case "skipped", [name, size] if size.isdigit():
+                self._skip(name, int(size[:20]))
+            case (("image" | "skipped"), _):
+                self._skipped += 1
+            case _:
+                raise EndedError("died")
+
+    def all_notes(self) -> tuple[str, ...]:
+        """Return what was left out, for the model."""
+        more = (f"{self._skipped} more files were not delivered",) if self._skipped else ()
+        return (*self._notes, *more)
+
+    def _fits(self, data: bytes) -> bool:
+        limits = self._limits
+        is_full = len(self.images) + len(self.files) >= limits.files
+        if is_full or len(data) > min(limits.file_bytes, self._left):
+            return False
+        self._left -= len(data)
+        return True
+
+    def _skip(self, name: bytes, size: int) -> None:
+        if len(self._notes) < 8:
+            shown = safe_name(name.decode("utf-8", "replace"), None)
+            self._notes.append(f"{shown} ({size} bytes) was not delivered")
+        else:
+            self._skipped += 1

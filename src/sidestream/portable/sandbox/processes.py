@@ -1,0 +1,134 @@
+"""The processes of a container as this machine sees them: whether they compute, and how they rest between two calls.
+
+All of it is read and done from outside, so that nothing inside can pretend. A process inside whose parent ends gets the
+container's first process as its parent, so the container is the tree below the process that was started.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+
+from msgspec import Struct
+
+_STOPPED = frozenset("TtZX")
+"""States of a process that runs no code: stopped, or ended."""
+_PAUSE_S = 0.002
+_REST_S = 5.0
+"""Until all processes have stopped. One that the kernel holds up, or that forks faster than it is stopped, does not."""
+
+
+class Activity(Struct, frozen=True):
+    """What processes have done so far."""
+
+    cpu_s: float
+    is_running: bool
+    """Whether one of their threads runs now: the CPU time of a child that nobody waits for is lost with it."""
+
+
+class _Process(Struct, frozen=True):
+    pid: int
+    parent: int
+    state: str
+    cpu_ticks: int
+    threads: tuple[int, ...]
+
+
+def activity(root: int) -> Activity | None:
+    """Return what a process and all below it have done; None where the system does not tell."""
+    found = list(_tree(root))
+    if not found:
+        return None
+    is_running = any(_stat(process.pid, thread)[0] == "R" for process in found for thread in process.threads)
+    return Activity(sum(process.cpu_ticks for process in found) / os.sysconf("SC_CLK_TCK"), is_running)
+
+
+async def stop(root: int, *, with_root: bool) -> bool:
+    """Stop all processes below a process, and itself if asked. False if some go on after a few seconds."""
+    clock = asyncio.get_running_loop().time
+    end, quiet = clock() + _REST_S, 0
+    # One that was not stopped yet may have woken another one that was: all must be found stopped twice.
+    while quiet < 2:
+        running = [process for process in _inside(root, with_root) if process.state not in _STOPPED]
+        quiet = 0 if running else quiet + 1
+        for process in running:
+            _send(process, signal.SIGSTOP)
+        if running:
+            if clock() > end:
+                return False
+            await asyncio.sleep(_PAUSE_S)
+    return True
+
+
+def wake(root: int, *, with_root: bool) -> None:
+    """Let all processes go on that `stop` has stopped."""
+    # Children first: the kernel hangs up on a stopped group whose parent has gone.
+    for process in reversed(list(_inside(root, with_root))):
+        _send(process, signal.SIGCONT)
+
+
+def _inside(root: int, with_root: bool) -> Iterator[_Process]:
+    return (process for process in _tree(root) if with_root or process.pid != root)
+
+
+def _send(process: _Process, number: signal.Signals) -> None:
+    with suppress(OSError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            # The number may belong to another process by now.
+            found = _read(process.pid)
+            if found is not None and found.parent == process.parent:
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def _tree(root: int) -> Iterator[_Process]:
+    """A process and all below it, parents first."""
+    pending = [root]
+    while pending:
+        process = _read(pending.pop(0))
+        if process is None:
+            continue
+        yield process
+        pending += _children(process)
+
+
+def _children(process: _Process) -> list[int]:
+    if not _lists_children():
+        everyone = (_read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+        return [each.pid for each in everyone if each is not None and each.parent == process.pid]
+    found: list[int] = []
+    for thread in process.threads:
+        with suppress(OSError), open(f"/proc/{process.pid}/task/{thread}/children", encoding="ascii") as file:
+            found += map(int, file.read().split())
+    return found
+
+
+@cache
+def _lists_children() -> bool:
+    """Whether the kernel was built to list the children of a process."""
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _read(pid: int) -> _Process | None:
+    try:
+        state, fields = _stat(pid)
+        threads = tuple(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return None
+    # utime, stime, and both of the children that it waited for
+    return _Process(pid, int(fields[1]), state, sum(map(int, fields[11:15])), threads) if fields else None
+
+
+def _stat(pid: int, thread: int | None = None) -> tuple[str, list[str]]:
+    """The state, and the fields of `stat` from the state on."""
+    path = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return "X", []
+    return (fields[0], fields) if fields else ("X", [])
