@@ -290,7 +290,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F49": Entry("A URL that the model wrote is not an origin, however it was laundered; it is asked about, or denied under deny.", "F", proven),
     "F50": Entry("A container belongs to one conversation, owner, tool and backend, and is found in the run's own records only.", "F", proven),
     "F51": Entry("Frames from inside the sandbox take bounded memory on the host, and time limits hold.", "F", proven),
-    "F52": Entry("Shared memory, sockets, leftover processes and cancelled starts are bounded or denied without a cgroup.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F52": Entry("Shared memory, sockets, leftover processes and cancelled starts are bounded or denied without a cgroup.", "F", proven),
     "F53": Entry("Hostile documents are parsed in the limited child process only; the event loop is never blocked.", "F", proven),
     "F54": Entry("A forged source, a tiny quote or a number of another call establishes nothing.", "F", proven),
     "F55": Entry("A remembered approval does not cover a changed function, tool or workspace of the same name.", "F", proven),

@@ -28,7 +28,7 @@ def test_battery_has_fifty_attempts_besides_what_must_work() -> None:
     assert all(names <= escapes.ATTEMPTS.keys() for names in escapes.OPEN.values())
 
 
-@requirement("R122")
+@requirement("R122", "F52")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.filterwarnings(*WARNINGS)
 async def test_every_attempt_ends_as_the_table_of_the_sandbox_says(backend: str) -> None:
@@ -50,6 +50,7 @@ async def test_every_attempt_in_a_workspace_ends_as_the_table_says(backend: str,
 @pytest.mark.parametrize(
     ("backend", "kind"), [("bubblewrap", "container"), ("bubblewrap", "workspace"), ("runsc", "container"), ("none", "workspace")]
 )  # fmt: skip
+@requirement("F52")
 @pytest.mark.filterwarnings(*WARNINGS)
 def test_every_attempt_of_a_normal_user_ends_as_the_table_says(backend: str, kind: str) -> None:
     needs(backend)

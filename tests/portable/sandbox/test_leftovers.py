@@ -59,7 +59,7 @@ SPINNERS = {
 }
 
 
-@requirement("R122")
+@requirement("R122", "F52")
 @pytest.mark.parametrize("how", SPINNERS)
 async def test_processes_rest_after_cell(how: str) -> None:
     async with started() as container:
@@ -102,6 +102,7 @@ print(server.stdout.readline().decode().strip())
             assert (await run(container, ask)).logs == "hello\n"
 
 
+@requirement("F52")
 async def test_processes_that_replace_themselves_rest_or_end_container() -> None:
     chain = "import os\nif os.fork() == 0:\n    while True:\n        if os.fork(): os._exit(0)"
     async with started() as container:
@@ -149,7 +150,7 @@ def leftovers(folders: list[str]) -> dict[str, Any]:
     }
 
 
-@requirement("R122")
+@requirement("R122", "F52")
 @pytest.mark.parametrize("backend", ["bubblewrap", "monty", "none"])
 @pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.bare.UnisolatedWarning")
 async def test_cancelled_start_leaves_nothing(backend: str, folders: list[str]) -> None:
@@ -170,7 +171,7 @@ async def test_cancelled_start_leaves_nothing(backend: str, folders: list[str]) 
     assert steps > 1
 
 
-@requirement("R122")
+@requirement("R122", "F52")
 async def test_cancelled_calls_leave_nothing(folders: list[str]) -> None:
     needs("bubblewrap")
     before = leftovers(folders)
@@ -213,6 +214,7 @@ class Slow:
         self.is_alive = False
 
 
+@requirement("F52")
 async def test_closed_agent_ends_container_of_cancelled_call(monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = Slow()
     monkeypatch.setitem(choice._own, sandbox.name, sandbox)  # pyright: ignore

@@ -101,6 +101,7 @@ def test_filter_denies_device_files(machine: str, kind: int, is_allowed: bool) -
         assert verdict(machine, "mknod", "path", kind | 0o600, 0) == expected
 
 
+@requirement("F52")
 @machines
 @pytest.mark.parametrize("call", ["socket", "socketpair"])
 def test_filter_allows_three_socket_families(machine: str, call: str) -> None:
@@ -109,6 +110,7 @@ def test_filter_allows_three_socket_families(machine: str, call: str) -> None:
     assert verdict(machine, call, 40, 1, 0) == denied(errno.EAFNOSUPPORT)
 
 
+@requirement("F52")
 @machines
 def test_filter_denies_calls(machine: str) -> None:
     for call in (
