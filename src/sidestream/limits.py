@@ -7,6 +7,9 @@ MIB = 1024 * 1024
 MAX_ATTRIBUTE_CHARS = 1000
 """Of an attribute in telemetry whose text came from a server: ids, names, errors. The rest is cut off."""
 
+MAX_UNPARSED_BYTES = 4096
+"""Of an event that is not JSON, as a `raw` part: enough to see what it was. It may be a page, or half an image."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Bounds of one run. Pass your own; units are in the names.
@@ -217,3 +220,28 @@ MAX_MEMORY_BYTES = 1 * MIB
 MAX_PARSED_DOCUMENTS = 4
 """Pages and files that are parsed at the same time for one event loop, each in a process with up to 1 GiB. The others
 wait."""
+
+MIN_TOKEN_CHARS = 22
+"""A token of the server: 128 bits in base64. A shorter one could be guessed. Below it: `ConfigurationError`."""
+
+MAX_TOKEN_GUESSES = 10
+"""Wrong tokens that one address may send at once; then one per second. A page with an old token sends a few. Above it:
+status 429. A right token of full length is never slowed, so users behind one proxy do not lock each other out."""
+
+MAX_TOTAL_TOKEN_GUESSES = 100
+"""The same for all addresses together: a client that others forward for can name any address as its own."""
+
+MAX_GUESSING_ADDRESSES = 1024
+"""Addresses whose wrong tokens are counted. Above it, the one that was quiet longest is forgotten."""
+
+MAX_OWNER_BODY_BYTES = 128 * MIB
+"""Bodies of one owner's requests that are being read: two of the largest. Above it: status 429, before reading."""
+
+MAX_TOTAL_BODY_BYTES = 512 * MIB
+"""The same for all owners together."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""Bodies that are not counted: uvicorn buffers as much of any request, and a decision must not wait for an upload."""
+
+MAX_BODY_S = 300.0
+"""How long a body may take. 64 MiB need that at 2 Mbit/s. After it: status 408."""

@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 from providers.openai_chat.chat_wire import decode, decode_whole
 from requirements import requirement
 from sidestream.limits import DEFAULT_LIMITS
+from sidestream.providers.calls import DONE
 from sidestream.providers.openai_chat import PROVIDER
 from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Exchange, Recording
@@ -47,7 +48,7 @@ class Case:
     @cached_property
     def events(self) -> list[bytes]:
         splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-        return splitter.feed(self.exchange.body_bytes()) + splitter.flush()
+        return [data for data in splitter.feed(self.exchange.body_bytes()) + splitter.flush() if data != DONE]
 
     @cached_property
     def parts(self) -> list[StreamPart]:

@@ -145,8 +145,8 @@ NOISE = {
     "a BOM": lambda body: b"\xef\xbb\xbf" + body,
     "comments": lambda body: body.replace(b"\n\n", b"\n\n: keep-alive\n\n"),
     "empty data": lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"),
-    "no JSON": lambda body: body.replace(b"\n\n", b"\n\ndata: {oops\n\n"),
-    "bad UTF-8": lambda body: body.replace(b"\n\n", b"\n\ndata: \xff\xfe\n\n"),
+    "pings": lambda body: body.replace(b"\n\n", b"\n\ndata: ping\n\n"),
+    "[DONE] everywhere": lambda body: body.replace(b"\n\n", b"\n\ndata: [DONE]\n\n"),
     "fields of SSE": lambda body: body.replace(b"\n\n", b"\nid: 7\nretry: 5\n\n"),
 }
 

@@ -97,8 +97,12 @@ async def test_frames_that_are_cut_anywhere_are_put_together():
     assert await text_of(sse(EVENTS, chunk_sizes=1)) == "Hello"
 
 
-async def test_binary_garbage_is_passed_over_as_over_http():
-    assert await text_of(sse([*EVENTS[:HALF], socket_frame(b"\xff\xfe\x00", BINARY), *EVENTS[HALF:]])) == "Hello"
+@requirement("R180")
+async def test_binary_garbage_is_an_error_once_the_answer_is_read():
+    error = await failure_of(sse([*EVENTS[:HALF], socket_frame(b"\xff\xfe\x00", BINARY), *EVENTS[HALF:]]))
+    assert (error.kind, error.code) == ("protocol", "not-json")
+    assert error.result is not None
+    assert error.result.output == "Hello"
 
 
 @requirement("R115")

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sidestream.providers.calls import DONE
 from sidestream.providers.protocol import Decoder
 from sidestream.providers.registry import providers
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording, to_value
@@ -21,6 +22,8 @@ from sidestream.testing import (
 from sidestream.wire.sse import Splitter
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "recordings"
+MORE_RECORDINGS = RECORDINGS.with_name("recordings-more")
+"""Of other hosts and servers."""
 UNLIMITED = 1 << 40
 CITATION = {"type": "url_citation", "url": "https://example.com", "title": "E", "start_index": 0, "end_index": 3}
 MESSAGES_USAGE = {
@@ -105,12 +108,17 @@ def recorded(folder: Path = RECORDINGS) -> dict[str, dict[str, Exchange]]:
     return found
 
 
-def events_of(exchange: Exchange) -> list[bytes]:
+def frames_of(exchange: Exchange) -> list[bytes]:
     """The data of each event; of an answer that was not streamed, its body alone."""
     if not exchange.is_stream:
         return [exchange.body_bytes()]
     splitter = Splitter(UNLIMITED)
     return splitter.feed(exchange.body_bytes()) + splitter.flush()
+
+
+def events_of(exchange: Exchange) -> list[bytes]:
+    """The data of each event, `[DONE]` left out."""
+    return [data for data in frames_of(exchange) if data != DONE]
 
 
 def with_events(exchange: Exchange, events: list[bytes]) -> Exchange:

@@ -1,6 +1,9 @@
 """`make fuzz`: mutates the answers of every API and checks that their runs stay legal and their conversations can be
 loaded, for as long as it is told.
 
+Some streams lie: an event does not parse, another answer begins, parts have other numbers, the end is missing, a result
+comes with the next response. Of those the answer must be the true one, or an error.
+
 What fails is made as small as it can be and saved as a recording, with the command that plays it again.
 """
 
@@ -18,8 +21,9 @@ from contextlib import aclosing
 from pathlib import Path
 from random import Random
 
-from hostile.corpus import RECORDINGS, events_of, recorded, scripted, with_body, with_events
+from hostile.corpus import MORE_RECORDINGS, RECORDINGS, events_of, recorded, scripted, with_body, with_events
 from hostile.judge import Judged, judge, stored
+from hostile.lies import LIES, Lied, told
 from hostile.mutations import MUTATIONS, Events, mangled
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.store import Store, open_store
@@ -28,6 +32,8 @@ FAILURES = Path(".fuzz")
 MAX_FAILURES = 20
 MINIMISE_S = 20.0
 BYTES = "bytes"
+LYING = 5
+"""Every fifth answer is one that lies."""
 
 
 class Fuzz:
@@ -41,12 +47,16 @@ class Fuzz:
         self.events: Counter[str] = Counter()
         self.parts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
+        self.lies: Counter[str] = Counter()
         self.kinds: dict[str, Path] = {}
         """What went wrong, without its values → the smallest case of it."""
         self._events = {api: [events_of(e) for e in exchanges] for api, exchanges in answers.items()}
 
     async def one(self, number: int) -> None:
         """Tries one answer. Its number and the seed say which."""
+        if number % LYING == 0:
+            await self._lie(number)
+            return
         api, exchange = self.mutant(number)
         self.streams[api] += 1
         self.events[api] += len(events_of(exchange))
@@ -63,6 +73,26 @@ class Fuzz:
         self.kinds[kind] = save(self.seed, number, smallest, error)
         print(f"  {len(events_of(smallest))} events, {len(smallest.body_bytes())} bytes; to see it again:")
         print(f"  make fuzz REPLAY={self.kinds[kind]}")
+
+    async def _lie(self, number: int) -> None:
+        """Tries a stream that lies: its answer must be the true one, or an error."""
+        random = Random(f"{self.seed}/{number}")
+        api, name = random.choice(sorted(self.answers)), random.choice(sorted(LIES))
+        exchange, other = random.choice(self.answers[api]), random.choice(self.answers[api])
+        try:
+            lying = await told(random, name, exchange, [other])
+        except Exception as error:
+            self.failures[api] += 1
+            kind = f"{name}: {signature(error)}"
+            if kind not in self.kinds:
+                print(f"\nFAILED {api}, stream {number} of seed {self.seed}: {kind}: {str(error)[:1000]}")
+                lying = error.exchange if isinstance(error, Lied) else exchange
+                self.kinds[kind] = save(self.seed, number, lying, error)
+                print(f"  what was sent: make fuzz REPLAY={self.kinds[kind]}")
+            return
+        if lying is not None:
+            self.streams[api] += 1
+            self.lies[name] += 1
 
     def mutant(self, number: int) -> tuple[str, Exchange]:
         """A mutated answer, always the same one for a number."""
@@ -88,7 +118,14 @@ class Fuzz:
             counts = [c.total() if api == "all" else c[api] for c in (self.streams, self.events, self.parts)]
             failed = self.failures.total() if api == "all" else self.failures[api]
             rows.append(f"{api:<22}{counts[0]:>9,}{counts[1]:>11,}{counts[2]:>11,}{failed:>10,}")
-        return "\n".join([*rows, f"seed {self.seed}, {seconds:.0f} s, {len(self.kinds)} kinds of failure"])
+        lies = ", ".join(f"{name} {count:,}" for name, count in sorted(self.lies.items()))
+        return "\n".join(
+            [
+                *rows,
+                f"streams that lie: {lies}",
+                f"seed {self.seed}, {seconds:.0f} s, {len(self.kinds)} kinds of failure",
+            ]
+        )
 
 
 async def failure(exchange: Exchange, store: Store) -> Judged | Exception:
@@ -170,10 +207,11 @@ async def replayed(path: Path, store: Store) -> int:
 
 async def fuzzed(seed: int, seconds: float, store: Store) -> int:
     answers = {api: [exchange] for api, exchange in scripted().items()}
-    for api, exchanges in recorded().items():
-        answers.setdefault(api, []).extend(exchanges.values())
-    if not RECORDINGS.is_dir():
-        print(f"skipped: the recordings, since {RECORDINGS} is not there; only scripted answers are mutated")
+    for folder in (RECORDINGS, MORE_RECORDINGS):
+        for api, exchanges in recorded(folder).items():
+            answers.setdefault(api, []).extend(exchanges.values())
+        if not folder.is_dir():
+            print(f"skipped: {folder} is not there; other answers are mutated")
     fuzz, began, number = Fuzz(seed, answers, store), time.monotonic(), 0
     print(f"seed {seed}: {sum(map(len, answers.values()))} answers of {len(answers)} APIs, {seconds:.0f} s", flush=True)
     while time.monotonic() - began < seconds and len(fuzz.kinds) < MAX_FAILURES:

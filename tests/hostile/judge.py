@@ -47,20 +47,20 @@ class Judged(Struct, frozen=True):
         return [part for part in self.parts if isinstance(part, Finish)]
 
 
-async def judge(exchange: Exchange, sizes: ChunkSizes = ODD_SIZES) -> Judged:
+async def judge(exchange: Exchange, sizes: ChunkSizes = ODD_SIZES, following: Sequence[Exchange] = ()) -> Judged:
     """Runs an answer twice: in one piece, recorded to a log; and in pieces of these sizes, as chunks.
 
     Raises whatever goes wrong: an exception of the code, GrammarError, or AssertionError. The calls in the answer are
-    of unknown tools, so the run continues; the next answer is a plain text.
+    of unknown tools, so the run continues; the next answers are those that follow, then a plain text.
     """
     began = time.process_time()
     log = Log()
-    run = log.run = _run(exchange, None, RunHooks(log))
+    run = log.run = _run([exchange, *following], None, RunHooks(log))
     parts = [part async for part in run]
     check(parts)
     log.check()
     assert [part.to_json() for part in parts]
-    chunks = [chunk async for chunk in _chunks(_run(exchange, sizes, RunHooks()))]
+    chunks = [chunk async for chunk in _chunks(_run([exchange, *following], sizes, RunHooks()))]
     _same(parts, chunks)
     spent = time.process_time() - began
     assert spent < MAX_CPU_S, f"one answer took {spent:.1f} s of the processor"
@@ -77,7 +77,7 @@ async def stored(exchange: Exchange, store: Store, id: str) -> None:
     for answer in (exchange, _CLOSING):
         head = (await Conversation(store, id).state()).head
         writer = Writer(store, id, head)
-        run = _run(answer, None, RunHooks(writer), history)
+        run = _run([answer], None, RunHooks(writer), history)
         parts = [part async for part in run]
         check(parts)
         assert writer.error is None, writer.error
@@ -136,8 +136,10 @@ class _Answers:
         return HttpCall(method="GET", url="http://hostile/v1/files/none/content")
 
 
-def _run(exchange: Exchange, sizes: ChunkSizes, hooks: RunHooks, history: Sequence[ChatMessage] = ()) -> Run[str]:
-    exchanges = [exchange, *[_CLOSING] * MAX_STEPS]
+def _run(
+    answers: Sequence[Exchange], sizes: ChunkSizes, hooks: RunHooks, history: Sequence[ChatMessage] = ()
+) -> Run[str]:
+    exchanges = [*answers, *[_CLOSING] * MAX_STEPS]
     settings = RunSettings(
         model=_Answers(exchanges),
         transport=ReplayTransport(Recording(tuple(exchanges)), sizes),

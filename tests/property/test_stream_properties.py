@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from hostile.corpus import closing, events_of, recorded, scripted, with_body, with_events
 from hostile.judge import Judged, judge
+from hostile.lies import LIES, is_true, told
 from hostile.mutations import MUTATIONS, mangled
 from requirements import requirement
 from sidestream import Agent, Chat
@@ -136,6 +137,46 @@ async def test_a_mutated_answer_is_stored_as_it_was_received(api: str, random: R
             is_whole = run.error is None
             assert again.status == ("complete" if is_whole else "failed")
             assert not is_whole or again.messages == tuple(run.turn.state.messages)
+
+
+@requirement("F57")
+@every_api
+@pytest.mark.parametrize("lie", sorted(LIES))
+async def test_lie_comes_out_as_the_truth_or_an_error(api: str, lie: str) -> None:
+    other = with_body(closing(api), closing(api).body_bytes().replace(b"The end.", b"Another end."))
+    told_of = [await told(Random(f"{lie}/{seed}"), lie, ANSWERS[api], [other]) for seed in range(40)]
+    assert any(told_of) or (lie, api) in UNTOLD
+
+
+UNTOLD = {
+    # Without numbers of parts.
+    ("renumber", "google"),
+    # Without a text that comes twice.
+    *(("lose_delta", api) for api in ("anthropic", "google", "google-interactions", "openai-chat")),
+    # Without results of their own.
+    *(("move_result", api) for api in ("google-interactions", "openai-chat", "openai-responses")),
+}
+"""Lies that an API cannot tell."""
+
+
+async def test_wrong_answers_are_not_taken_for_the_truth() -> None:
+    clean = await judge(closing("openai-chat"))
+    events = [event for event in events_of(closing("openai-chat")) if b"end." not in event]
+    wrong = await judge(with_events(closing("openai-chat"), events))
+    assert is_true(clean, [clean])
+    assert not wrong.errors
+    assert not is_true(wrong, [clean])
+
+
+@requirement("F57")
+@pytest.mark.parametrize(
+    "api", ["anthropic", "google", "google-interactions", "open-responses", "openai-chat", "openai-responses"]
+)
+async def test_recorded_answers_that_lie_are_true_or_an_error(api: str, recordings: Path) -> None:
+    answers = [*recorded(recordings)[api].values()]
+    for number, exchange in enumerate(answers):
+        random = Random(number)
+        await told(random, sorted(LIES)[number % len(LIES)], exchange, [random.choice(answers)])
 
 
 @requirement("R6", "F07", "F09")

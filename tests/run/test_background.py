@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -491,6 +491,53 @@ async def test_an_answer_that_the_provider_lost_is_asked_for_again_and_the_strea
         parts = await whole_run(api.agent(fake).resume(state, stream=False))
         assert asked(fake)[1:] == [("GET", api.answer_path), ("POST", api.path)]
     assert (told(parts), text_of(parts)) == (["lost"], "Hello world")
+
+
+REFUSED = error_reply(400, "invalid_request_error", "this response can no longer be streamed")
+
+
+@both
+@requirement("R184")
+async def test_broken_stream_is_polled_when_streaming_is_refused(api: Api, tmp_path: Path) -> None:
+    begun = sse(api.stream()[:5])
+    async with (
+        no_leaks(),
+        aclosing(open_store(tmp_path / "talk.db")) as store,
+        api.fake(begun, REFUSED, api.at("in_progress"), api.done()) as fake,
+    ):
+        chat = Chat(api.agent(fake), store=store, id="talk")
+        await chat.load()
+        parts = await whole_run(chat.stream("hi"))
+        assert [method for method, _ in asked(fake)] == ["POST", "GET", "GET", "GET"]
+        assert [api.after in request.query for request in fake.requests] == [False, True, False, False]
+        assert (told(parts), text_of(parts)) == (["started", "polled", "in_progress"], "Hello world")
+        notice = next(part.data for part in parts if isinstance(part, Custom) and told([part]) == ["polled"])
+        assert (notice["id"], notice["is_streamed"]) == (api.id, False)
+        assert chat.messages[-1].text == "Hello world"
+        fake.add(sse(api.stream()))
+        again = Chat(api.agent(fake), store=store, id="talk")
+        await again.load()
+        assert (await again.send("and?")).output == "Hello world"
+
+
+@both
+@requirement("R184")
+async def test_resumed_run_polls_when_streaming_is_refused(api: Api) -> None:
+    async with no_leaks(), api.fake(sse([*api.stream()[:5], asyncio.Event()])) as fake:
+        state = await left_at_notice(api.agent(fake).stream("hi"))
+        fake.add(REFUSED, api.at("in_progress"), api.done())
+        parts = await whole_run(api.agent(fake).resume(state))
+        assert asked(fake)[1:] == [("GET", api.answer_path)] * 3
+    assert (told(parts), text_of(parts)) == (["polled", "resumed", "in_progress"], "Hello world")
+
+
+@both
+@requirement("R184")
+async def test_answer_that_is_refused_altogether_fails(api: Api) -> None:
+    async with no_leaks(), api.fake(sse(api.stream()[:5]), REFUSED, REFUSED) as fake:
+        with pytest.raises(ProviderError) as caught:
+            await api.agent(fake).send("hi")
+    assert caught.value.status == 400
 
 
 async def test_an_id_does_not_go_to_another_provider() -> None:

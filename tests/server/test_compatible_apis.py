@@ -15,7 +15,7 @@ from serving import served
 from sidestream import Agent, CodeInterpreter, open_store
 from sidestream.server import create_app
 from sidestream.server.runs import job_of
-from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply
+from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, sse
 
 KEY = "key-0123456789"
 ADD = {
@@ -291,6 +291,40 @@ async def test_failures_come_as_each_sdk_knows_them(tmp_path: Path):
             await chat.chat.completions.create(model="nobody", messages=asked)
         with pytest.raises(anthropic.NotFoundError, match="nobody"):
             await messages.messages.create(model="nobody", max_tokens=9, messages=asked)
+
+
+LOST = [
+    event
+    for event in ResponsesScript().text(["The answer ", "is not ", "42."]).events()
+    if event.get("delta") != "is not "
+]
+"""A delta is missing, so that the final text replaces what was streamed."""
+WHOLE = "The answer is not 42."
+
+
+@requirement("R181")
+async def test_every_api_has_the_final_text(tmp_path: Path) -> None:
+    asked: Any = [{"role": "user", "content": "Hi"}]
+    async with (
+        server_with([sse(LOST)] * 6, tmp_path) as (url, _),
+        chat_client(url) as chat,
+        message_client(url) as messages,
+    ):
+        response = await chat.responses.create(model="main", input="Hi")
+        assert response.output_text == WHOLE
+        async with chat.responses.stream(model="main", input="Hi") as events:
+            assert (await events.get_final_response()).output_text == WHOLE
+        completion = await chat.chat.completions.create(model="main", messages=asked)
+        assert completion.choices[0].message.content == WHOLE
+        # These two take nothing back. The final text follows what was streamed.
+        chunks = [c async for c in await chat.chat.completions.create(model="main", messages=asked, stream=True)]
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert said.endswith(WHOLE)
+        message = await messages.messages.create(model="main", max_tokens=9, messages=asked)
+        assert [block.text for block in message.content if block.type == "text"] == [WHOLE]
+        async with messages.messages.stream(model="main", max_tokens=9, messages=asked) as stream:
+            message = await stream.get_final_message()
+        assert [block.text for block in message.content if block.type == "text"][-1] == WHOLE
 
 
 COMPLETIONS = "/v1/chat/completions"

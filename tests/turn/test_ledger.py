@@ -27,13 +27,15 @@ from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question
 from sidestream.tools.interruption import INTERRUPTED, Attempt, notice
 from sidestream.turn import ledger
 from sidestream.turn.background import BACKGROUND, Background
-from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, resumable
+from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, delivery, open_calls, resumable
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait, copied
+from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait, copied
 from turn_drive import QUESTION, approval, call, remote_request, result, text, used
 
 A, B = call("a"), call("b", "g")
 REQUEST = remote_request()[1]
+HOSTED = replace(A, provider_executed=True)
+ANSWER = ToolResult("a", "f", "f", {}, False, True)
 
 
 def state(**fields) -> TurnState:
@@ -68,10 +70,20 @@ IN_STEP = {"step": 0, "is_in_step": True}
 PNG = b"\x89PNG\r\n\x1a\n"
 PARTS = {
     "a client call": (IN_STEP, A, {"calls": (A,)}),
-    "a call of the provider": (IN_STEP, replace(A, provider_executed=True), {}),
+    "a call of the provider": (IN_STEP, HOSTED, {"hosted": {"a": OpenCall(HOSTED, 0)}}),
+    "a result of the provider": ({**IN_STEP, "hosted": {"a": OpenCall(HOSTED, 0)}}, ANSWER, {"hosted": {}}),
+    "a late result": (
+        {"step": 1, "is_in_step": True, "hosted": {"a": OpenCall(HOSTED, 0)}},
+        ANSWER,
+        {"hosted": {"a": OpenCall(HOSTED, 0, answered=1)}},
+    ),
     "a request of the provider": (IN_STEP, REQUEST, {"requests": (REQUEST,)}),
     "a request of our own": ({}, REQUEST, {}),
-    "a file": (IN_STEP, File("f", "image/png", data=PNG), {"digests": {digest(PNG)}}),
+    "a file": (
+        IN_STEP,
+        File("f", "image/png", data=PNG),
+        {"digests": {digest(PNG)}, "delivered": {delivery("f", digest(PNG)): 0}},
+    ),
     "a link to a file": (IN_STEP, File("f", "image/png", url="https://example.com/f"), {}),
     "a file of a tool between steps": ({}, File("f", "image/png", data=PNG), {}),
     "an address": (IN_STEP, Source("s", "url", url="https://a.example"), {"sources": ("https://a.example",)}),
@@ -528,3 +540,27 @@ def test_a_state_left_in_the_middle_of_a_step_is_resumed_before_it_and_not_insid
     parts = Turn(state=resumed).stopped("max_run_s", 1.0)
     assert [part.type for part in parts] == ["stream-start", "finish"]
     grammar.check(parts)
+
+
+def test_open_call_outlives_step_until_its_result():
+    given = state(step=0, is_in_step=True)
+    ledger = Ledger(given)
+    ledger.feed([HOSTED])
+    ledger.end_step(StepFinish(0, "other", used(), outcome=StepOutcome(is_paused=True)))
+    assert open_calls(given) == (HOSTED,)
+    ledger.feed([StepStart(1), ANSWER])
+    assert open_calls(given) == ()
+    ledger.end_step(StepFinish(1, "stop", used()))
+    assert given.hosted == {}
+
+
+@pytest.mark.parametrize("ends", ["left", "failed"])
+def test_step_made_again_reopens_calls_it_answered(ends):
+    given = state(step=0, hosted={"a": OpenCall(HOSTED, 0)})
+    ledger = Ledger(given)
+    ledger.feed([StepStart(1), ANSWER, replace(HOSTED, id="b")])
+    if ends == "left":
+        resumable(given)
+    else:
+        ledger.end_step(StepFinish(1, "error", used()))
+    assert given.hosted == {"a": OpenCall(HOSTED, 0)}

@@ -123,6 +123,18 @@ def test_a_turn_as_a_message():
     assert message.stop_reason == "tool_use"
 
 
+@requirement("R181")
+def test_final_text_follows_the_text_it_replaces():
+    source = Source("s", "url", url="https://a.example", start=0, end=5, text_id="t")
+    parts = [StepStart(0), TextStart("t"), TextDelta("t", "Helo"), TextEnd("t", text="Hello."), source]
+    parts += [StepFinish(0, "stop", USAGE), Finish("stop", USAGE)]
+    message = completion(chat_chunks(parts, set()))["choices"][0]["message"]
+    assert message["content"] == "Helo\n\nHello."
+    assert message["annotations"][0]["url_citation"]["start_index"] == message["content"].index("Hello.")
+    content = message_of(message_events(parts, set()))["content"]
+    assert [block["text"] for block in content] == ["Helo", "Hello."]
+
+
 @requirement("R140")
 def test_texts_of_several_steps_are_paragraphs_and_calls_of_the_servers_own_tools_are_not_the_clients():
     parts: list[StreamPart] = [
@@ -205,6 +217,8 @@ async def test_every_recording_is_a_legal_stream_of_both():
             chunks = chat_chunks(parts, functions)
             events = message_events(parts, functions)
             text = "".join(part.delta for part in parts if isinstance(part, TextDelta))
+            # Neither API takes anything back: a final text that is another follows what was streamed.
+            text += "".join(part.text or "" for part in parts if isinstance(part, TextEnd))
             if text:
                 content = completion(chunks)["choices"][0]["message"]["content"]
                 assert content.replace("\n\n", "") == text.replace("\n\n", ""), path

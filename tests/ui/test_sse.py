@@ -100,6 +100,17 @@ async def test_the_chunks_of_a_run_arrive_without_what_belongs_to_the_provider()
     assert "_session" not in json.dumps(chunks)
 
 
+@requirement("R181")
+async def test_chunk_holds_the_correction() -> None:
+    events = [e for e in ResponsesScript().text(["One ", "two ", "three"]).events() if e.get("delta") != "two "]
+    async with FakeProvider([sse_reply(events)]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url)
+        chunks = [json.loads(event["data"]) for event in await sent(sse(agent.send_stream("hi")))]
+    (corrected,) = [chunk for chunk in chunks if "correction" in chunk]
+    assert corrected["correction"] == "One two three"
+    assert corrected["text_id"] == corrected["parts"][0]["id"]
+
+
 @requirement("R111")
 @pytest.mark.parametrize("way", ["stream", "send_stream"])
 async def test_a_chat_s_turn_counts_once_its_last_event_was_taken(way: str) -> None:

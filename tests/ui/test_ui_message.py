@@ -181,15 +181,24 @@ def test_a_source_that_is_ahead_of_its_text_waits_for_it():
 
 @requirement("R141")
 @pytest.mark.parametrize(
-    ("final", "shown", "metadata"),
-    [("One two", "One two", None), ("Other", "One", "Other"), ("One", "One", None)],
+    ("final", "shown"),
+    [
+        ("One two", {"t1": "One two"}),
+        ("Other", {"t1": "One", "t1=": "Other"}),
+        ("One", {"t1": "One"}),
+        ("", {"t1": "One", "t1=": ""}),
+    ],
 )
-def test_a_final_text_is_completed_or_stands_in_the_metadata(final: str, shown: str, metadata: str | None):
+def test_final_text_extends_streamed_text_or_follows_it(final: str, shown: dict[str, str]):
     chunks = encoded(run(TextStart("t"), TextDelta("t", "One"), TextEnd("t", text=final)))
     check(chunks)
+    texts = {chunk["id"]: "" for chunk in chunks if chunk["type"] == "text-start"}
+    for chunk in chunks:
+        if chunk["type"] == "text-delta":
+            texts[chunk["id"]] += chunk["delta"]
+    assert texts == shown
     (part,) = [part for part in message_of(chunks)["parts"] if part["type"] == "text"]
-    assert part["text"] == shown
-    assert part["providerMetadata"]["sidestream"].get("text") == metadata
+    assert (part["text"], part["providerMetadata"]["sidestream"]["block"]) == (final, "t1")
 
 
 @requirement("R141")

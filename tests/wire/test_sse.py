@@ -45,8 +45,8 @@ def reference(stream: bytes) -> list[bytes]:
     for line in re.split(rb"\r\n|\r|\n", stream.removeprefix(b"\xef\xbb\xbf")):
         if not line:
             text = b"\n".join(data)
-            if text.strip() not in (b"", b"[DONE]"):
-                events.append(text)
+            if bare := text.strip():
+                events.append(bare if bare == b"[DONE]" else text)
             data = []
         elif not line.startswith(b":"):
             name, _, value = line.partition(b":")
@@ -138,7 +138,8 @@ def test_garbage_never_raises(chunks: list[bytes]):
         (b"data: \xef\xbb\xbfa\n\n", [b"\xef\xbb\xbfa"]),
         (b": comment\n\n:\n\nevent: ping\n\nid: 7\nretry: 5\n\n", []),
         (b"event: x\nid\ndata: a\nretry: 1\n\n", [b"a"]),
-        (b"data\n\ndata:\n\ndata: \n\ndata: [DONE]\n\ndata:[DONE]\n\ndata:   [DONE]  \n\n", []),
+        (b"data\n\ndata:\n\ndata: \n\n", []),
+        (b"data: [DONE]\n\ndata:[DONE]\n\ndata:   [DONE]  \n\n", [b"[DONE]"] * 3),
         (b"data: [DONE] not\n\n", [b"[DONE] not"]),
         (b"dataset: a\n\ndat: b\n\n data: c\n\n", []),
         (b"data: a\r\n\r\ndata: b\r\rdata: c\n\r\n", [b"a", b"b", b"c"]),
@@ -164,7 +165,8 @@ def test_each_form_of_a_line_is_read(stream: bytes, events: list[bytes]):
         (b'data: {"type": "\xff"}', [b'{"type": "\xff"}']),
         (b"data: wor", []),
         (b"data: word\n", [b"word"]),
-        (b"data: [DONE]", []),
+        (b"data: [DONE]", [b"[DONE]"]),
+        (b"data: [DON", []),
         (b"event: end", []),
         (b"data: " + b'{"a":' * 200_000, []),
         (b"dat", []),

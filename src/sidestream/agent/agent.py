@@ -470,14 +470,13 @@ class Agent(HandlesFiles, Generic[T]):
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "AsyncGenerator[MediaResult]":
         """Generates files of these `mime_types`, in chunks, with previews as they come."""
-        from sidestream.agent.media import media_chunks, media_plan, media_tools
+        from sidestream.agent.media import media_call, media_chunks, media_plan
 
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
         plan, maker = media_plan(self._chosen, mime_types)
-        tools = media_tools(plan, call.get("server_side_tools", self.server_side_tools))
         system = extended(call.get("system", self.system), plan.instruction)
-        changed: CallSettings = {**call, "server_side_tools": tools, "system": system}
+        changed = media_call(plan, {**call, "system": system}, self.server_side_tools, self.options)
         message = user_message(prompt)
         state = _new_state(message, call)
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)

@@ -61,6 +61,9 @@ WARNING = "sidestream.warning"
 """The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
 
 
+DRAFT = "sidestream.draft"
+"""The kind of the custom part with the text that came before a typed answer."""
+
 THINKING_GAP = "\n\n"
 """What separates two blocks of thinking where they are joined."""
 
@@ -149,6 +152,13 @@ class MessageFold:
             _compact(pieces)
         if self.is_logged:
             joined.append(TextDelta(block, "".join(texts)))
+
+    def text_of(self, block: str) -> str:
+        """Return the text of a block of this step, as far as it has come."""
+        if (pieces := self.state.growing.get(block)) is not None:
+            return _text_of(pieces)
+        entry = self.state.entries.get(block)
+        return entry.text if isinstance(entry, TextPart) else ""
 
     def feed(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes."""

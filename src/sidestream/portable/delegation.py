@@ -21,7 +21,7 @@ from sidestream.providers.installed import installed_providers
 from sidestream.providers.protocol import ModelRequest, Provider, Settings
 from sidestream.providers.registry import ModelString, find_provider, hosts_of
 from sidestream.run.run import Run
-from sidestream.stream.parts import File, Finish, Source, StreamPart, TextDelta, ToolEvent, ToolResult
+from sidestream.stream.parts import File, Finish, Source, StreamPart, ToolEvent, ToolResult
 from sidestream.tools.server_side import ServerSideTool, WebFetch, event_keys
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
@@ -142,23 +142,22 @@ def default_host(kind: type[ServerSideTool]) -> str:
 
 async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: ToolContext) -> ToolOutcome:
     """The outcome of a call that a run on another model makes; what the run yields is emitted as the call's own."""
-    keys, results, said = event_keys(tool), list[ToolResult](), list[str]()
+    keys, results = event_keys(tool), list[ToolResult]()
     async with run:
         async for part in run:
             _emit(part, keys, model, context)
             if isinstance(part, ToolResult) and part.tool in keys and not part.preliminary:
                 results.append(part)
-            elif isinstance(part, TextDelta):
-                said.append(part.delta)
     if run.error is not None:
         return ToolOutcome.failure(type(run.error).__name__, f"{model} failed: {run.error.message}")
     if isinstance(run.turn.command, Wait):
         return ToolOutcome(None, suspended=suspended_run(run.state))
+    said: str = run.output if run.has_output else ""
     if not results:
-        answer = f" It said: {''.join(said)}" if said else ""
+        answer = f" It said: {said}" if said else ""
         return ToolOutcome.failure("NotCalled", f"{model} did not use its {tool.key} tool.{answer}")
     is_error = all(entry.is_error for entry in results)
-    return ToolOutcome(_joined(results, "".join(said), model), is_error=is_error)
+    return ToolOutcome(_joined(results, said, model), is_error=is_error)
 
 
 def _joined(results: list[ToolResult], said: str, model: str) -> Json:

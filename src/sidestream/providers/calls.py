@@ -27,6 +27,21 @@ def is_keep_alive(event: Any) -> bool:
     return fields.get("type", fields.get("event_type")) in KEEP_ALIVES
 
 
+DONE: Final = b"[DONE]"
+"""Data of the last event at many servers. It is not JSON."""
+
+_PLAIN: Final = frozenset(name.encode() for name in KEEP_ALIVES)
+_MAX_PLAIN: Final = 32
+
+
+def is_plain_keep_alive(data: bytes) -> bool:
+    """True if data that is not JSON only keeps the connection open, or marks the end of the stream."""
+    if len(data) > _MAX_PLAIN:
+        return False
+    text = data.strip()
+    return not text or text == DONE or text.strip(b": ").lower() in _PLAIN
+
+
 class FileBody(Struct, frozen=True, kw_only=True, gc=False):
     """A body that is read while it is sent: a range of a file or of bytes, between `head` and `tail`."""
 

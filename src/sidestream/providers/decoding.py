@@ -1,18 +1,20 @@
 """What decoders share: the frame around one response, rows of their tables, readers of fields and inputs. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext, limits
-from sidestream.jsontext import JsonObject, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object, text_in
 from sidestream.messages.sessions import RequestHistory
-from sidestream.providers.calls import is_keep_alive
+from sidestream.providers.calls import DONE, is_keep_alive, is_plain_keep_alive
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import (
+    TEXT_CORRECTED,
+    Custom,
     Error,
     Finish,
     InputUsage,
@@ -20,6 +22,7 @@ from sidestream.stream.parts import (
     Raw,
     ResponseMetadata,
     StreamPart,
+    ToolCall,
     ToolEvent,
     Usage,
 )
@@ -80,7 +83,15 @@ class DecoderState:
         self.has_client_call = False
         self.error: Error | None = None
         """An error that the provider reported ahead of the end."""
+        self.fault: Error | None = None
+        """Why the answer cannot be trusted: it ends in this error, whatever its last event says."""
+        self.has_second = False
+        """True once another answer has begun in mid-stream; its events are passed on as they are."""
+        self.is_done = False
+        """True once the stream has said `[DONE]`."""
         self.is_over = False
+        self.open_calls: dict[str, ToolCall] = {}
+        """Hosted calls that earlier responses of the turn left without a result, by id."""
         self._owners: dict[str, object] = {}
         self._numbers: dict[str, int] = {}
         """For an id that was wanted more than once, the number that comes next."""
@@ -101,11 +112,31 @@ class DecoderState:
             self.count_entry()
         self.out.append(Raw(self.provider, event))
 
+    def unparsed(self, data: bytes) -> None:
+        """Passes on the text of an event that is not JSON. What it said is missing, so the answer ends in an error."""
+        self.raw(data[: limits.MAX_UNPARSED_BYTES].decode("utf-8", "replace"))
+        if self.fault is None:
+            message = "an event of the stream is not valid JSON, so the answer is incomplete"
+            self.fault = Error("protocol", message, code="not-json", retryable=True)
+
+    def second_answer(self, event: Any) -> None:
+        """Another answer begins before this one has ended. It is passed on as it is, up to the end of the stream."""
+        self.has_second = True
+        self.raw(event)
+        if self.fault is None:
+            message = "a second answer began in mid-stream, so the first is incomplete"
+            self.fault = Error("protocol", message, code="second-answer", retryable=True)
+
     def tool_event(
         self, tool: str, stage: str, event: Any, call_id: str | None = None, index: int | None = None
     ) -> None:
         """Reports a stage of a tool."""
         self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
+
+    def corrected(self, text_id: str) -> None:
+        """Reports that the final text of a block differs from what was streamed."""
+        message = "The final text of the answer differs from the streamed text and replaces it."
+        self.out.append(Custom(TEXT_CORRECTED, {"text_id": text_id, "message": message}))
 
     def response_metadata(self, identity: str | None, model: str | None, created: float | None = None) -> None:
         """`response-metadata`, once, as soon as one of its facts is known."""
@@ -135,6 +166,12 @@ class DecoderState:
         else:
             self.has_client_call = True
 
+    def answered_call(self, tool: str, call_id: str | None) -> ToolCall | None:
+        """Return the call of an earlier response that a result answers, once; without an id, the tool's last one."""
+        if call_id is None:
+            call_id = next((id for id, call in reversed(self.open_calls.items()) if call.tool == tool), None)
+        return None if call_id is None else self.open_calls.pop(call_id, None)
+
     def end_with_error(self, error: Error, usage: Usage) -> None:
         """The last parts of a response that broke off."""
         self.is_over = True
@@ -152,6 +189,9 @@ def by_tables(growing: Any, data: bytes) -> list[StreamPart] | None:
 class ResponseDecoder(ABC, Generic[StateT]):
     """Decodes one response, streamed or whole. A provider implements `_read_event`, `_read_whole` and `_end`."""
 
+    LAST_EVENTS: ClassVar[frozenset[str]] = frozenset()
+    """Types of events that end a response. Without any, it ends with its stream."""
+
     def __init__(self, state: StateT, read_delta: Callable[[Any, bytes], list[StreamPart] | None] = by_tables) -> None:
         self._state = state
         self.read_delta = read_delta
@@ -164,8 +204,12 @@ class ResponseDecoder(ABC, Generic[StateT]):
         """The files to fetch, once each."""
         return tuple(self._state.downloads.values())
 
+    def take_up(self, calls: Iterable[ToolCall]) -> None:
+        """Take hosted calls of earlier responses whose results this one may hold."""
+        self._state.open_calls = {call.id: call for call in calls}
+
     def feed(self, data: bytes) -> list[StreamPart]:
-        """The parts of one event; none if it is not JSON or only keeps the connection open."""
+        """The parts of one event; none if it only keeps the connection open."""
         # Rows of deltas are most of a stream: each adds to the block of the one before.
         growing = self._growing
         if growing is not None:
@@ -186,7 +230,9 @@ class ResponseDecoder(ABC, Generic[StateT]):
             except jsontext.NumberTooLong:
                 s.raw(data.decode("utf-8", "replace"))
             except NOT_JSON:
-                return []
+                if not is_plain_keep_alive(data):
+                    s.unparsed(data)
+                s.is_done = s.is_done or data == DONE
             else:
                 self._read(s, event)
         out, s.out = s.out, []
@@ -194,10 +240,17 @@ class ResponseDecoder(ABC, Generic[StateT]):
 
     def _read(self, s: StateT, event: Any) -> None:
         try:
-            self._growing = self._read_event(s, event)
+            if s.has_second:
+                s.raw(event)
+                if event_type(event) in self.LAST_EVENTS:
+                    self._end(s, s.fault)
+            else:
+                self._growing = self._read_event(s, event)
         except TooManyEntries:
             self._end(s, too_many())
-        if s.out and type(s.out[0]) is Raw and is_keep_alive(event):
+        if s.is_over:
+            _end_in_fault(s)
+        elif s.out and type(s.out[0]) is Raw and is_keep_alive(event):
             s.out.clear()
 
     def whole(self, body: bytes) -> list[StreamPart]:
@@ -217,6 +270,7 @@ class ResponseDecoder(ABC, Generic[StateT]):
             error = too_many()
         if error is not None:
             return self.close(error)
+        _end_in_fault(s)
         out, s.out = s.out, []
         return out
 
@@ -227,9 +281,11 @@ class ResponseDecoder(ABC, Generic[StateT]):
             return []
         self._growing = None
         try:
-            self._end(s, error)
+            self._end(s, s.fault if error is None and s.has_second else error)
         except TooManyEntries:
             self._end(s, too_many())
+        if error is None:
+            _end_in_fault(s)
         out, s.out = s.out, []
         return out
 
@@ -244,6 +300,23 @@ class ResponseDecoder(ABC, Generic[StateT]):
     @abstractmethod
     def _end(self, s: StateT, error: Error | None) -> None:
         """The stream is over: ends what is open, then the error, or `finish` if the response was complete."""
+
+
+def _end_in_fault(s: DecoderState) -> None:
+    """Turns the end of a response into the error that its stream deserves, unless the provider reported one."""
+    last = s.out[-1] if s.out else None
+    if s.fault is None or not isinstance(last, Finish):
+        return
+    if last.reason != "error":
+        s.out[-1:] = [s.fault, Finish("error", last.usage, s.fault.kind)]
+    elif isinstance(error := s.out[-2], Error) and error.kind == "truncated":
+        s.out[-2:] = [s.fault, Finish("error", last.usage, s.fault.kind)]
+
+
+def event_type(event: Any) -> str | None:
+    """The type that an event states."""
+    fields = jsontext.as_object(event)
+    return text_in(fields, "type") or text_in(fields, "event_type")
 
 
 def truncated() -> Error:

@@ -13,7 +13,7 @@ from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.providers.protocol import Decoder, Encoded, ResumesStreams, WorksInBackground
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Custom, ResponseMetadata, StreamPart
-from sidestream.turn.background import BACKGROUND, CANCELLED, LOST, RESUMED, STARTED, Background
+from sidestream.turn.background import BACKGROUND, CANCELLED, LOST, POLLED, RESUMED, STARTED, Background
 from sidestream.turn.machine import Turn
 
 STREAM_RESUMED: Final = "sidestream.stream-resumed"
@@ -22,6 +22,8 @@ STREAM_RESUMED: Final = "sidestream.stream-resumed"
 GROWTH: Final = 1.5
 """The factor by which the wait between two polls grows."""
 _GONE: Final = frozenset({404, 410})
+_NOT_STREAMED: Final = frozenset({400, 405, 409, 422, 501})
+"""Statuses of a provider that has an answer, but does not stream it. OpenAI's can be streamed for five minutes."""
 
 
 def grown(wait_s: float, limits: Limits) -> float:
@@ -59,8 +61,10 @@ class BackgroundAnswer:
         return self._forgotten(f"The answer {held.id} is pending at {held.provider}; a new one is requested here.")
 
     def lost(self, error: RunError) -> list[StreamPart]:
-        """Forgets an answer that the provider no longer has, and reports that."""
+        """Forgets an answer, or the stream of one, that the provider no longer has, and reports that."""
         held = self._state.background
+        if held is not None and held.is_streamed and error.status in _NOT_STREAMED:
+            return [self._not_streamed(held)]
         if held is None or error.status not in _GONE:
             return []
         return self._forgotten(f"The provider no longer has the answer {held.id}; a new one is requested.")
@@ -131,7 +135,7 @@ class BackgroundAnswer:
         return await self._open(model.fetch_call(encoded, held.id, stream=False))
 
     async def rest(self, encoded: Encoded | None, decoder: Decoder | None) -> HttpResponse | None:
-        """The rest of a stream that broke, if the provider offers it; else None."""
+        """The rest of a stream that broke, if the provider offers it; else None. Then it may have to be polled."""
         settings = self._settings
         if not isinstance(settings.model, ResumesStreams) or encoded is None or decoder is None:
             return None
@@ -139,13 +143,24 @@ class BackgroundAnswer:
         if call is None or self._resumptions >= settings.limits.max_resumptions:
             return None
         self._resumptions += 1
-        with suppress(RunError):
+        try:
             return await self._open(call)
-        return None
+        except RunError as error:
+            if self._state.background is not None and error.status in _NOT_STREAMED:
+                self._begin_waiting()
+            return None
 
     def resumed(self) -> list[StreamPart]:
-        """Reports that a stream continues after a break."""
+        """Reports that a stream continues after a break, or that the answer is polled instead."""
+        held = self._state.background
+        if self.is_waiting and held is not None:
+            return [self._not_streamed(held)]
         return [Custom(STREAM_RESUMED, {"time": self._resumptions})]
+
+    def _not_streamed(self, held: Background) -> StreamPart:
+        self._state.background = held = replace(held, is_streamed=False)
+        message = f"The provider no longer streams the answer {held.id}, so it is polled."
+        return self._notice(held, POLLED, message=message)
 
     def forgives(self, error: RunError) -> bool:
         """True if a poll failed, but others may succeed: a network may be gone for a while."""

@@ -19,7 +19,7 @@ from sidestream.output import OutputError
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening
 from sidestream.providers.protocol import Decoder, Encoded
 from sidestream.run.interruption import Interruption
-from sidestream.run.preparation import Preparation
+from sidestream.run.preparation import Preparation, decoder_for
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
@@ -374,7 +374,7 @@ class Driver:
             with _UNOBSERVED if listener is None else listener.sending(call):
                 response = await self._request(call)
         except RunError as error:
-            log_refused(turn.state, error)
+            log_refused(f"step {turn.state.step + 1}", error)
             if listener is not None:
                 listener.refused(error)
             if background is not None and (lost := background.lost(error)):
@@ -390,12 +390,12 @@ class Driver:
             return
         if response is None:
             return
-        log_sent(settings.model, turn.state, response)
+        log_sent(settings.model, f"step {turn.state.step + 1}", response)
         if listener is not None:
             listener.opened(response)
         self._preparation.begin()
         self._sent = encoded
-        self._decoder = encoded.decoder()
+        self._decoder = decoder_for(encoded, turn)
         self._follow_native(response, self._decoder)
         self._use(response)
         self._staging.begin_step(turn.state.messages if settings.toolbox.is_staged else ())
@@ -543,10 +543,13 @@ class Driver:
         """Continues a stream that broke, where the provider offers that. True if the step continues."""
         broken, background = self.response, self._background_answer()
         rest = await background.rest(self._sent, self._decoder)
-        if rest is None or broken is None:
+        if broken is None or (rest is None and not background.is_waiting):
             return False
-        self._use(rest)
-        await broken.aclose()
+        if rest is None:
+            await self._close_response()
+        else:
+            self._use(rest)
+            await broken.aclose()
         self._put(self._turn.received(background.resumed()))
         return True
 
@@ -591,5 +594,5 @@ class Driver:
 
 
 def _are_empty(parts: list[StreamPart]) -> bool:
-    """True if the events of these parts were all `{}`, `null` or the like."""
-    return all(type(part) is Raw and not part.event for part in parts)
+    """True if the events of these parts were all `{}`, `null`, text without JSON or the like."""
+    return all(type(part) is Raw and (not part.event or type(part.event) is str) for part in parts)

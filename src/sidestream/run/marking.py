@@ -35,7 +35,13 @@ class CitationMarks:
                 case TextEnd() if part.id in self._blocks:
                     block = self._blocks.pop(part.id)
                     out += block.end()
-                    final = None if part.text is None else _MARKER.sub("", part.text)
+                    final = part.text
+                    if final is not None:
+                        # Its markers are where they belong: the sources so far have the same ids.
+                        block = _Block(part.id, self._passages)
+                        read = [*block.feed(final), *block.end()]
+                        out += [found for found in read if isinstance(found, Source)]
+                        final = "".join(found.delta for found in read if isinstance(found, TextDelta))
                     out.append(replace(part, text=final, annotations=(*part.annotations, *block.annotations)))
                 case _:
                     out.append(part)

@@ -32,7 +32,7 @@ class Chunking:
 
     def __init__(self, turn: "Turn", settings: RunSettings) -> None:
         began = time.monotonic()
-        self._fold = ChunkFold(settings.opening, turn.messages_with, lambda: time.monotonic() - began)
+        self._fold = ChunkFold(settings.opening, turn.messages_with, lambda: time.monotonic() - began, turn.state)
         self._output = settings.output
         self._so_far: list[str] = []
         self.opening = self._fold.opening
@@ -48,11 +48,14 @@ class Chunking:
     def _typed(self, part: StreamPart) -> list[ChatResult[str]]:
         if type(part) is StepStart:
             self._so_far = []
-        return [self._with_partial(chunk) if chunk.text else chunk for chunk in self._fold.feed(part)]
+        chunks = self._fold.feed(part)
+        return [self._with_partial(chunk) if chunk.text or chunk.correction is not None else chunk for chunk in chunks]
 
     def _with_partial(self, chunk: ChatResult[str]) -> ChatResult[str]:
         assert self._output is not None
-        self._so_far.append(chunk.text)
+        if chunk.correction is not None:
+            self._so_far = []
+        self._so_far.append(chunk.text if chunk.correction is None else chunk.correction)
         return chunk.with_partial(Partial(self._so_far, len(self._so_far), self._output))
 
 

@@ -120,10 +120,10 @@ class ToolRound:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
-            outcome, passages = self._numbered(tool, outcome)
+            outcome, cites = self._numbered(tool, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages) if stages else [])
-            done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, passages, source=outcome.source)
+            done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, cites, source=outcome.source)
             self._emit(done)
 
     def _numbered(self, tool: Tool | None, outcome: ToolOutcome) -> tuple[ToolOutcome, Numbers | None]:

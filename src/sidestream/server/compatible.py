@@ -15,7 +15,7 @@ from sidestream.server.answers import parts_of
 from sidestream.server.errors import RequestError
 from sidestream.server.live import RunInfo
 from sidestream.server.requests import server_of, stored_id
-from sidestream.stream.parts import Error, StreamPart
+from sidestream.stream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd
 
 
 class Encoder(Protocol):
@@ -49,10 +49,26 @@ async def all_events(
     request: Request, info: RunInfo, encoder: Encoder, failed: Callable[[Error], RequestError]
 ) -> list[JsonObject]:
     """The events of a whole run. Raises an error if the run failed."""
-    events = [event async for batch in events_of(request, info, encoder) for event in batch]
+    async with aclosing(parts_of(server_of(request).runs, info)) as batches:
+        parts = [part async for batch in batches for part in batch]
+    events = [event for part in _settled(parts) for event in encoder.feed(part)]
     if encoder.error is not None:
         raise failed(encoder.error)
     return events
+
+
+def _settled(parts: list[StreamPart]) -> list[StreamPart]:
+    """The parts, without the text that a final one has replaced."""
+    settled: list[StreamPart] = []
+    replaced: set[str] = set()
+    for part in reversed(parts):
+        if isinstance(part, StepStart):
+            replaced.clear()  # Ids are unique within a step.
+        elif isinstance(part, TextEnd) and part.text is not None:
+            replaced.add(part.id)
+        if not isinstance(part, TextDelta) or part.id not in replaced:
+            settled.append(part)
+    return settled[::-1]
 
 
 _STATUSES = {"context-overflow": 400, "rate-limit": 429, "timeout": 504}

@@ -5,7 +5,7 @@ What is learnt later comes as a new part with the same id; a part is never chang
 """
 
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -135,6 +135,10 @@ class TextDelta(_Part, frozen=True, tag="text-delta"):
     delta: str
 
 
+TEXT_CORRECTED: Final = "sidestream.text-corrected"
+"""The kind of the custom part that reports a final text that differs from what was streamed."""
+
+
 class TextEnd(_Part, frozen=True, tag="text-end"):
     """A text block is complete. `text` is set only where the final text is another than the deltas'; it supersedes."""
 
@@ -261,6 +265,12 @@ class Source(_Part, frozen=True, tag="source"):
     text_id: str | None = None
     verified: bool | None = None
     """Whether the cited text was found in the source that a tool has read here; None if nobody could check it."""
+    marker_start: int | None = None
+    """Where the model itself has written a link to the source, if `start` and `end` are those of that link."""
+    marker_end: int | None = None
+    claim_start: int | None = None
+    """The sentence before that link. None means that `start` and `end` are what the source supports."""
+    claim_end: int | None = None
 
 
 class File(_Part, frozen=True, tag="file"):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from sidestream.jsontext import JsonObject, as_object, dumps, loads
+from sidestream.providers.calls import DONE
 from sidestream.replay.transport import pieces
 from sidestream.stream.parts import Json
 from sidestream.testing.replies import AwaitedSteer, Reply
@@ -188,7 +189,7 @@ def _entries(reply: Reply) -> Iterator[Any]:
         return
     if isinstance(body, bytes):
         splitter = Splitter(1 << 30)
-        body = [loads(event) for event in (*splitter.feed(body), *splitter.flush())]
+        body = [loads(event) for event in (*splitter.feed(body), *splitter.flush()) if event != DONE]
     yield from cast("list[Any]", body)
 
 

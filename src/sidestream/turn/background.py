@@ -15,6 +15,7 @@ STARTED: Final = "started"
 RESUMED: Final = "resumed"
 LOST: Final = "lost"
 CANCELLED: Final = "cancelled"
+POLLED: Final = "polled"
 """Statuses of our own; the others are the provider's words."""
 
 

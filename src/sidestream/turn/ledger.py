@@ -25,6 +25,7 @@ from sidestream.messages.fold import (
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.provenance import forwarded_part, sources_in
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED, shortened_by
+from sidestream.stream.markers import Markers
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -54,7 +55,7 @@ from sidestream.tools.grants import after_listing, with_grant
 from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
-from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
+from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait
 
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
@@ -85,6 +86,11 @@ class Ledger:
         self.fold = MessageFold(policy, state.fold, is_logged=is_logged)
         state.fold = self.fold.state
         _read(state, sources_in(state.messages))
+        self._markers = Markers()
+
+    def placed(self, source: Source, new: Iterable[StreamPart]) -> Source:
+        """Return a source with the link that cites it, if the model has written one; `new` parts are not fed yet."""
+        return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
         """Records parts, `step-finish` excepted; returns the messages that they complete."""
@@ -128,7 +134,10 @@ class Ledger:
         if part.reason == "error":
             # What a failed step said does not count: the request is made again when the turn is resumed.
             state.calls, state.requests = (), ()
+            _forget_step(state)
             return EndedStep(messages, is_repeated=False)
+        if state.hosted:
+            state.hosted = {id: entry for id, entry in state.hosted.items() if entry.answered is None}
         state.messages += messages
         state.is_paused = outcome.is_paused
         if outcome.listed:
@@ -319,11 +328,24 @@ def _reported(state: TurnState, call_id: str) -> None:
 def _drop_step(state: TurnState) -> None:
     """Forgets an unfinished step but for what it has read, and an answer that its provider still works on."""
     state.is_in_step = False
+    _forget_step(state)
     state.step -= 1
     state.calls, state.requests = (), ()
     state.digests, state.ending = _NONE, None
     state.fold = without_step(state.fold) if state.fold is not None else None
     state.command = Send()
+
+
+def _forget_step(state: TurnState) -> None:
+    """Drops calls and files of the current step, and reopens the calls that it answered: it is made again."""
+    state.delivered = {file: step for file, step in state.delivered.items() if step < state.step}
+    earlier = {id: entry for id, entry in state.hosted.items() if entry.step < state.step}
+    state.hosted = {id: replace(entry, answered=None) for id, entry in earlier.items()}
+
+
+def open_calls(state: TurnState) -> tuple[ToolCall, ...]:
+    """Return the provider's calls that have no result yet."""
+    return tuple(entry.call for entry in state.hosted.values() if entry.answered is None)
 
 
 def uncertain(state: TurnState, call: ToolCall, approval_id: str, provenance: str = UNCERTAIN) -> PendingApproval:
@@ -349,7 +371,9 @@ def _approval_id(state: TurnState, call: ToolCall) -> str:
 
 
 def _call(state: TurnState, part: ToolCall) -> None:
-    if not part.provider_executed:
+    if part.provider_executed:
+        state.hosted[part.id] = OpenCall(part, state.step)
+    else:
         state.calls += (part,)
 
 
@@ -369,6 +393,11 @@ def _result(state: TurnState, part: ToolResult) -> None:
         state.suspended.pop(part.id, None)
         state.outputs.pop(part.id, None)
         state.attempts.pop(part.id, None)
+    elif not part.preliminary and (entry := state.hosted.get(part.id)) is not None:
+        if entry.step == state.step:
+            del state.hosted[part.id]
+        else:
+            state.hosted[part.id] = replace(entry, answered=state.step)
 
 
 def _read(state: TurnState, sources: tuple[str, ...]) -> None:
@@ -379,7 +408,20 @@ def _read(state: TurnState, sources: tuple[str, ...]) -> None:
 
 def _file(state: TurnState, part: File) -> None:
     if state.is_in_step and part.data is not None:
-        state.digests |= {deliverables.digest(part.data)}
+        digest = deliverables.digest(part.data)
+        state.digests |= {digest}
+        state.delivered.setdefault(delivery(part.id, digest), state.step)
+
+
+def delivery(file_id: str, digest: str) -> str:
+    """Return what identifies a file that was delivered; a file that was written again has another digest."""
+    return f"{file_id} {digest}"
+
+
+def is_delivered(state: TurnState, file_id: str, data: bytes) -> bool:
+    """Return whether the turn has delivered this file, or the current step one with the same content."""
+    digest = deliverables.digest(data)
+    return digest in state.digests or delivery(file_id, digest) in state.delivered
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:

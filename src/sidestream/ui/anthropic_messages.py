@@ -139,12 +139,17 @@ class MessagesEncoder:
         return []
 
     def text_end(self, part: TextEnd) -> list[JsonObject]:
-        """The end of a text, which may come whole only now."""
-        block = self._blocks.get(part.id)
-        if part.text and block is not None and not block.has_content:
-            self._delta(part.id, {"type": "text_delta", "text": part.text})
+        """The end of a text. One that comes whole only now, or replaces the deltas, is sent now."""
+        block, name = self._blocks.get(part.id), part.id
+        if part.text and block is not None and block.has_content:
+            # The API takes nothing back: the final text is the next block.
+            self._close(name)
+            name = f"{part.id} "
+            self._blocks[name] = _Block({"type": "text", "text": ""})
+        if part.text and block is not None:
+            self._delta(name, {"type": "text_delta", "text": part.text})
         self._cite(part.id)
-        self._close(part.id)
+        self._close(name)
         return []
 
     def reasoning_start(self, part: ReasoningStart) -> list[JsonObject]:

@@ -111,8 +111,13 @@ class ChatCompletionsEncoder:
         return self._grown(part.id, part.delta)
 
     def text_end(self, part: TextEnd) -> list[JsonObject]:
-        """The text of a block that came whole."""
-        return self._grown(part.id, part.text) if part.text and part.id not in self._texts else []
+        """The final text, where it is another than the deltas'. The API takes nothing back, so it follows them."""
+        if not part.text:
+            return []
+        if part.id in self._texts:
+            del self._texts[part.id]
+            self._needs_break = True
+        return self._grown(part.id, part.text)
 
     def _grown(self, id: str, text: str) -> list[JsonObject]:
         self._texts.setdefault(id, self._length + len(self._break))

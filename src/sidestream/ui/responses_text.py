@@ -289,17 +289,18 @@ class TextItems:
             self._done(block.item, is_cut=False)
 
     def _supersede(self, id: str, block: _Block, final: str) -> None:
-        """A final text that is not what was streamed: it extends it, or is a part of its own."""
+        """A final text that is not what was streamed: it extends it, or stands in the events that end its part."""
         if block.repeats is not None:
             self._grow(id, final.removeprefix(block.said))
             return
         streamed = block.part.text if block.part is not None else ""
         if final.startswith(streamed):
             self._grow(id, final[len(streamed) :])
-            return
-        self._end_open_part(block.item)
-        block.part = None
-        self._grow(id, final)
+        elif block.part is not None and block.part.is_open:
+            block.part.texts, block.part.logprobs = [final], []
+        else:
+            block.part = None
+            self._grow(id, final)
 
     def _done(self, item: OpenItem, *, is_cut: bool) -> None:
         if not item.is_open:

@@ -149,6 +149,8 @@ class _Chunk(Struct, omit_defaults=True, kw_only=True):
     """A chunk as a client sees it. Messages stay here: they hold what belongs to the provider, and bytes twice."""
 
     output: str = ""
+    correction: str | None = None
+    text_id: str | None = None
     thinking: str = ""
     partial_output: Json = None
     parts: list[Json] = []
@@ -172,6 +174,8 @@ def _chunk_json(chunk: ChatResult[Any]) -> str:
     return jsontext.dumps(
         _Chunk(
             output=chunk.text,
+            correction=chunk.correction,
+            text_id=None if chunk.correction is None else chunk.text_id,
             thinking=chunk.thinking,
             partial_output=to_builtins(chunk.partial_output, enc_hook=str),
             parts=[jsontext.loads(part.to_json()) for part in chunk.parts],

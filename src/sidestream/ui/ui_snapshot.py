@@ -88,6 +88,10 @@ class UIMessageFold:
         if family == "reasoning":
             part["id"] = chunk["id"]
         self._open[family, chunk["id"]] = (part, [""])
+        block, is_final = _block(chunk), "text" in _ours(chunk)
+        if is_final:
+            # The block again, with its final text: what was streamed of it is not shown any more.
+            self._parts[:] = [known for known in self._parts if known["type"] != family or _block(known) != block]
         self._parts.append(part)
 
     def block_delta(self, chunk: Chunk) -> None:
@@ -243,3 +247,12 @@ _HANDLERS: dict[str, Callable[[UIMessageFold, Chunk], None]] = {
     "steering-message": UIMessageFold.whole,
 }
 """Type of a chunk → what it does to the message; the others do nothing."""
+
+
+def _ours(chunk: Chunk) -> JsonObject:
+    return as_object(as_object(chunk.get("providerMetadata")).get("sidestream"))
+
+
+def _block(chunk: Chunk) -> Any:
+    """The name of the block that a chunk or a part belongs to."""
+    return _ours(chunk).get("block")

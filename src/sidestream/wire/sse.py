@@ -1,7 +1,7 @@
 """Splits bytes into server-sent events, without I/O.
 
 Follows the WHATWG rules for `data`; `event`, `id` and `retry` are skipped, since providers repeat the type inside the
-JSON and resume by other means. Events without information (empty, `[DONE]`) are dropped.
+JSON and resume by other means. Events without data are dropped; `[DONE]` is the data of an event.
 """
 
 import json
@@ -11,7 +11,7 @@ from sidestream.errors import ProtocolError
 
 _BOM = b"\xef\xbb\xbf"
 _LF, _COLON = b"\n:"
-_SILENT = (b"", b"[DONE]")
+_DONE = b"[DONE]"
 _lone_cr = re.compile(rb"\r(?!\n)").search
 _BATCH_BYTES = 2048
 """From this size on a chunk probably has many events, and columns are tried before single events."""
@@ -52,7 +52,7 @@ class Splitter:
             partial += chunk[:end]
             if len(partial) > self._cap:
                 return self._failed(events)
-            if (data := _data(partial)) not in _SILENT:
+            if data := _data(partial):
                 events.append(data)
             partial.clear()
             chunk = chunk[rest:]
@@ -70,7 +70,7 @@ class Splitter:
                     not at or (block.startswith(b"event:") and block.find(b"\n", at) < 0)
                 ):
                     events.append(block[at + 6 :])
-                elif (data := _data(bytearray(block))) not in _SILENT:
+                elif data := _data(bytearray(block)):
                     events.append(data)
         if tail:
             partial += tail
@@ -82,18 +82,23 @@ class Splitter:
         """True if an event has begun and is not complete."""
         return bool(self._partial)
 
+    @property
+    def has_begun_event(self) -> bool:
+        """True if it begins with a field; comments keep a connection open, and say nothing."""
+        return bool(self._partial) and not self._partial.startswith(b":")
+
     def flush(self) -> list[bytes]:
         """The last event, if the stream ended without a blank line after it and it is complete.
 
         By the WHATWG rules it would be dropped, but some gateways omit the last blank line, and it may be the terminal
-        event. It is complete if its last line has a line end, or if its data is a JSON object.
+        event. It is complete if its last line has a line end, or if its data is a JSON object or `[DONE]`.
         """
         if self._overrun:
             raise self._error()
         has_line_end = self._partial.endswith(b"\n")
         data = _data(self._partial)
         self._partial.clear()
-        return [data] if data not in _SILENT and (has_line_end or _is_json_object(data)) else []
+        return [data] if data and (has_line_end or data == _DONE or _is_json_object(data)) else []
 
     def _normalised(self, chunk: bytes) -> bytes:
         """The chunk without BOM and with LF as its only line end; a CR at its end counts at once."""
@@ -154,14 +159,13 @@ def _columns(chunk: bytes) -> tuple[list[bytes], bytes] | None:
     if period == 3 and not all(line.startswith(b"event:") for line in set(lines[:whole:3])):
         return None
     data = lines[period - 2 : whole : period]
-    events = [line[6:] for line in data if line[:7] == b"data: {"]
-    # `[DONE]` is dropped; chat completions end with it.
-    is_all = len(events) == len(data) or len(events) + data.count(b"data: [DONE]") == len(data)
-    return (events, b"\n".join(lines[whole:])) if is_all else None
+    # Chat completions end with `[DONE]`.
+    events = [line[6:] for line in data if line[:7] == b"data: {" or line == b"data: [DONE]"]
+    return (events, b"\n".join(lines[whole:])) if len(events) == len(data) else None
 
 
 def _data(block: bytearray) -> bytes:
-    """The data of an event's lines, joined by newlines; one of `_SILENT` if it has none. Overwrites the block.
+    """The data of an event's lines, joined by newlines; empty if it has none. Overwrites the block.
 
     Lines are joined in place: a list of many short ones would need far more memory than the cap allows.
     """
@@ -187,7 +191,7 @@ def _data(block: bytearray) -> bytes:
         # Not an event by the rules, but some servers write a plain JSON error into a stream before they close it.
         return bare
     data = bytes(memoryview(block)[first:write])
-    if len(data) < 64 and (bare := data.strip()) in _SILENT:
+    if len(data) < 64 and (bare := data.strip()) in (b"", _DONE):
         return bare
     return data
 

@@ -28,6 +28,8 @@ EVENTS = b"".join(
         b'{"event_type":"ping"}',
         b"{}",
         b"null",
+        b"[DONE]",
+        b"keep-alive",
         b"still here",
         b'{"type":',
     )

@@ -29,6 +29,8 @@ IGNORED = {"ping": "keeps the connection open and says nothing"}
 class MessagesDecoder(ResponseDecoder[MessagesState]):
     """Decodes one message."""
 
+    LAST_EVENTS = frozenset({"message_stop", "error"})
+
     def __init__(self, context: MessagesContext) -> None:
         super().__init__(MessagesState(context), fast_path.read_delta)
 
@@ -58,4 +60,7 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
         return None
 
     def _end(self, s: MessagesState, error: Error | None) -> None:
-        handlers.fail(s, error or truncated())
+        if error is None and s.is_whole and not any(block.is_open for block in s.blocks):
+            handlers.finish(s)  # Nothing was to follow.
+        else:
+            handlers.fail(s, error or truncated())

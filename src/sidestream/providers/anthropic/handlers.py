@@ -18,15 +18,16 @@ def on_message_start(s: MessagesState, e: shapes.MessageStart, raw: JsonObject) 
     message = e.message
     identity = text_in(message, "id")
     if identity is not None and s.message_id not in (None, identity):
-        # Another message in the same response: its blocks start at index 0 again.
-        close_blocks(s, completed=True)
-        s.at.clear()
+        s.second_answer(raw)
+        return
     if identity is not None:
         s.response_metadata(identity, text_in(message, "model"))
     is_repeated = identity is not None and identity == s.message_id
     s.message_id = identity or s.message_id
     outcome.note(s, message, message.get("usage"))
-    for index, content in enumerate(() if is_repeated else jsontext.as_list(message.get("content"))):
+    contents = jsontext.as_list(message.get("content"))
+    s.is_whole = bool(contents) and message.get("stop_reason") is not None
+    for index, content in enumerate(() if is_repeated else contents):
         whole_block(s, index, content)
 
 

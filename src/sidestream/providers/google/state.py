@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.messages.fold import DRAFT
 from sidestream.providers.decoding import DecoderState, count_in, present, usage_from
 from sidestream.providers.google.arguments import ClientCall
 from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
@@ -32,7 +33,6 @@ from sidestream.stream.parts import (
 )
 
 Family = Literal["text", "reasoning"]
-DRAFT = "sidestream.draft"
 DRAFT_PIECES = "pieces"
 """In a layout that is not complete yet: the text of a draft, which is joined at the end."""
 MAX_SEARCHED = 16_000_000
@@ -83,12 +83,14 @@ class GoogleState(DecoderState):
             block.pieces.append(text)
             self.out.append(TextDelta(block.id, text) if block.family == "text" else ReasoningDelta(block.id, text))
 
-    def close_block(self, block: GeminiBlock) -> None:
-        """Ends a block."""
-        if block.family == "text":
-            self.out.append(TextEnd(block.id, tuple(block.annotations)))
-        else:
-            self.out.append(ReasoningEnd(block.id, block.signature))
+    def close_block(self, block: GeminiBlock, final: str | None = None) -> None:
+        """Ends a block; with its final text where that is another than the streamed one."""
+        if block.family == "reasoning":
+            self.out.append(ReasoningEnd(block.id, block.signature, text=final))
+            return
+        self.out.append(TextEnd(block.id, tuple(block.annotations), final))
+        if final is not None:
+            self.corrected(block.id)
 
     def source(self, fields: JsonObject, details: JsonObject) -> None:
         """Emits a source; `details` are what no field of it holds."""
@@ -189,9 +191,16 @@ class GenerateContentState(GoogleState):
         self.searches_left = MAX_SEARCHED
         self.emitted_sources: set[tuple[Any, ...]] = set()
         self.metadata: JsonObject = {}
+        self.unknown: set[str] = set()
+        """Fields that no row reads. Each is reported once."""
         self.continuation_token: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether something of the answer has come."""
+        return bool(self.blocks or self.layout or self.streaming)
 
     def text(self, family: Family, text: str, signature: str | None) -> None:
         """More text. Consecutive parts of one family are one block; their signatures stay apart."""
@@ -288,8 +297,13 @@ class GenerateContentState(GoogleState):
     def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
         """The call of a result: by its id, or the last one of this tool without a result."""
         if given is not None:
-            return self.hosted.get(given)
-        return next(reversed(self._unanswered.get(tool, {}).values()), None)
+            call = self.hosted.get(given)
+        else:
+            call = next(reversed(self._unanswered.get(tool, {}).values()), None)
+        if call is None and (made := self.answered_call(tool, given)) is not None:
+            call = self.hosted[made.id] = HostedCall(made.id, made.tool)
+            self.hosted_tools.add(made.tool)
+        return call
 
 
 def _thought(family: Family) -> JsonObject:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream import deliverables, jsontext
-from sidestream.jsontext import JsonObject, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, is_array, is_object, objects, text_in
 from sidestream.providers.decoding import int_in
 from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.context import WIRE
@@ -51,7 +51,7 @@ def _thinking_entry(s: CompletionsState, entry: JsonObject) -> bool:
     """`reasoning-delta`."""
     texts = [text_in(part, "text") for part in objects(entry.get("thinking"))]
     on_reasoning(s, "".join(text for text in texts if text is not None))
-    return bool(texts) and None not in texts
+    return is_array(entry.get("thinking")) and None not in texts
 
 
 CONTENT: dict[str, Callable[[CompletionsState, JsonObject], bool]] = {"text": _text_entry, "thinking": _thinking_entry}
@@ -88,6 +88,29 @@ def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
                 text_id=text_id,
             )
         )
+
+
+def extra(name: str) -> Callable[[CompletionsState, Any], None]:
+    """A handler for a field that some hosts add to every token."""
+
+    def handler(s: CompletionsState, value: Any) -> None:
+        """`provider_metadata` of the `text-end` or `reasoning-end` of its block, once."""
+        s.keep_extra(name, value)
+
+    return handler
+
+
+def on_executed_tools(s: CompletionsState, value: list[JsonObject]) -> None:
+    """`finish` metadata. A call comes again, under the same index, with its output."""
+    known: list[JsonObject] = s.facts.get("executed_tools", [])
+    calls = {_place(entry, place): entry for place, entry in enumerate(known)}
+    calls |= {_place(entry, len(calls) + place): entry for place, entry in enumerate(value)}
+    s.facts["executed_tools"] = [*calls.values()]
+
+
+def _place(entry: JsonObject, place: int) -> int:
+    index = int_in(entry, "index")
+    return place if index is None else index
 
 
 def on_audio(s: CompletionsState, value: shapes.AudioPiece) -> None:

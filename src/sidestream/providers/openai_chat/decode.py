@@ -6,7 +6,7 @@ Chunks have no types; they are read by their fields. A whole message has the fie
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, is_array, is_object, text_in
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
 from sidestream.providers.decoding import (
     UNREADABLE,
     FieldRow,
@@ -43,8 +43,13 @@ FIELDS: dict[str, DeltaField] = {
     "annotations": DeltaField(read_objects, content.on_annotations, may_be_late=True),
     "tool_calls": DeltaField(shapes.tool_call_pieces, tool_calls.on_tool_calls),
     "function_call": DeltaField(reader(shapes.Function), tool_calls.on_function_call, unless="tool_calls"),
+    "executed_tools": DeltaField(read_objects, content.on_executed_tools, may_be_late=True),
+    # After the content: what they belong to has begun.
+    "channel": DeltaField(read_text, content.extra("channel"), may_be_late=True),
+    "token_id": DeltaField(reader(int), content.extra("token_id"), may_be_late=True),
 }
-"""Field of a delta or message → how it is read, in this order. Any other that is not empty makes the chunk `raw`."""
+"""Field of a delta or message → how it is read, in this order. The first of any other name that is not empty makes the
+chunk `raw`."""
 
 PLACED = {
     "id": "`response-metadata`, once",
@@ -54,6 +59,7 @@ PLACED = {
     "choices[].index": "which choice it is; only the first is read",
     "choices[].delta": "by its fields, see below",
     "choices[].message": "by its fields, see below; in a stream only if nothing came before it",
+    "choices[].text": "as `content` of a delta, unless there is one, whose content it repeats",
     "choices[].finish_reason": "the reason of `finish`",
     "choices[].logprobs": "`provider_metadata` of the `text-delta` beside it; of other tokens, `finish` metadata",
     "choices[].usage": "as `usage`",
@@ -81,7 +87,9 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
     def _read_event(self, s: CompletionsState, event: Any) -> CompletionsState | None:
         s.begin_event(event)
         _chunk(s, event)
-        is_growing = s.finish_reason is None and not s.is_over and (s.texts or s.reasoning_id or s.calls)
+        if s.has_second or s.is_over:
+            return None
+        is_growing = s.finish_reason is None and (s.texts or s.reasoning_id or s.calls)
         return s if is_growing else None
 
     def _read_whole(self, s: CompletionsState, answer: Any) -> Error | None:
@@ -97,7 +105,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         return None
 
     def _end(self, s: CompletionsState, error: Error | None) -> None:
-        if error is None and s.finish_reason is not None:
+        if error is None and (s.finish_reason is not None or outcome.is_complete(s)):
             _finish(s)
         else:
             _fail(s, error or truncated())
@@ -111,6 +119,9 @@ def _chunk(s: CompletionsState, event: Any) -> None:
     if "choices" not in fields and "usage" not in fields:
         if fields.get("type") not in _PINGS:
             s.raw_chunk()
+        return
+    if _is_second(s, fields):
+        s.second_answer(event)
         return
     _metadata(s, fields)
     _keep(s, fields, _NO_FACTS)
@@ -129,6 +140,14 @@ def _chunk(s: CompletionsState, event: Any) -> None:
             _choice(s, choice)
         else:
             s.raw_chunk()
+
+
+def _is_second(s: CompletionsState, fields: JsonObject) -> bool:
+    """True if the chunk begins another answer: another id, and a role, since some hosts change the id every time."""
+    identity = text_in(fields, "id")
+    if not identity or s.response_id in (None, identity) or not s.has_content:
+        return False
+    return any(as_object(choice.get("delta")).get("role") for choice in objects(fields.get("choices")))
 
 
 def _usage(s: CompletionsState, fields: JsonObject) -> None:
@@ -169,10 +188,16 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
     logprobs = choice.get("logprobs")
     s.logprobs = dict(logprobs) if is_object(logprobs) else {}
     delta, message = choice.get("delta"), choice.get("message")
-    if is_object(delta) and delta:
+    if is_object(message) and s.is_whole:
+        _delta(s, message, is_late=False)  # A delta beside it is empty.
+    elif is_object(delta) and delta:
         _delta(s, delta, is_late)
+        if is_object(message) and choice.get("finish_reason"):
+            s.final = text_in(message, "content")
     elif is_object(message):
         _message(s, message)
+    elif delta is None and isinstance(choice.get("text"), str):
+        _delta(s, {"content": choice["text"]}, is_late)
     elif delta is not None and not is_object(delta):
         s.raw_chunk()
     if s.logprobs:
@@ -186,7 +211,8 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
 
 def _message(s: CompletionsState, message: JsonObject) -> None:
     """A whole message; at the end of a stream it repeats what came in deltas."""
-    if s.texts or s.calls or s.reasoning_count:
+    if s.has_content:
+        s.final = text_in(message, "content")
         return
     is_whole, s.is_whole = s.is_whole, True
     _delta(s, message, is_late=False)
@@ -201,7 +227,8 @@ def _delta(s: CompletionsState, delta: JsonObject, is_late: bool) -> None:
         if value is None or name == "role" or (row is not None and row.unless is not None and delta.get(row.unless)):
             continue
         if row is None:
-            if value:
+            if value and name not in s.unknown:
+                s.unknown.add(name)
                 s.raw_chunk()
             continue
         try:
@@ -234,6 +261,8 @@ def _finish(s: CompletionsState) -> None:
     s.end_texts()
     tool_calls.end_calls(s, is_cut=reason in ("length", "content-filter"))
     content.end_audio(s)
+    if s.finish_reason is None and not s.is_whole:
+        s.out.append(outcome.no_reason(reason))
     s.is_over = True
     s.out.append(Finish(reason, outcome.usage_of(s.usage), raw_reason, present(s.facts)))
 

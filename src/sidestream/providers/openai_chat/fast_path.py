@@ -66,11 +66,14 @@ def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | Non
     if choice.index != s.choice or (not s.has_metadata and (chunk.id or chunk.model)):
         return None
     delta = choice.delta
+    if delta.role is not None and chunk.id != s.response_id:
+        return None
     text, thought, calls = delta.content, delta.reasoning_content or delta.reasoning, delta.tool_calls
     part = None
     if text:
         # Text ends reasoning that is open.
         if not thought and calls is None and s.reasoning_id is None and "text" in s.texts:
+            s.said.append(text)
             part = TextDelta(s.texts["text"], text)
     elif thought:
         if calls is None and s.reasoning_id is not None:

@@ -4,10 +4,10 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.providers.decoding import count_in, usage_from
+from sidestream.providers.decoding import count_in, parse_input, usage_from
 from sidestream.providers.openai_chat.state import CompletionsState
 from sidestream.stream.errors import classified
-from sidestream.stream.parts import Error, FinishReason, Usage
+from sidestream.stream.parts import Custom, Error, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -30,6 +30,26 @@ RETRYABLE = RATE_LIMITS - {"insufficient_quota"} | {
     "slow_down",
     "unavailable_error",
 }
+
+
+NO_REASON = "sidestream.finish-reason-missing"
+"""The kind of the custom part that reports an answer that ended without a finish reason."""
+
+
+def is_complete(s: CompletionsState) -> bool:
+    """True for a stream without a finish reason that is whole all the same: it says so, and counts what it used.
+
+    OpenAI's spoken answers and some hosts end like that. A call is whole if its arguments are JSON.
+    """
+    if not s.is_done or not jsontext.as_object(s.usage) or not (s.texts or s.audio or s.calls):
+        return False
+    return all(call.is_started and (call.is_custom or parse_input(call.text)[1] is None) for call in s.calls)
+
+
+def no_reason(reason: FinishReason) -> Custom:
+    """The notice that a finish reason is assumed."""
+    message = f"The server gave no finish reason. The answer is whole, so it counts as {reason!r}."
+    return Custom(NO_REASON, {"reason": reason, "message": message})
 
 
 def finish_reason(s: CompletionsState) -> tuple[FinishReason, str | None]:

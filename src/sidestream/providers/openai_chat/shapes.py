@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.decoding import read_objects
 
 
@@ -31,6 +32,11 @@ class ToolCallPiece(Struct, frozen=True):
     function: Function | None = None
     custom: CustomInput | None = None
 
+    @property
+    def is_custom(self) -> bool:
+        """True for plain text. Snowflake sends an empty `custom` beside every function."""
+        return self.custom is not None and bool(self.custom.name or self.custom.input)
+
 
 class AudioPiece(Struct, frozen=True):
     """Spoken output: base64 of its bytes, and what is said."""
@@ -42,7 +48,9 @@ class AudioPiece(Struct, frozen=True):
 
 
 def text_or_objects(value: Any) -> str | list[JsonObject]:
-    """Text, or a list of objects."""
+    """Text, or a list of objects. An object is JSON that a server has parsed, as Cloudflare's JSON mode does."""
+    if is_object(value):
+        return jsontext.dumps(value).decode()
     return value if isinstance(value, str) else read_objects(value)
 
 

@@ -65,6 +65,14 @@ class CompletionsState(DecoderState):
         self.is_whole = False
         self.texts: dict[TextFamily, str] = {}
         """The text blocks, by kind, with their ids."""
+        self.said: list[str] = []
+        """The written text, in pieces."""
+        self.final: str | None = None
+        """The written text as the message at the end of the stream has it, at hosts that send one."""
+        self.unknown: set[str] = set()
+        """Fields of deltas that no row reads. Each is reported once."""
+        self._extras: dict[str, dict[str, list[Any]]] = {}
+        """Block → field → its value of each token, where hosts add fields to every token."""
         self.annotations: dict[bytes, Any] = {}
         """By their JSON: what comes again is known."""
         self.logprobs: dict[str, Any] = {}
@@ -96,6 +104,11 @@ class CompletionsState(DecoderState):
             self._is_raw = True
             self.raw(self.event)
 
+    @property
+    def has_content(self) -> bool:
+        """Whether something of the answer has come."""
+        return bool(self.texts or self.calls or self.reasoning_count)
+
     def block_id(self, family: str) -> str:
         """An id for a block of this response."""
         return f"{self.response_id or 'answer'}:{family}"
@@ -105,6 +118,8 @@ class CompletionsState(DecoderState):
         self.end_reasoning()
         self.open_text(family)
         metadata = {WIRE: {"logprobs": logprobs}} if logprobs else None
+        if family == "text":
+            self.said.append(delta)
         self.out.append(TextDelta(self.texts[family], delta, provider_metadata=metadata))
 
     def open_text(self, family: TextFamily) -> None:
@@ -117,7 +132,38 @@ class CompletionsState(DecoderState):
     def end_texts(self) -> None:
         """Ends the blocks of text; annotations belong to the written one."""
         for family, block_id in self.texts.items():
-            self.out.append(TextEnd(block_id, tuple(self.annotations.values()) if family == "text" else ()))
+            if family != "text":
+                self.out.append(TextEnd(block_id, provider_metadata=self._metadata(block_id)))
+                continue
+            final = self._final_text(block_id)
+            metadata = self._metadata(block_id)
+            self.out.append(TextEnd(block_id, tuple(self.annotations.values()), final, provider_metadata=metadata))
+            if final is not None:
+                self.corrected(block_id)
+
+    def _final_text(self, block_id: str) -> str | None:
+        """The final text, if it differs from what was streamed. Of one that extends it, the rest is a last delta."""
+        final, streamed = self.final or "", "".join(self.said) if self.final else ""
+        if len(final) < len(streamed) or final == streamed:
+            return None  # A shorter one is only the last piece.
+        if not final.startswith(streamed):
+            return final
+        self.out.append(TextDelta(block_id, final[len(streamed) :]))
+        return None
+
+    def keep_extra(self, name: str, value: Any) -> None:
+        """Keeps a field of a token for the end of the block that is open."""
+        block_id = self.reasoning_id or next(reversed(self.texts.values()), None)
+        if block_id is not None:
+            self._extras.setdefault(block_id, {}).setdefault(name, []).append(value)
+
+    def _metadata(self, block_id: str, **fields: Any) -> dict[str, Any] | None:
+        extras = self._extras.pop(block_id, {})
+        # What is the same for every token is said once.
+        fields |= {
+            name: values[0] if values.count(values[0]) == len(values) else values for name, values in extras.items()
+        }
+        return {WIRE: fields} if fields else None
 
     def reasoning_delta(self, delta: str) -> None:
         """More reasoning. A block lasts until something else comes."""
@@ -138,7 +184,7 @@ class CompletionsState(DecoderState):
         """Ends the block of reasoning that is open, if one is."""
         if self.reasoning_id is not None:
             details, self.reasoning_details = self.reasoning_details, []
-            metadata = {WIRE: {"reasoning_details": details}} if details else None
+            metadata = self._metadata(self.reasoning_id, **({"reasoning_details": details} if details else {}))
             self.out.append(ReasoningEnd(self.reasoning_id, provider_metadata=metadata))
             self.reasoning_id = None
 

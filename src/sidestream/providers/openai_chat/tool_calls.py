@@ -22,7 +22,7 @@ def on_tool_calls(s: CompletionsState, entries: list[shapes.ToolCallPiece]) -> N
         if entry.id and not call.given_id:
             call.given_id = entry.id
             s.calls_by_id.setdefault(entry.id, call)
-        call.is_custom = call.is_custom or entry.custom is not None
+        call.is_custom = call.is_custom or entry.is_custom
         _grow(s, call, name, text)
 
 
@@ -33,7 +33,7 @@ def on_function_call(s: CompletionsState, value: shapes.Function) -> None:
 
 
 def _pieces(entry: shapes.ToolCallPiece) -> tuple[str, str]:
-    if entry.custom is not None:
+    if entry.custom is not None and entry.is_custom:
         return entry.custom.name or "", entry.custom.input or ""
     function = entry.function or shapes.Function()
     given = function.arguments or ""

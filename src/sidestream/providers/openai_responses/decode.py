@@ -43,7 +43,10 @@ EVENTS: dict[str, EventRow] = {
     "response.reasoning_summary_text.done": EventRow(shapes.SummaryDoneEvent, reasoning.on_summary_done),
     "response.reasoning_text.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
     "response.reasoning_text.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
-    # The Open Responses specification's names for the same two.
+    # The names of vLLM, and of those who run it.
+    "response.reasoning_part.added": EventRow(shapes.ContentPartEvent, text.on_content_part_added),
+    "response.reasoning_part.done": EventRow(shapes.ContentPartEvent, text.on_content_part_done),
+    # The names of the Open Responses specification.
     "response.reasoning.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
     "response.reasoning.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
     "response.function_call_arguments.delta": EventRow(
@@ -128,6 +131,8 @@ PASSED_ON_ITEMS = dict.fromkeys(
 class ResponsesDecoder(ResponseDecoder[ResponsesState]):
     """Decodes one response."""
 
+    LAST_EVENTS = frozenset(name for name, row in EVENTS.items() if row.handler is handlers.on_terminal)
+
     def __init__(self, context: ResponsesContext) -> None:
         super().__init__(ResponsesState(context), fast_path.read_delta)
 
@@ -153,6 +158,9 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         try:
             placed = fields if "output_index" in fields else s.placed(fields)
             value = msgspec.convert(placed, row.shape)
+            if row.handler is handlers.on_created and handlers.is_second(s, value, kind):
+                s.second_answer(event)
+                return None
             if s.is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
                 s.raw(event)
                 return None

@@ -30,12 +30,18 @@ _HEADS = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_t
 class GrowingText:
     """The block of a text delta, and where that was."""
 
-    __slots__ = ("block", "place", "state")
+    __slots__ = ("block", "index", "item", "place", "state")
 
     def __init__(self, s: ResponsesState, e: shapes.DeltaEvent) -> None:
         self.state = s
-        self.block = text.text_block(s, s.item(e.output_index, "message", e.item_id), e.content_index)
-        self.place = (e.output_index, e.content_index, e.item_id)
+        self.item = s.item(e.output_index, "message", e.item_id)
+        self.block = text.text_block(s, self.item, e.content_index)
+        self.index = e.content_index
+        self.place = (e.output_index, e.item_id)
+
+    def has(self, index: int) -> bool:
+        """True if an index is one that the server made up for a delta of the part that is open."""
+        return self.block is self.item.open_part and (text.CONTENT, index) not in self.item.blocks
 
 
 def read_delta(growing: GrowingText, data: bytes) -> list[StreamPart] | None:
@@ -46,7 +52,9 @@ def read_delta(growing: GrowingText, data: bytes) -> list[StreamPart] | None:
         e = _delta(data)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    if (e.output_index, e.content_index, e.item_id) != growing.place or e.logprobs:
+    if (e.output_index, e.item_id) != growing.place or e.logprobs:
+        return None
+    if e.content_index != growing.index and not growing.has(e.content_index):
         return None
     number = e.sequence_number
     if number is not None:

@@ -28,6 +28,13 @@ def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> N
     _metadata(s, e.response)
 
 
+def is_second(s: ResponsesState, e: shapes.ResponseEvent, kind: str) -> bool:
+    """True if the event begins another response than the one that is being read."""
+    if s.response_id is None or (text_in(e.response, "id") or s.response_id) == s.response_id:
+        return False
+    return kind == "response.created" or bool(s.items)
+
+
 def _metadata(s: ResponsesState, response: JsonObject) -> None:
     if s.response_id is None and (identity := text_in(response, "id")) is not None:
         s.response_id = identity

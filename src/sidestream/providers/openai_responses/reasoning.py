@@ -14,7 +14,9 @@ CONTENT, SUMMARY = "content", "summary"
 
 def on_content_added(s: ResponsesState, e: shapes.ContentPartEvent) -> None:
     """A part of raw reasoning begins."""
-    _reasoning_block(s, s.item(e.output_index, "reasoning", e.item_id), CONTENT, e.content_index)
+    item = s.item(e.output_index, "reasoning", e.item_id)
+    item.open_part = None
+    item.open_part = _reasoning_block(s, item, CONTENT, e.content_index)
 
 
 def on_content_done(s: ResponsesState, e: shapes.ContentPartEvent) -> None:
@@ -29,8 +31,9 @@ def reasoning_added(s: ResponsesState, item: ItemState, value: shapes.ReasoningI
 
 def reasoning_done(s: ResponsesState, item: ItemState, value: shapes.ReasoningItem) -> None:
     """What was not streamed, then `reasoning-end` with the encrypted content."""
-    for kind, entries in ((SUMMARY, value.summary), (CONTENT, value.content)):
-        for index, part in enumerate(entries or ()):
+    item.open_part = None
+    for kind, entries in ((SUMMARY, value.summary or ()), (CONTENT, value.content or ())):
+        for index, part in zip(item.part_numbers(kind, len(entries)), entries, strict=True):
             _reasoning_final(s, item, kind, index, part)
     if not item.blocks:
         _open_reasoning(s, item, (SUMMARY, 0))
@@ -101,8 +104,10 @@ def _reasoning_final(s: ResponsesState, item: ItemState, kind: str, index: int, 
 def _reasoning_block(s: ResponsesState, item: ItemState, kind: str, index: int) -> ItemBlock:
     key = (kind, index)
     block = item.blocks.get(key)
+    if block is None and kind == CONTENT:
+        block = item.open_part
     first = item.blocks.get((SUMMARY, 0))
-    if block is None and first is not None and not first.used and index == 0:
+    if block is None and first is not None and not first.used and (index == 0 or kind == CONTENT):
         # The block that was opened ahead is that of whichever content comes first.
         block = item.blocks[key] = item.blocks.pop((SUMMARY, 0))
     if block is None:

@@ -181,6 +181,8 @@ class FileSearchItem(Item, kw_only=True):
 class CodeInterpreterItem(Item, kw_only=True):
     container_id: str | None = None
     code: str | None = None
+    arguments: str | None = None
+    """The code as JSON, in xAI's older form."""
     outputs: list[dict[str, Any]] | None = None
 
 

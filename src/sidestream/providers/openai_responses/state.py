@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
 from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.stream.parts import (
@@ -18,6 +18,7 @@ from sidestream.stream.parts import (
 )
 
 PROVIDER_NAME = "openai-responses"
+X_SEARCH = "x_search"
 
 _NEAREST = 64
 """How far back the call of an output without a call id is looked for."""
@@ -42,7 +43,7 @@ class ItemBlock:
         """What the final text adds to the deltas; it counts as streamed from now on."""
         if self.final is None:
             return ""
-        streamed = self._streamed()
+        streamed = self.streamed
         rest = self.final[len(streamed) :] if self.final.startswith(streamed) else ""
         if rest:
             self.deltas.append(rest)
@@ -50,9 +51,11 @@ class ItemBlock:
 
     def superseding(self) -> str | None:
         """The final text, if it differs from the deltas."""
-        return None if self.final is None or self.final == self._streamed() else self.final
+        return None if self.final is None or self.final == self.streamed else self.final
 
-    def _streamed(self) -> str:
+    @property
+    def streamed(self) -> str:
+        """Its deltas, joined."""
         # Joined once: a final text may come many times.
         if len(self.deltas) > 1:
             self.deltas = ["".join(self.deltas)]
@@ -81,6 +84,7 @@ class ItemState:
         "kind",
         "name",
         "number",
+        "open_part",
         "part_id",
         "phase",
         "preview",
@@ -104,6 +108,8 @@ class ItemState:
         self.tool = ""
         self.provider_executed = True
         self.blocks: dict[tuple[str, int], ItemBlock] = {}
+        self.open_part: ItemBlock | None = None
+        """The content part that began last. Some servers give a number of its own to each delta of it."""
         self.concludable: list[ItemBlock] = []
         """Blocks of reasoning that conclude when the next one begins."""
         self.phase: str | None = None
@@ -121,6 +127,16 @@ class ItemState:
         """The newest preview of an image."""
         self.done = False
         self.is_matched = False
+
+    def part_numbers(self, kind: str, count: int) -> list[int]:
+        """The numbers under which so many parts of the final item were streamed: their places in it.
+
+        Servers that count parts over the whole response use others. Then the first is the one that began first.
+        """
+        known = [number for block_kind, number in self.blocks if block_kind == kind]
+        if all(number < count for number in known):
+            return [*range(count)]
+        return [*known, *range(max(known) + 1, max(known) + 1 + count)][:count]
 
 
 class ResponsesState(DecoderState):
@@ -141,6 +157,8 @@ class ResponsesState(DecoderState):
         self._code_calls: dict[str | None, ItemState] = {}
         """The last code run in each container."""
         self._shell_environment: Any = None
+        self._tools: set[tuple[str | None, str | None]] = set()
+        """Type and name of each tool, as the response states them."""
         self.response_id: str | None = None
         self.has_refusal = False
         self.has_approval = False
@@ -287,6 +305,16 @@ class ResponsesState(DecoderState):
         """The last calls of a tool that have no result yet, the newest first."""
         return islice(reversed(self._unanswered.get(tool, {}).values()), _NEAREST)
 
+    def taken_up(self, tool: str, call_id: str | None) -> ItemState | None:
+        """Return the call of an earlier response that an output of this one answers."""
+        made = self.answered_call(tool, call_id)
+        if made is None:
+            return None
+        item = ItemState(-1, -1, "", made.id)
+        item.name, item.tool, item.called = made.name, made.tool, True
+        self._unanswered.setdefault(made.tool, {})[made.id] = item
+        return item
+
     def in_container(self, item: ItemState, container_id: str | None) -> None:
         """A code run uses this container."""
         item.container_id = container_id
@@ -300,10 +328,16 @@ class ResponsesState(DecoderState):
 
     def declare_tools(self, tools: Any) -> None:
         """The tools as the response states them, as far as a decoder needs to know."""
+        named = ((text_in(tool, "type"), text_in(tool, "name")) for tool in jsontext.objects(tools))
+        self._tools = self._tools or {*named}
         shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
         self._shell_environment = next(
             (tool["environment"] for tool in shells if tool.get("environment") is not None), None
         )
+
+    def runs_itself(self, name: str) -> bool:
+        """True for a custom tool of the server: xAI's search of X calls some that no request declares."""
+        return (X_SEARCH, None) in self._tools and ("custom", name) not in self._tools
 
     @property
     def shell_environment(self) -> Any:

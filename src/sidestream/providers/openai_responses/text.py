@@ -15,8 +15,8 @@ _TEXT_FIELD = {"output_text": "text", "refusal": "refusal"}
 
 
 def text_block(s: ResponsesState, item: ItemState, index: int, *, refusal: bool = False) -> ItemBlock:
-    """The text block at this index, opened by its first event."""
-    block = item.blocks.get((CONTENT, index))
+    """The text block at this index, opened by its first event. An unknown index is that of the part that is open."""
+    block = item.blocks.get((CONTENT, index)) or item.open_part
     if block is None:
         s.count_entry()
         block_id = item.id if index == 0 else f"{item.id}:{index}"
@@ -69,7 +69,9 @@ def on_content_part_added(s: ResponsesState, e: shapes.ContentPartEvent, raw: Js
     if kind == "reasoning_text":
         reasoning.on_content_added(s, e)
     elif kind in _TEXT_FIELD:
-        text_block(s, s.item(e.output_index, "message", e.item_id), e.content_index, refusal=kind == "refusal")
+        item = s.item(e.output_index, "message", e.item_id)
+        item.open_part = None
+        item.open_part = text_block(s, item, e.content_index, refusal=kind == "refusal")
     else:
         s.raw(raw)
 
@@ -92,14 +94,32 @@ def message_added(s: ResponsesState, item: ItemState, value: shapes.MessageItem)
 
 def message_done(s: ResponsesState, item: ItemState, value: shapes.MessageItem) -> None:
     """The text that was not streamed, `source`, `text-end`."""
-    item.phase = value.phase or item.phase
-    for index, part in enumerate(value.content):
-        if str(part.get("type")) in _TEXT_FIELD:
-            _final_content(s, item, index, part)
-        else:
+    item.phase, item.open_part = value.phase or item.phase, None
+    texts = [part for part in value.content if str(part.get("type")) in _TEXT_FIELD]
+    if texts and len(texts) < len(item.blocks):
+        _join_content(s, [*item.blocks.values()], texts)
+        texts = []
+    for index, part in zip(item.part_numbers(CONTENT, len(value.content)), value.content, strict=True):
+        if str(part.get("type")) not in _TEXT_FIELD:
             s.raw(part)
+        elif texts:
+            _final_content(s, item, index, part)
     for block in item.blocks.values():
         end_text(s, block, item.phase)
+
+
+def _join_content(s: ResponsesState, blocks: list[ItemBlock], parts: list[JsonObject]) -> None:
+    """More blocks were streamed than the item has parts: the text of all is that of the item."""
+    final = "".join(text_in(part, _TEXT_FIELD[str(part["type"])]) or "" for part in parts)
+    streamed = [block.streamed for block in blocks]
+    if final.startswith("".join(streamed)):
+        finals = [*streamed[:-1], final[len("".join(streamed[:-1])) :]]
+    else:
+        finals = [final, *[""] * (len(blocks) - 1)]
+    for block, text in zip(blocks, finals, strict=True):
+        block.final = text
+    for annotation in (entry for part in parts for entry in jsontext.as_list(part.get("annotations"))):
+        _annotate(s, blocks[0], annotation, annotation)
 
 
 def _final_content(s: ResponsesState, item: ItemState, index: int, part: JsonObject) -> None:
@@ -128,14 +148,11 @@ def end_text(s: ResponsesState, block: ItemBlock, phase: str | None = None) -> N
         return
     block.phase = "concluded"
     _text_rest(s, block)
-    s.out.append(
-        TextEnd(
-            block.id,
-            tuple(block.annotations.values()),
-            block.superseding(),
-            provider_metadata={PROVIDER_NAME: {"phase": phase}} if phase else None,
-        )
-    )
+    final = block.superseding()
+    metadata = {PROVIDER_NAME: {"phase": phase}} if phase else None
+    s.out.append(TextEnd(block.id, tuple(block.annotations.values()), final, provider_metadata=metadata))
+    if final is not None:
+        s.corrected(block.id)
     block.deltas = []
 
 
@@ -204,7 +221,9 @@ def _container_file(s: ResponsesState, annotation: JsonObject, event: Any) -> No
     """A citation of a sandbox file is an event of its tool, and names a file to download."""
     container, file_id = text_in(annotation, "container_id"), text_in(annotation, "file_id")
     call = s.code_call_in(container)
-    s.item_event("code_interpreter", "annotation", event, call.index if call else None, call)
+    # The code may have run in an earlier response.
+    call_id, index = (call.part_id, call.index) if call is not None else (None, None)
+    s.tool_event("code_interpreter", "annotation", event, call_id, index)
     start, end = int_in(annotation, "start_index"), int_in(annotation, "end_index")
     is_empty = start is not None and start == end
     if file_id and not is_empty and (container, file_id) not in s.downloads:

@@ -16,6 +16,7 @@ from sidestream.providers.google.interactions.steps import (
     IGNORED_STEPS,
     STEPS,
     begin_step,
+    complete_step,
     end_step,
     on_delta,
 )
@@ -28,6 +29,12 @@ from sidestream.stream.parts import Error
 def _on_created(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
     """`response-metadata`, once."""
     _interaction(s, e.interaction)
+
+
+def _is_second(s: InteractionState, e: shapes.InteractionSnapshot) -> bool:
+    """True if the event begins another interaction than the one that is being read."""
+    known = some_text(s.interaction, "id")
+    return known is not None and (some_text(e.interaction, "id") or known) != known
 
 
 def _interaction(s: InteractionState, interaction: JsonObject) -> None:
@@ -104,18 +111,24 @@ def _on_stop(s: InteractionState, e: shapes.StepStopEvent, raw: JsonObject) -> N
 def _on_completed(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
     """Ends of what is open, then `finish`; `error` before it if the interaction failed."""
     _interaction(s, e.interaction)
-    if not s.order:
-        _whole_steps(s, e.interaction)
+    _whole_steps(s, e.interaction)
     finish(s)
 
 
 def _whole_steps(s: InteractionState, interaction: JsonObject) -> None:
-    """Steps that were not streamed come as if each had just started and stopped."""
-    for index, step in enumerate(objects(interaction.get("steps"))):
-        if str(step.get("type")) not in IGNORED_STEPS:
+    """Steps that were not streamed, or not to their end, come as if they had just started or stopped."""
+    streamed = iter([*s.order])
+    for place, step in enumerate(objects(interaction.get("steps"))):
+        if str(step.get("type")) in IGNORED_STEPS:
+            continue
+        known = next(streamed, None)
+        if known is None:
+            index = place if place not in s.steps else max(s.steps) + 1
             start_step(s, index, step, step)
             if index in s.steps:
                 end_step(s, s.steps[index])
+        elif not known.done and known.kind == str(step.get("type")):
+            complete_step(s, known, step)
 
 
 def _on_error(s: InteractionState, e: shapes.InteractionsError, raw: JsonObject) -> None:
@@ -160,6 +173,8 @@ def fail(s: InteractionState, error: Error) -> None:
 class InteractionsDecoder(ResponseDecoder[InteractionState]):
     """Decodes one interaction."""
 
+    LAST_EVENTS = frozenset({"interaction.completed", "error"})
+
     def __init__(self, context: InteractionContext) -> None:
         super().__init__(InteractionState(context))
 
@@ -177,6 +192,9 @@ class InteractionsDecoder(ResponseDecoder[InteractionState]):
             return
         try:
             value = msgspec.convert(event, row.shape)
+            if row.handler is _on_created and _is_second(s, value):
+                s.second_answer(event)
+                return
             if s.is_repeated(value.event_id):
                 s.raw(event)
                 return

@@ -38,7 +38,11 @@ class StepDeltaRow(Struct, frozen=True):
 
 def _output_start(s: InteractionState, step: Step) -> None:
     """The content that came with the start, as if it had just streamed."""
-    for content in objects(step.raw.pop("content", None)):
+    _whole_output(s, step, objects(step.raw.pop("content", None)))
+
+
+def _whole_output(s: InteractionState, step: Step, contents: list[JsonObject]) -> None:
+    for content in contents:
         kind = str(content.get("type"))
         if kind not in DELTAS or DELTAS[kind].step != "model_output" or not on_delta(s, step, content):
             s.raw(content)
@@ -95,7 +99,7 @@ def _function_stop(s: InteractionState, step: Step) -> None:
 
 
 def _call_stop(s: InteractionState, step: Step) -> None:
-    """`tool-call`."""
+    """`tool-input-*`, `tool-call`."""
     _finish_call(s, step)
 
 
@@ -115,6 +119,7 @@ def _result_start(s: InteractionState, step: Step) -> None:
     """Nothing yet: the result is emitted when it is complete."""
     given = some_text(step.raw, "call_id")
     call = s.begun.get(given) if given is not None else s.last_unanswered(step.tool)
+    call = call or s.taken_up(step.tool, given)
     step.call_id = call.call_id if call is not None else s.unique_id(given or s.made_call_id(step))
     step.name = (call.name if call is not None else None) or some_text(step.raw, "name") or step.tool
 
@@ -245,6 +250,33 @@ def begin_step(s: InteractionState, index: int, raw: JsonObject) -> Step | None:
     s.order.append(step)
     row.start(s, step)
     return step
+
+
+def complete_step(s: InteractionState, step: Step, final: JsonObject) -> None:
+    """Ends a step of which only a part was streamed, by what the whole interaction says of it."""
+    if step.kind == "model_output":
+        contents, known = objects(final.get("content")), max(len(step.content) - 1, 0)
+        if step.block is not None and known < len(contents):
+            _rest(s, step, some_text(contents[known], "text") or "")
+        _whole_output(s, step, contents[len(step.content) :])
+    elif step.kind == "thought":
+        summary = "".join(some_text(content, "text") or "" for content in objects(final.get("summary")))
+        _rest(s, step, summary)
+    elif step.call_id and is_object(final.get("arguments")):
+        s.call(step, input=final["arguments"])
+    step.raw |= {key: value for key, value in final.items() if key not in ("content", "summary")}
+    end_step(s, step)
+
+
+def _rest(s: InteractionState, step: Step, final: str) -> None:
+    """Extends the open block of a step to its final text, or replaces its text."""
+    block = step.block
+    if block is None or final.startswith(block.text):
+        family = "text" if step.kind == "model_output" else "reasoning"
+        s.text(step, family, final if block is None else final[len(block.text) :])
+    else:
+        step.block = None
+        s.close_block(block, final)
 
 
 def end_step(s: InteractionState, step: Step) -> None:

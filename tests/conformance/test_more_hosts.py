@@ -1,0 +1,149 @@
+"""Answers of other hosts and servers, on the wires that exist: they decode to what they say, and say it once."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hostile.corpus import MORE_RECORDINGS, decoder_for, events_of, with_events
+from hostile.judge import Judged, judge
+from hostile.lies import said
+from requirements import requirement
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.stream.parts import Custom, Finish, Raw, ReasoningDelta, ToolCall, ToolResult
+
+NOT_HERE = {
+    "c-bedrock-claude-invoke-stream": "frames of AWS around Messages events",
+    "p-bedrock-nova-code-interpreter-converse-stream": "Converse",
+    "r-bedrock-nova-grounding-converse-stream": "Converse",
+}
+"""Recordings of wires that do not exist here."""
+FAILED = {"p-groq-tool-use-failed-stream": "tool_use_failed", "p-openrouter-stream-error": "400"}
+"""Recordings that end in an error → its code."""
+
+
+def exchanges() -> Iterator[tuple[str, Exchange]]:
+    for path in sorted(MORE_RECORDINGS.glob("*/*.json")):
+        if path.stem not in NOT_HERE:
+            for number, exchange in enumerate(Recording.load(path).exchanges):
+                yield f"{path.stem}#{number}", exchange
+
+
+CASES = dict(exchanges())
+needs_more = pytest.mark.skipif(not CASES, reason=f"no recordings: {MORE_RECORDINGS} is not there")
+each = pytest.mark.parametrize("name", sorted(CASES) or ["none"])
+
+
+async def judged(name: str) -> Judged:
+    return await judge(CASES[name])
+
+
+def values(exchange: Exchange) -> list[dict[str, Any]]:
+    return [json.loads(data) for data in events_of(exchange)]
+
+
+def answer(exchange: Exchange) -> dict[str, Any]:
+    """The whole response of the Responses API: as it came, or as its last event has it."""
+    return next((v["response"] for v in reversed(values(exchange)) if "response" in v), values(exchange)[-1])
+
+
+def text_in(exchange: Exchange) -> str:
+    """The text that an answer says, by an own reading of its wire."""
+    if exchange.request.path.endswith("/responses"):
+        messages = [item for item in answer(exchange).get("output", ()) if item["type"] == "message"]
+        return "".join(part["text"] for item in messages for part in item["content"])
+    if exchange.request.path.endswith("/messages"):
+        return "".join(v["delta"].get("text", "") for v in values(exchange) if v["type"] == "content_block_delta")
+    contents = [
+        (choice.get("delta") if exchange.is_stream else choice["message"]).get("content")
+        for value in values(exchange)
+        for choice in value.get("choices", ())
+    ]
+    return "".join(map(content_text, contents))
+
+
+def content_text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(entry.get("text", "") for entry in content)
+    return json.dumps(content, separators=(",", ":")) if isinstance(content, dict) else content or ""
+
+
+@requirement("R183")
+@needs_more
+@each
+async def test_text_is_what_the_wire_says_once(name: str) -> None:
+    found = await judged(name)
+    first = said(found.parts)
+    # A client's call is answered here, and the run goes on with a plain text.
+    assert first.removesuffix("The end.") == text_in(CASES[name])
+    assert [part.event for part in found.parts if isinstance(part, Raw)] == []
+
+
+@requirement("R183")
+@needs_more
+@each
+async def test_answer_ends_as_the_wire_says(name: str) -> None:
+    found = await judged(name)
+    code = FAILED.get(name.partition("#")[0])
+    assert [error.code for error in found.errors] == ([] if code is None else [code])
+    assert [part.reason for part in found.parts if isinstance(part, Finish)] == ["stop" if code is None else "error"]
+    assert not any(isinstance(part, Custom) and part.kind.startswith("sidestream.") for part in found.parts)
+
+
+RESPONSES = [name for name, exchange in CASES.items() if exchange.request.path.endswith("/responses")]
+
+
+@requirement("R183")
+@needs_more
+@pytest.mark.parametrize("name", RESPONSES or ["none"])
+async def test_calls_are_those_of_the_wire(name: str) -> None:
+    exchange = CASES[name]
+    items = [item for item in answer(exchange)["output"] if item["type"].endswith("_call")]
+    parts = (await judged(name)).parts
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    assert len(calls) == len(items)
+    hosted = {call.id for call in calls if call.provider_executed}
+    functions = [item for item in items if item["type"] == "function_call"]
+    assert len(hosted) == len(items) - len(functions)
+    assert {part.id for part in parts if isinstance(part, ToolResult) and part.provider_executed} == hosted
+
+
+@requirement("R183")
+@needs_more
+async def test_code_of_older_xai_answers_is_read() -> None:
+    parts = (await judged("v-xai-code-execution-tool.1-whole#0")).parts
+    (call,) = [part for part in parts if isinstance(part, ToolCall)]
+    assert call.input["code"].startswith("def fibonacci")
+
+
+@requirement("R183")
+@needs_more
+async def test_channel_of_every_token_is_said_once() -> None:
+    parts = (await judged("p-groq-tool-use-failed-stream#0")).parts
+    ends = [part.provider_metadata for part in parts if part.type == "reasoning-end"]
+    assert ends == [{"openai": {"channel": "analysis"}}]
+    assert len([part for part in parts if isinstance(part, ReasoningDelta)]) > 50
+
+
+@requirement("R183")
+@needs_more
+async def test_tools_that_groq_ran_are_in_the_metadata() -> None:
+    parts = (await judged("l-groq-compound-python#0")).parts
+    (finish,) = [part for part in parts if isinstance(part, Finish)]
+    (ran,) = finish.metadata["executed_tools"]
+    assert (ran["type"], ran["output"]) == ("python", "10.04987562112089\n")
+
+
+@requirement("R183")
+@needs_more
+@each
+async def test_answer_is_the_same_in_any_pieces(name: str) -> None:
+    exchange = CASES[name]
+    whole = (await judge(exchange, None)).parts
+    assert (await judge(with_events(exchange, events_of(exchange)) if exchange.is_stream else exchange)).parts == whole
+
+
+@needs_more
+def test_every_other_recording_has_a_decoder() -> None:
+    assert [name for name, exchange in CASES.items() if decoder_for(exchange.request) is None] == []
