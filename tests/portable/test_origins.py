@@ -262,7 +262,7 @@ async def test_hits_of_program_and_sub_agent_are_fetched(tmp_path: Path):
 
 
 @requirement("F49")
-async def test_forged_provenance_of_tool_message_is_not_read_from_its_result():
+async def test_provenance_is_not_read_from_results():
     parts = (ToolResultPart("c1", "note", {"_provenance": {"urls": [SECRET]}, "urls": [SECRET]}),)
     async with Agent(ScriptedModel([FETCH, "ok"]), server_side_tools=[WebFetch(execution="here")]) as agent:
         result = await agent.send("Go on.", history=[ChatMessage.user("Hi"), ChatMessage("tool", parts)])

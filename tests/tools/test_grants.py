@@ -420,12 +420,21 @@ def test_pin_is_same_in_program_and_in_module_that_imports_it(tmp_path: Path) ->
         "def remove(name: str) -> str:\n    'Remove something.'\n    return name\n"
         "if __name__ == '__main__':\n    print(Tool.from_function(remove).pin)\n"
     )
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "desk.py").write_text((tmp_path / "desk.py").read_text())
     imported = "import desk; print(desk.Tool.from_function(desk.remove).pin)"
     pins = [
         subprocess.run(
             [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
         ).stdout
-        for command in (["desk.py"], ["-m", "desk"], ["-c", imported])
+        for command in (
+            ["desk.py"],
+            ["-m", "desk"],
+            ["-c", imported],
+            ["-m", "package.desk"],
+            ["-c", imported.replace("import desk", "import package.desk as desk")],
+        )
     ]
     assert len(pins[0].strip()) == 64
-    assert set(pins) == {pins[0]}
+    assert pins[0] == pins[1] == pins[2]
+    assert pins[3] == pins[4] != pins[0]

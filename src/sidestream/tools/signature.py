@@ -70,8 +70,10 @@ def origin_of(function: Callable[..., Any]) -> list[str]:
     target = implementation(function)
     named = target if hasattr(target, "__qualname__") else type(target)
     module = str(named.__module__)
-    if module == "__main__" and (path := getattr(sys.modules.get("__main__"), "__file__", None)):
-        module = os.path.splitext(os.path.basename(path))[0]
+    if module == "__main__":
+        program = sys.modules.get("__main__")
+        spec, path = getattr(program, "__spec__", None), getattr(program, "__file__", None) or module
+        module = spec.name if spec is not None else os.path.splitext(os.path.basename(path))[0]
     origin = [module, str(named.__qualname__)]
     while isinstance(function, functools.partial):
         bound = cast("functools.partial[Any]", function)
