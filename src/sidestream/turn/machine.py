@@ -250,17 +250,15 @@ class Turn:
                     out.append(rounds.of_server(part, self._facts))
         self._emit(out)
         self._joined = len(out), self._ledger.fold.joined
-        if state.ending is None:
-            return out
-        if downloads and state.ending.reason != "error":
+        if state.ending is not None and downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)
-            return out
-        return out + self._end_step()
+        elif state.ending is not None:
+            return out + self._end_step()
+        return out
 
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
         """A file has been downloaded."""
-        is_known = ledger.is_delivered(self.state, ref.id, data)
-        return [] if is_known else self._emit([rounds.downloaded(ref, data)])
+        return [] if ledger.is_delivered(self.state, ref.id, data) else self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
         """A file could not be downloaded. That is reported, but the answer stands."""

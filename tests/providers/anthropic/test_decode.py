@@ -455,7 +455,8 @@ WAITING = {"srvtoolu_1": {"type": "server_tool_use", "id": "srvtoolu_1", "name":
 @requirement("R52", "R55")
 def test_the_result_of_a_paused_call_follows_the_call_that_was_emitted_before():
     sent = message().result("web_search_tool_result", FOUND, "srvtoolu_1").events()
-    decoder = MessagesDecoder(MessagesContext(waiting=WAITING, is_waiting_told=True))
+    decoder = MessagesDecoder(MessagesContext(waiting=WAITING))
+    decoder.take_up([ToolCall("srvtoolu_1", "web_search", "web_search", True, input={"query": "x"})])
     parts = [part for event in sent for part in decoder.feed(wire(event))]
     assert of(parts, ToolCall) == []
     assert one(parts, ToolResult).id == "srvtoolu_1"
