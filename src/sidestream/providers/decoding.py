@@ -291,7 +291,7 @@ class ResponseDecoder(ABC, Generic[StateT]):
 
 def _end_in_fault(s: DecoderState) -> None:
     """Turns the end of a response into the error that its stream deserves, unless the provider reported one."""
-    *_, last = s.out
+    last = s.out[-1] if s.out else None
     if s.fault is None or not isinstance(last, Finish):
         return
     if last.reason != "error":

@@ -103,9 +103,14 @@ def extra(name: str) -> Callable[[CompletionsState, Any], None]:
 def on_executed_tools(s: CompletionsState, value: list[JsonObject]) -> None:
     """`finish` metadata. A call comes again, under the same index, with its output."""
     known: list[JsonObject] = s.facts.get("executed_tools", [])
-    calls = {entry.get("index", place): entry for place, entry in enumerate(known)}
-    calls |= {entry.get("index", len(calls) + place): entry for place, entry in enumerate(value)}
+    calls = {_place(entry, place): entry for place, entry in enumerate(known)}
+    calls |= {_place(entry, len(calls) + place): entry for place, entry in enumerate(value)}
     s.facts["executed_tools"] = [*calls.values()]
+
+
+def _place(entry: JsonObject, place: int) -> int:
+    index = int_in(entry, "index")
+    return place if index is None else index
 
 
 def on_audio(s: CompletionsState, value: shapes.AudioPiece) -> None:

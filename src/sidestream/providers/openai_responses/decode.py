@@ -158,7 +158,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         try:
             placed = fields if "output_index" in fields else s.placed(fields)
             value = msgspec.convert(placed, row.shape)
-            if row.handler is handlers.on_created and handlers.is_second(s, value):
+            if row.handler is handlers.on_created and handlers.is_second(s, value, kind):
                 s.second_answer(event)
                 return None
             if s.is_late(value.sequence_number) and row.handler is not handlers.on_terminal:

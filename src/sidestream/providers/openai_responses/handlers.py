@@ -28,9 +28,11 @@ def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> N
     _metadata(s, e.response)
 
 
-def is_second(s: ResponsesState, e: shapes.ResponseEvent) -> bool:
+def is_second(s: ResponsesState, e: shapes.ResponseEvent, kind: str) -> bool:
     """True if the event begins another response than the one that is being read."""
-    return s.response_id is not None and (text_in(e.response, "id") or s.response_id) != s.response_id
+    if s.response_id is None or (text_in(e.response, "id") or s.response_id) == s.response_id:
+        return False
+    return kind == "response.created" or bool(s.items)
 
 
 def _metadata(s: ResponsesState, response: JsonObject) -> None:
