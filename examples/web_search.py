@@ -37,7 +37,10 @@ async def main() -> None:
         print(f"[{number}] {sources[0].title}\n    {url}")
         for source in sources:
             if source.cited_text or source.end:
-                passage = source.cited_text or texts.get(source.text_id, "")[source.start : source.end]
+                start, end = source.start, source.end
+                if source.claim_end is not None:  # that span is the model's own link; the claim is before it
+                    start, end = source.claim_start, source.claim_end
+                passage = source.cited_text or texts.get(source.text_id, "")[start:end]
                 print(f"    “{passage}”")
 
 

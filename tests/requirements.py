@@ -191,7 +191,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # N. True streams
     "R180": Entry("An event that does not parse, or a second answer in mid-stream, ends the run in an error once the stream is read to its end.", "P", proven),
     "R181": Entry("Where the final item differs from its deltas the final one holds everywhere, and a notice reports the correction.", "P", proven),
-    "R182": Entry("One call has one record across steps, pauses, resumes, log and page.", "P", deferred("True on every server: corrupted, late, doubled and differently numbered events")),
+    "R182": Entry("One call has one record across steps, pauses, resumes, log and page.", "P", proven),
     "R183": Entry("Compatible servers with other numbering, missing finish reasons or misplaced fields give the right answer, once.", "P", proven),
     "R184": Entry("A background answer that can no longer be streamed is polled.", "P", proven),
 
@@ -286,14 +286,14 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: code and documents that run or are read locally
     "F47": Entry("A workspace shell started by root is not root inside, writes no kernel file and leaves no set-uid or device file.", "F", proven),
-    "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
-    "F49": Entry("A URL that the model wrote is not an origin, however it was laundered; it is asked about, or denied under deny.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F48": Entry("Another user of the same machine meets a token, and never configures commands, keys or folders over HTTP.", "F", proven),
+    "F49": Entry("A URL that the model wrote is not an origin, however it was laundered; it is asked about, or denied under deny.", "F", proven),
     "F50": Entry("A container belongs to one conversation, owner, tool and backend, and is found in the run's own records only.", "F", proven),
     "F51": Entry("Frames from inside the sandbox take bounded memory on the host, and time limits hold.", "F", proven),
     "F52": Entry("Shared memory, sockets, leftover processes and cancelled starts are bounded or denied without a cgroup.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
     "F53": Entry("Hostile documents are parsed in the limited child process only; the event loop is never blocked.", "F", proven),
     "F54": Entry("A forged source, a tiny quote or a number of another call establishes nothing.", "F", proven),
-    "F55": Entry("A remembered approval does not cover a changed function, tool or workspace of the same name.", "F", deferred("Safety first: two ways out, six ways around, and the limits that do not hold")),
+    "F55": Entry("A remembered approval does not cover a changed function, tool or workspace of the same name.", "F", proven),
     "F56": Entry("Link loops, undecodable names and swapped files of an index folder are skipped and reported; nothing outside is read.", "F", proven),
 
     # Faults: streams that lie

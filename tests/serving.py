@@ -12,6 +12,13 @@ from sidestream.server.serving import bound_socket, serving_config
 STARTED_S = 30.0
 
 
+def printed_address(line: bytes | str) -> tuple[str, dict[str, str]]:
+    """The URL that a command printed, without its token, and the header that has the token."""
+    text = line.decode() if isinstance(line, bytes) else line
+    url, _, token = text.strip().partition("#token=")
+    return url, {"Authorization": f"Bearer {token}"} if token else {}
+
+
 @asynccontextmanager
 async def served(app: Any) -> AsyncGenerator[str]:
     """Serves an app until the block ends; its address, without a slash at the end."""

@@ -22,6 +22,7 @@ RECORDINGS = {
     "chat_with_documents": EXAMPLES / "recordings" / "chat_with_documents.json",
     "search_by_another": EXAMPLES / "recordings" / "search_by_another.json",
     "citations": DEMO / "web_search.json",
+    "reasoning": EXAMPLES / "recordings" / "reasoning.json",
     "code_plot": DEMO / "code_run.json",
     "code_here": DEMO / "here" / "code.json",
     "image_previews": DEMO / "image.json",
@@ -112,6 +113,15 @@ def test_citations_stand_behind_what_they_support(style: str, marker: str, tmp_p
     )
     assert done.stdout.count("NASA: Total Solar Eclipse of 2027 August 02") == 1
     assert "[web_search: total solar eclipse 2 August 2027" in done.stderr
+
+
+def test_reasoning_is_shown_before_answer(tmp_path: Path):
+    done = play("reasoning", tmp_path)
+    assert done.stdout == "Nine sheep are left: all but nine ran away.\n"
+    first, _, second = done.stderr.partition("\n[thought 1]\n")
+    assert first == "The phrase “all but 9” names those that stay."
+    assert second.strip().startswith("So 17 does not matter: 9 are left.\n[thought 2]")
+    assert done.stderr.endswith("[44 tokens of reasoning, 14 of text]\n")
 
 
 def test_code_is_shown_as_it_is_written_and_the_plot_is_saved(tmp_path: Path):

@@ -45,6 +45,7 @@ class Facts(Struct, frozen=True):
     server_label: str | None = None
     pin: str | None = None
     is_open_world: bool = False
+    reads_outside: bool = False
     is_external: bool = False
     key: str | None = None
     on_interruption: InterruptionPolicy = "ask"

@@ -37,6 +37,8 @@ export async function errorOf(response: Response): Promise<ApiError> {
   if (response.status === 401) return new ApiError(401, words.needsToken);
   try {
     const { message, type, param, code } = JSON.parse(text).error;
+    // A page with an old token asks too often.
+    if (code === "too_many_attempts") return new ApiError(401, words.needsToken);
     return new ApiError(response.status, String(message), type ?? "", param ?? null, code ?? null);
   } catch {
     return new ApiError(response.status, text.slice(0, 500) || response.statusText || `status ${response.status}`);
@@ -205,7 +207,7 @@ export const api = {
   stopRun: (run: string) => call<{ stopped: boolean }>("POST", url(`/api/runs/${id(run)}/stop`), {}),
   resumeRun: (run: string) => call<{ resumed: boolean }>("POST", url(`/api/runs/${id(run)}/resume`), {}),
   models: () => get<{ models: Model[]; providers: Record<string, Provider> }>("/api/models"),
-  keys: () => get<{ keys: Key[] }>("/api/keys"),
+  keys: () => get<{ keys: Key[]; editable: boolean }>("/api/keys"),
   about: () => get<About>("/api/about"),
 };
 

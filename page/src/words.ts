@@ -130,7 +130,8 @@ export const words = {
   // Events
   offline: "No connection. The run continues on the server.",
   back: "Connected again",
-  needsToken: "This server needs a token. Open the address that it printed when it was started: it ends with #token=…",
+  needsToken:
+    "This server needs a token. Open the address that it printed when it was started, or that “sidestream serve --list” prints: it ends with #token=…",
   tooMuch: "Your files are too large to be sent together. Remove some of them, then send again.",
   noAnswer: "The server does not answer. Check that it runs, then try again.",
   unreachable: "The server does not answer. Trying again.",

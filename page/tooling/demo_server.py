@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import secrets
 import sys
 import tempfile
 from pathlib import Path
@@ -180,10 +181,12 @@ if __name__ == "__main__":
         (documents / "eclipse.md").write_text(DOCUMENT)
         (documents / "scan.pdf").write_bytes(b"%PDF-1.4 broken")
         listening = bound_socket("127.0.0.1", port)
-        print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+        token = secrets.token_urlsafe(24)
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}/#token={token}", flush=True)
         app = create_app(
             agents() | {"quotes": quoting(documents)},
             store=f"{folder}/talks.db",
+            owner_token=token,
             mcp_file=f"{folder}/mcp.json",
             index_folders=[str(documents)],
         )

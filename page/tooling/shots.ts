@@ -127,7 +127,7 @@ async function ask(page: Page, { agent, prompt }: Scene): Promise<void> {
 
 const [address, filter] = [process.argv.find((one) => one.startsWith("http")), process.argv[2] ?? ""];
 const started = address ? null : await demoServer();
-const base = address ?? started!.address;
+const [base, token] = (address ?? started!.address).split(/\/?#/) as [string, string?];
 const wanted = (process.argv[3] ?? (IS_DOCS || filter.startsWith("http") ? "" : filter)).toLowerCase();
 mkdirSync(FOLDER, { recursive: true });
 const browser = await chromium.launch({
@@ -158,7 +158,7 @@ for (const width of WIDTHS) {
         problems += 1;
         console.error(`${name}: a request to ${request.url()}`);
       });
-      await page.goto(base);
+      await page.goto(token ? `${base}/#${token}` : base);
       await page.waitForSelector(".composer");
       if (scene.agent) await ask(page, scene);
       else await page.waitForTimeout(500);

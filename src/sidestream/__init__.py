@@ -172,7 +172,7 @@ if TYPE_CHECKING:
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.run.system import RunContext as RunContext
-    from sidestream.run.tool_runs import ToolRun as ToolRun, ToolStage as ToolStage
+    from sidestream.run.tool_run import ToolRun as ToolRun, ToolStage as ToolStage
     from sidestream.store.conversation import (
         Conversation as Conversation,
     )
@@ -315,7 +315,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "run.content": "Link",
         "run.results": "ChatResult",
         "run.system": "RunContext",
-        "run.tool_runs": "ToolRun ToolStage",
+        "run.tool_run": "ToolRun ToolStage",
         "store.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",

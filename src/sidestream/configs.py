@@ -44,6 +44,8 @@ class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=T
     """
 
     secrets: ClassVar[frozenset[str]] = frozenset()
+    tool_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that switch on server-side tools, or configure them."""
 
     unsent: ClassVar[frozenset[str]] = frozenset()
     """Fields that no provider sees."""
@@ -116,6 +118,14 @@ def merged_configs(base: ConfigT | None, over: ConfigT) -> ConfigT:
         is_added = name in MERGED_BY_KEY and name in fields
         fields[name] = {**fields[name], **value} if is_added else value
     return _rebuilt(type(over), fields, {**below, **dict.fromkeys(levels_of(over), CALL_LEVEL)})
+
+
+def without_tools(config: ConfigT) -> ConfigT:
+    """Return the same options without the server-side tools that they switch on."""
+    if not any(name in config.tool_fields for name in levels_of(config)):
+        return config
+    kept = {name: value for name, value in _set_fields(config).items() if name not in config.tool_fields}
+    return _rebuilt(type(config), kept, {name: level for name, level in levels_of(config).items() if name in kept})
 
 
 def _set_fields(config: Config) -> dict[str, Any]:

@@ -17,6 +17,7 @@ _CODE_SPAN = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(
 _PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 _LINK_START = re.compile(r"(?P<start>\]\(|\]:)(?P<space>\s*)(?=(?P<target>\S*))")
 _SAFE_TARGET = re.compile(r"https?://|mailto:|[#/?.]|[\w%~.-]+(?:[/?#)]|$)", re.IGNORECASE)
+_TRACKING = re.compile(r"utm_\w+(?:=|$)")
 _ENTITY = re.compile(r"&(?=#|\w+;)")
 
 
@@ -37,6 +38,16 @@ def file_html(data: bytes | None, mime_type: str, name: str | None = None, url: 
 def is_web(url: str) -> bool:
     """True for a web address."""
     return url.lower().startswith(("https://", "http://"))
+
+
+def without_tracking(url: str) -> str:
+    """A web address as it is shown: without the parameters that only say where a reader comes from."""
+    address, anchor, fragment = url.partition("#")
+    path, _, query = address.partition("?")
+    if "utm_" not in query:
+        return url
+    kept = "&".join(field for field in query.split("&") if not _TRACKING.match(field))
+    return path + (f"?{kept}" if kept else "") + anchor + fragment
 
 
 def link_target(url: str) -> str:

@@ -38,8 +38,16 @@ ErrorKind = Literal["provider", "truncated", "protocol", "timeout", "rate-limit"
 """The kinds of an `error` part; an error of the last kind does not end the run."""
 
 
+def encodable(text: str) -> str:
+    """The text with lone surrogates replaced, which no file, terminal or JSON takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 class SidestreamError(Exception):
-    """Base class of all exceptions that Sidestream raises."""
+    """Base class of all exceptions that Sidestream raises. Its text can be printed, whatever a server or file said."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(encodable(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigurationError(SidestreamError):
@@ -129,7 +137,7 @@ class RunError(SidestreamError):
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = encodable(message)
         self.code = code
         self.status = status
         self.param = param

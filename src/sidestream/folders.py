@@ -8,6 +8,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_LOCKED_BYTE = 1 << 30
+
 
 def data_folder() -> Path:
     """The folder for data that the program stores."""
@@ -34,7 +37,7 @@ def write_private(file: Path, text: str) -> None:
     """Replaces the file, with mode 0600, atomically, and creates its folder if there is none. Raises OSError."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
     try:
         with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as opened:
             opened.write(text)
@@ -43,3 +46,28 @@ def write_private(file: Path, text: str) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file against other processes; False if another one has."""
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # Locked bytes cannot be read.
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        return True
+else:
+    import fcntl
+
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file against other processes; False if another one has."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -44,11 +44,11 @@ def loads(data: bytes | str) -> Any:
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
         try:
             return json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        except (json.JSONDecodeError, NumberTooLong):
+        except json.JSONDecodeError:
             raise
         except ValueError as error:
             json.loads(text, parse_constant=_refuse, parse_int=len)  # Raises again unless a number was the reason.
-            raise NumberTooLong("an integer has too many digits") from error
+            raise NumberTooLong("a number has too many digits or is beyond the range of a float") from error
 
 
 def is_too_deep(data: bytes | str) -> bool:
@@ -74,7 +74,7 @@ def _finite(number: str) -> float:
     # An infinite value has no JSON form, so it could be read and never be written again.
     value = float(number)
     if math.isinf(value):
-        raise NumberTooLong("a number is beyond the range of a float")
+        raise ValueError("a number is beyond the range of a float")
     return value
 
 

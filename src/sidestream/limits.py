@@ -203,6 +203,14 @@ MAX_UNREAD_BYTES = 64 * MIB
 """Events of a response over WebSocket that have arrived and were not read. Responses share the connection, so it cannot
 wait for one reader. Above it: `error(limit)` for that response; the others continue."""
 
+MAX_SOURCES = 1000
+"""Untrusted sources that a conversation remembers, for whoever decides about a call: nobody reads further than that.
+Above it: no more are noted, and the conversation stays untrusted."""
+
+MAX_FOUND_URLS = 500
+"""URLs of one message that searches found and that may be fetched unasked; a search has 10 to 20 hits. Above it: a
+person is asked."""
+
 MAX_MEMORY_FILES = 1000
 """Files of one memory. A model that makes more does not find them again. Above it: an error result; nothing changes."""
 
@@ -212,3 +220,28 @@ MAX_MEMORY_BYTES = 1 * MIB
 MAX_PARSED_DOCUMENTS = 4
 """Pages and files that are parsed at the same time for one event loop, each in a process with up to 1 GiB. The others
 wait."""
+
+MIN_TOKEN_CHARS = 22
+"""A token of the server: 128 bits in base64. A shorter one could be guessed. Below it: `ConfigurationError`."""
+
+MAX_TOKEN_GUESSES = 10
+"""Wrong tokens that one address may send at once; then one per second. A page with an old token sends a few. Above it:
+status 429. A right token of full length is never slowed, so users behind one proxy do not lock each other out."""
+
+MAX_TOTAL_TOKEN_GUESSES = 100
+"""The same for all addresses together: a client that others forward for can name any address as its own."""
+
+MAX_GUESSING_ADDRESSES = 1024
+"""Addresses whose wrong tokens are counted. Above it, the one that was quiet longest is forgotten."""
+
+MAX_OWNER_BODY_BYTES = 128 * MIB
+"""Bodies of one owner's requests that are being read: two of the largest. Above it: status 429, before reading."""
+
+MAX_TOTAL_BODY_BYTES = 512 * MIB
+"""The same for all owners together."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""Bodies that are not counted: uvicorn buffers as much of any request, and a decision must not wait for an upload."""
+
+MAX_BODY_S = 300.0
+"""How long a body may take. 64 MiB need that at 2 Mbit/s. After it: status 408."""

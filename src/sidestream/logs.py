@@ -8,6 +8,7 @@ import logging
 import traceback
 from functools import cache
 
+from sidestream.errors import encodable
 from sidestream.redaction import redact
 
 ROOT = "sidestream"
@@ -17,16 +18,20 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
 class Redaction(logging.Filter):
-    """Replaces secrets in a record. An exception becomes its traceback as text, without the locals of its frames."""
+    """Replaces secrets in a record, and what cannot be encoded.
+
+    An exception becomes its traceback as text, without the locals of its frames.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        clean = redact(text)
+        clean = encodable(redact(text))
         if clean != text:
             record.msg, record.args = clean, None
         if record.exc_info and record.exc_info[1] is not None:
             # Formatters print this text in place of the exception.
-            record.exc_text = redact("".join(traceback.format_exception(record.exc_info[1])).rstrip("\n"))
+            text = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
+            record.exc_text = encodable(redact(text))
             record.exc_info = None
         return True
 

@@ -14,8 +14,11 @@ from requirements import requirement
 from sidestream import (
     Agent,
     AnthropicOptions,
+    AnthropicServerSideTool,
+    AnthropicTool,
     Chat,
     ChatMessage,
+    CodeInterpreter,
     ConfigurationError,
     DataPart,
     GoogleMaps,
@@ -23,6 +26,7 @@ from sidestream import (
     Limits,
     MCPServer,
     OpenAIResponsesOptions,
+    OpenAIServerSideTool,
     Reasoning,
     RemoteMCP,
     StreamStart,
@@ -35,7 +39,7 @@ from sidestream.configs import Config
 from sidestream.providers.google import GoogleEmbeddingOptions, GoogleInteractionsOptions, GoogleOptions
 from sidestream.providers.openai import OpenAIEmbeddingOptions
 from sidestream.providers.openai_chat import OpenAIChatOptions
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 from sidestream.tools.server_side import TOOLS
 
 OPTIONS = (
@@ -316,3 +320,40 @@ def test_a_config_of_the_top_is_the_one_that_the_options_take() -> None:
 def test_the_overload_that_editors_show_has_every_setting():
     shown = inspect.signature(get_overloads(Agent.__init__)[0]).parameters.keys()
     assert shown - {"self", "model", "output_type"} == AgentSettings.__annotations__.keys()
+
+
+TOOLS_OF_OPTIONS = {
+    "openai-responses": OpenAIResponsesOptions(
+        server_side_tools={OpenAIServerSideTool.WEB_SEARCH}, web_search_config=WebSearch(), temperature=0.5
+    ),
+    "anthropic": AnthropicOptions(
+        server_side_tools={AnthropicServerSideTool.WEB_SEARCH},
+        tool_configs=[AnthropicTool(type="web_fetch_20250910", name="web_fetch")],
+        temperature=0.5,
+    ),
+    "google": GoogleOptions(
+        server_side_tools={GoogleServerSideTool.GOOGLE_SEARCH},
+        maps_grounding=GoogleMaps(),
+        extra_tools=[{"codeExecution": {}}],
+        temperature=0.5,
+    ),
+}
+ANSWERS = {"openai-responses": ResponsesScript, "anthropic": MessagesScript, "google": GeminiScript}
+
+
+@pytest.mark.parametrize("provider", TOOLS_OF_OPTIONS)
+async def test_tools_of_call_replace_those_of_options(provider: str) -> None:
+    options = TOOLS_OF_OPTIONS[provider]
+    replies = [ANSWERS[provider]().text("ok").reply() for _ in range(4)]
+    async with FakeProvider(replies) as fake:
+        agent = Agent(provider, base_url=fake.base_url, options=options)
+        await agent.send("hi")
+        await agent.send("hi", server_side_tools=[])
+        await agent.send("hi", server_side_tools=[CodeInterpreter()])
+        await agent.send("hi", server_side_tools=[], options=options)
+    own, none, code, both = [request.json.get("tools") for request in fake.requests]
+    assert own == both
+    assert own
+    assert none is None
+    assert len(code) == 1
+    assert all("0.5" in str(request.json) for request in fake.requests)

@@ -33,6 +33,18 @@ def test_a_kept_key_is_used_where_the_environment_has_none_and_is_never_shown(si
     assert sidestream("Hi", env=NO_KEY).returncode == 2
 
 
+def test_readable_key_file_warns_once_when_used(sidestream: Run, tmp_path: Path):
+    sidestream("keys", "set", "OPENAI_API_KEY", input=KEY, env=NO_KEY)
+    file = tmp_path / ".config/sidestream/keys.json"
+    warning = f"warning: other users can read the keys in {file}; run: chmod 600 {file}\n"
+    with FakeProvider([sse(responses_text("Hi"))] * 3).in_thread() as fake:
+        assert "warning" not in sidestream("Hi", base_url=fake.base_url, env=NO_KEY).stderr
+        file.chmod(0o644)
+        assert sidestream("Hi", base_url=fake.base_url, env=NO_KEY).stderr.count(warning) == 1
+        assert "chmod" not in sidestream("Hi", base_url=fake.base_url).stderr  # The environment has the key.
+    assert sidestream("keys", "list").stderr.count(warning) == 1
+
+
 def test_a_provider_s_name_means_its_variable(sidestream: Run, tmp_path: Path):
     assert sidestream("keys", "set", "claude", input=OTHER).returncode == 0
     assert json.loads((tmp_path / ".config/sidestream/keys.json").read_text()) == {"ANTHROPIC_API_KEY": OTHER}

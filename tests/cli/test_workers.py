@@ -15,6 +15,7 @@ import pytest
 
 from cli.command import COMMAND, KEY, Run
 from requirements import requirement
+from serving import printed_address
 from sidestream import Agent
 from sidestream.durable.client import RunClient
 from sidestream.durable.opening import open_engine
@@ -305,9 +306,10 @@ def test_a_server_has_the_agents_that_it_is_given(tmp_path: Path, environment: d
     try:
         assert process.stdout is not None
         assert process.stderr is not None
-        address = process.stdout.readline().strip()
+        address, token = printed_address(process.stdout.readline())
         assert process.stderr.readline() == "agents: support@2; Ctrl+C stops the server\n"
-        with urllib.request.urlopen(f"{address}v1/models", timeout=BOUND_S) as response:
+        request = urllib.request.Request(f"{address}v1/models", headers=token)
+        with urllib.request.urlopen(request, timeout=BOUND_S) as response:
             assert [entry["id"] for entry in json.load(response)["data"]] == ["support@2"]
     finally:
         process.kill()

@@ -39,7 +39,7 @@ CANNOT = {
     "sidestream mcp logout docs": "it needs a server that somebody signed in to: tests/cli/test_mcp_login.py",
     "sidestream mcp login docs": "it waits for a person in a browser: tests/cli/test_mcp_login.py",
     "sidestream mcp login docs --mcp other.json --scope write --no-browser --timeout 60": "as above",
-    "sidestream serve --host 0.0.0.0 --token SECRET --allow-host chat.example.com --allow-origin https://app.example.com": (
+    "sidestream serve --host 0.0.0.0 --token TOKEN_OF_ANNA_FOR_EXAMPLE --allow-host chat.example.com --allow-origin https://app.example.com": (
         "it would listen on all addresses of this machine: tests/server/test_security.py"
     ),
 }
@@ -143,7 +143,7 @@ def stopped(line: str, mark: str, **settings: Any) -> str | None:
 
 def problem_with(line: str, **settings: Any) -> str | None:
     """Runs a line to its end, or until it serves or follows; what went wrong, if anything."""
-    if line.startswith("sidestream serve"):
+    if line.startswith("sidestream serve") and "--list" not in line:
         return stopped(f"{line} --port 0", "http://127.0.0.1:", **settings)  # The port of the docs may be taken.
     if line.startswith("sidestream logs tail"):
         return stopped(line, "Ada", **settings)

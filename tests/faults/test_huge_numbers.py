@@ -115,10 +115,11 @@ DIGITS = "9" * (sys.get_int_max_str_digits() + 1)
 
 @requirement("R5", "F07")
 @pytest.mark.parametrize("api", sorted(SCRIPTS))
-async def test_an_event_with_an_integer_that_python_refuses_is_a_raw_part(api: str):
+@pytest.mark.parametrize("number", [f"-{DIGITS}", "1e400"], ids=["integer", "float"])
+async def test_event_with_number_beyond_range_is_raw_part(api: str, number: str):
     exchange = scripted()[api]
     events, clean = events_of(exchange), (await judge(exchange)).parts
-    sent = f'{{"type":"brand_new","n":[-{DIGITS}]}}'
+    sent = f'{{"type":"brand_new","n":[{number}]}}'
     for place in range(1, len(events)):
         parts = (await judge(with_events(exchange, [*events[:place], sent.encode(), *events[place:]]))).parts
         assert [part.event for part in parts if isinstance(part, Raw)] == [sent]
@@ -126,14 +127,23 @@ async def test_an_event_with_an_integer_that_python_refuses_is_a_raw_part(api: s
 
 
 @requirement("F07", "F08")
-def test_only_json_with_a_long_integer_is_told_from_what_is_not_json():
-    with pytest.raises(jsontext.NumberTooLong):
-        jsontext.loads(f'{{"a":{DIGITS}}}')
-    for text in (f'{{"a":{DIGITS}', f"{DIGITS} x", f"[NaN,{DIGITS}]", f"[{DIGITS},NaN]"):
+def test_number_beyond_range_is_told_from_invalid_json():
+    for text in (f'{{"a":{DIGITS}}}', f'{{"a":{DIGITS}e0}}', "[1e400]", '["\\ud83d",-1e400]'):
+        with pytest.raises(jsontext.NumberTooLong):
+            jsontext.loads(text)
+    for text in (f'{{"a":{DIGITS}', f"{DIGITS} x", f"[NaN,{DIGITS}]", f"[{DIGITS},NaN]", "[1e400", "[1e400,NaN]"):
         with pytest.raises(NOT_JSON) as caught:
             jsontext.loads(text)
         assert not isinstance(caught.value, jsontext.NumberTooLong)
-    assert jsontext.loads(f'{{"a":"{DIGITS}","b":{DIGITS}e0}}')["a"] == DIGITS
+    assert jsontext.loads(f'{{"a":"{DIGITS}","b":"1e400","c":1e308}}') == {"a": DIGITS, "b": "1e400", "c": 1e308}
+
+
+@requirement("F58")
+def test_not_a_number_beside_lone_surrogate_is_null():
+    value = {"a": float("nan"), "b": ["\ud83d", float("-inf"), 1.5]}
+    expected = {"a": None, "b": ["\ud83d", None, 1.5]}
+    assert jsontext.loads(jsontext.dumps(value)) == expected
+    assert jsontext.loads(jsontext.canonical(value)) == expected
 
 
 @requirement("F07", "F13")

@@ -17,9 +17,10 @@ import pytest
 from children import ends, started
 from mcp_servers.peers import HERE, asked, call, eventually, is_alive, modern, rogue, told, tools_of
 from requirements import requirement
-from sidestream import MissingExtraError
+from sidestream import Agent, ConfigurationError, MissingExtraError, Tool
 from sidestream.errors import ToolServerError
 from sidestream.mcp import MCPServer
+from sidestream.testing import ScriptedModel, tool_call
 from sidestream.tools.server_side import MCPApproval, ToolFilter
 from sidestream.tools.tool import ToolContext
 
@@ -409,13 +410,51 @@ async def test_what_becomes_of_interrupted_calls_is_set_for_each_tool(tmp_path: 
         assert [tools[name].on_interruption for name in hints] == expected
 
 
+@requirement("F41")
+@pytest.mark.parametrize(
+    ("hints", "expected"),
+    [
+        (None, "approval"),
+        ({"readOnlyHint": True}, "approval"),
+        ({"openWorldHint": True}, "approval"),
+        ({"openWorldHint": False}, "stop"),
+    ],
+)
+async def test_sensitive_tool_asks_after_server_of_unknown_nature(
+    tmp_path: Path, hints: dict[str, bool] | None, expected: str
+):
+    file = tmp_path / "tools.json"
+    listed = {"name": "echo", "inputSchema": {"type": "object"}} | ({} if hints is None else {"annotations": hints})
+    file.write_text(json.dumps([listed]))
+    deleted: list[str] = []
+
+    def delete(name: str) -> None:
+        deleted.append(name)
+
+    sensitive = Tool.from_function(delete, is_sensitive=True)
+    model = ScriptedModel([tool_call("echo"), tool_call("delete", name="x"), "ok"])
+    async with rogue("--tools", str(file), approval="run") as server:
+        result = await Agent(model, tools=[sensitive], mcp=[server]).send("hi")
+    assert (result.finish_reason, bool(deleted)) == (expected, expected == "stop")
+
+
+async def test_search_tools_of_server_are_named_by_developer(tmp_path: Path):
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps([{"name": name, "inputSchema": {"type": "object"}} for name in ("find", "say")]))
+    async with rogue("--tools", str(file), reads_outside=["find"]) as server:
+        assert {tool.name: tool.reads_outside for tool in await server.list()} == {"find": True, "say": False}
+    with pytest.raises(ConfigurationError):
+        rogue(reads_outside="find")
+
+
 @requirement("R80")
 @pytest.mark.parametrize(
     ("hints", "is_sensitive", "is_open_world"),
     [
-        (None, False, False),
-        ({"readOnlyHint": True}, False, False),
-        ({"destructiveHint": True}, True, False),
+        (None, False, True),
+        ({}, False, True),
+        ({"readOnlyHint": True}, False, True),
+        ({"destructiveHint": True}, True, True),
         ({"destructiveHint": False, "openWorldHint": False}, False, False),
         ({"openWorldHint": True}, True, True),
         ({"readOnlyHint": True, "destructiveHint": True, "openWorldHint": True}, False, True),
@@ -425,7 +464,7 @@ async def test_annotations_say_which_tools_are_sensitive(
     tmp_path: Path, hints: dict[str, bool] | None, is_sensitive: bool, is_open_world: bool
 ):
     file = tmp_path / "tools.json"
-    tool = {"name": "x", "inputSchema": {"type": "object"}} | ({"annotations": hints} if hints else {})
+    tool = {"name": "x", "inputSchema": {"type": "object"}} | ({} if hints is None else {"annotations": hints})
     file.write_text(json.dumps([tool]))
     async with rogue("--tools", str(file)) as server:
         (listed,) = await server.list()

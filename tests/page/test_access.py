@@ -18,6 +18,7 @@ from sidestream.testing import FakeProvider, tool_call
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+TOKEN = "token-of-anna-0123456789"
 ARABIC = "أطول مدة للكسوف **قرب الأقصر**: 6 دقائق.\n\n- إسبانيا\n- مصر\n\n> اقتباس\n\n`x = 1`"
 TEXT = """\
 # Path
@@ -71,7 +72,9 @@ async def test_no_route_has_a_violation_of_accessibility(chromium: Browser, tmp_
     replies, _ = stopped("web_search")
     async with (
         FakeProvider(replies) as fake,
-        page_server({"search": agent_of(fake), **agents()}, tmp_path, mcp_file=tmp_path / "mcp.json") as (_, origin),
+        page_server(
+            {"search": agent_of(fake), **agents()}, tmp_path, mcp_file=tmp_path / "mcp.json", allows_admin=True
+        ) as (_, origin),
         tab(chromium, origin, theme=theme) as page,
     ):
         found: dict[str, list[str]] = {}
@@ -251,7 +254,7 @@ async def test_a_narrow_window_names_its_controls_and_shows_the_tools_whole(
 
 @requirement("R143", "R144")
 async def test_without_its_token_the_page_says_how_to_open_it(chromium: Browser, tmp_path: Path):
-    async with page_server(agents(), tmp_path, tokens=["secret"]) as (_, origin):
+    async with page_server(agents(), tmp_path, tokens=[TOKEN]) as (_, origin):
         for path in ("/", "/c/abc"):
             async with tab(chromium, origin, path) as page:
                 await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with #token=")
@@ -261,13 +264,13 @@ async def test_without_its_token_the_page_says_how_to_open_it(chromium: Browser,
                 await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with #token=")
                 assert "wrong" not in page.url
                 async with page.expect_event("load"):
-                    await page.goto(f"{origin}{path}#token=secret")
+                    await page.goto(f"{origin}{path}#token={TOKEN}")
                 await expect(page.get_by_text("No conversations yet")).to_be_visible()
                 await expect(page.get_by_text("it ends with #token=")).to_have_count(0)
-                assert "secret" not in page.url
-        for address in ("/#token=secret", "/?token=secret"):
+                assert TOKEN not in page.url
+        for address in (f"/#token={TOKEN}", f"/?token={TOKEN}"):
             async with tab(chromium, origin, address) as page:
                 await ask(page, "Show me.", "text")
                 await is_over(page)
-                assert "secret" not in page.url
-                assert "secret" not in await page.evaluate("document.cookie")
+                assert TOKEN not in page.url
+                assert TOKEN not in await page.evaluate("document.cookie")

@@ -21,10 +21,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @asynccontextmanager
-async def serve_process(fake: FakeProvider, path: Path, port: int = 0) -> AsyncGenerator[tuple[Process, str]]:
-    """`sidestream serve` in a process of its own, and its address."""
+async def serve_process(fake: FakeProvider, path: Path, port: int = 0) -> AsyncGenerator[tuple[Process, str, str]]:
+    """`sidestream serve` in a process of its own, its origin, and the path with its token."""
     command = [Path(sys.executable).with_name("sidestream"), "serve", "-m", "openai-responses"]
-    environment = {**os.environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
+    folders = {"XDG_DATA_HOME": str(path / "data"), "XDG_CONFIG_HOME": str(path / "config")}
+    environment = {**os.environ, **folders, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
     process = await asyncio.create_subprocess_exec(
         *command, "--port", str(port), "--store", path / "talks.db", cwd=path, env=environment, stdout=PIPE
     )
@@ -32,7 +33,8 @@ async def serve_process(fake: FakeProvider, path: Path, port: int = 0) -> AsyncG
         assert process.stdout is not None
         while b"http://" not in (line := await process.stdout.readline()):
             assert line, "the server has ended"
-        yield process, line[line.index(b"http://") :].split()[0].decode().rstrip("/")
+        origin, token = line[line.index(b"http://") :].split()[0].decode().split("/#")
+        yield process, origin, f"/#{token}"
     finally:
         if process.returncode is None:
             process.kill()
@@ -50,8 +52,8 @@ async def test_a_killed_server_comes_back_and_its_run_is_resumed_or_says_why_not
     refusal = error_reply(401, "invalid_api_key", "Incorrect API key provided")
     async with (
         FakeProvider([cut, again if is_resumed else refusal]) as fake,
-        serve_process(fake, tmp_path) as (process, origin),
-        tab(chromium, origin) as page,
+        serve_process(fake, tmp_path) as (process, origin, at),
+        tab(chromium, origin, at) as page,
     ):
         await ask(page, "Count.")
         await expect(answers(page).get_by_text("One two")).to_be_visible()

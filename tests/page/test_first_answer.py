@@ -21,14 +21,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_an_example_is_answered_without_a_key(chromium: Browser, tmp_path: Path):
     keys = ("_API_KEY", "_TOKEN")
     environment = {name: value for name, value in os.environ.items() if not name.endswith(keys)}
+    environment["XDG_DATA_HOME"] = str(tmp_path / "data")
     command = [Path(sys.executable).with_name("sidestream"), "serve", "--port", "0", "--store", tmp_path / "talks.db"]
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=environment, stdout=PIPE)
     try:
         assert process.stdout is not None
         while b"http://" not in (line := await process.stdout.readline()):
             assert line, "the server has ended"
-        origin = line[line.index(b"http://") :].split()[0].decode().rstrip("/")
-        async with tab(chromium, origin) as page:
+        origin, token = line[line.index(b"http://") :].split()[0].decode().split("/#")
+        async with tab(chromium, origin, f"/#{token}") as page:
             await page.locator(".example").first.click()
             await expect(answers(page).locator(".markdown").first).not_to_be_empty()
             await expect(answers(page).get_by_role("alert")).to_have_count(0)

@@ -29,7 +29,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @requirement("R143")
 async def test_folders_are_added_searched_updated_and_removed(chromium: Browser, tmp_path: Path, docs: Path):
     async with (
-        page_server({"main": scripted([])}, tmp_path, index_folders=[str(docs)]) as (_, origin),
+        page_server({"main": scripted([])}, tmp_path, index_folders=[str(docs)], allows_admin=True) as (_, origin),
         tab(chromium, origin, "/settings/indexes") as page,
     ):
         await expect(page.get_by_text("No folders yet.")).to_be_visible()
@@ -91,7 +91,7 @@ async def test_models_and_the_picker_show_tools_that_run_here_and_by_others(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("SIDESTREAM_SEARCH", raising=False)
     async with (
-        page_server("llamacpp", tmp_path, index_folders=[str(docs)]) as (_, origin),
+        page_server("llamacpp", tmp_path, index_folders=[str(docs)], allows_admin=True) as (_, origin),
         tab(chromium, origin, "/settings/models") as page,
     ):
         first = page.locator(".st-item").first

@@ -12,7 +12,7 @@ from requirements import requirement
 from sidestream import Agent, Chat, Memory, Store, ToolError, open_store
 from sidestream.portable import memory_files
 from sidestream.portable.memory_files import Files
-from sidestream.portable.memory_store import StoredMemory, memory_id, read
+from sidestream.portable.memory_store import StoredMemory, memory_id
 from sidestream.testing import ScriptedModel, tool_call
 
 NOTE: Files = {"/memories/a/note.md": "one\ntwo\n", "/memories/b.md": "x"}
@@ -165,8 +165,8 @@ async def test_two_processes_that_change_one_memory_lose_nothing(store: Store):
             for number, memory in enumerate(memories)
         )
     )
-    found = await read(memories[0], lambda files: " ".join(sorted(files)))
-    assert found == "/memories/0 /memories/1 /memories/2 /memories/3"
+    kept, _ = await memories[0].edit(lambda files: (files, ""))
+    assert sorted(kept.files) == ["/memories/0", "/memories/1", "/memories/2", "/memories/3"]
 
 
 def test_an_owner_with_a_long_name_has_a_memory_too():

@@ -25,7 +25,11 @@ from sidestream import (
 from sidestream.run.results import ChunkFold, fold
 from sidestream.testing import FakeProvider, GeminiScript, InteractionScript, MessagesScript, ResponsesScript, pixel_png
 
-HIT = {"type": "web_search_result", "url": "https://a.example/", "title": "A", "encrypted_content": "x"}
+URL = "https://a.example/"
+HIT = {"type": "web_search_result", "url": URL, "title": "A", "encrypted_content": "x"}
+CITATION = {"type": "web_search_result_location", "url": URL, "title": "A", "encrypted_index": "x", "cited_text": "q"}
+ANNOTATION = {"type": "url_citation", "url": URL, "title": "A", "start_index": 0, "end_index": 2}
+WEB = {"web": {"uri": URL, "title": "A"}}
 
 
 async def sent(provider: str, script: Any) -> ChatResult[str]:
@@ -46,6 +50,24 @@ async def test_links_are_the_pages_of_a_search_on_every_provider() -> None:
     hit = {"web": {"uri": "https://a.example/", "title": "A"}}
     google = await sent("google", GeminiScript().text("x").grounding(hit))
     assert [link.url for link in openai.links] == [link.url for link in google.links] == ["https://a.example/"]
+
+
+LINKED = {
+    "anthropic": ("anthropic", MessagesScript().web_search("q", [HIT]).text("x", citations=[CITATION])),
+    "openai-responses": (
+        "openai-responses",
+        ResponsesScript().web_search("q", sources=[URL]).text("xyz", annotations=[ANNOTATION]),
+    ),
+    "google": ("google", GeminiScript().text("xyz").grounding(WEB, supports=[(0, 2, "xy", [0])])),
+}
+
+
+@pytest.mark.parametrize(("provider", "script"), LINKED.values(), ids=LINKED)
+async def test_chunks_have_each_link_once(provider: str, script: Any) -> None:
+    async with FakeProvider([script.reply()]) as fake:
+        chunks = [chunk async for chunk in Agent(provider, base_url=fake.base_url).send_stream("hi")]
+    assert [link.url for chunk in chunks for link in chunk.links] == [URL]
+    assert [link.url for link in fold(chunks).links] == [URL]
 
 
 @requirement("R105")

@@ -306,7 +306,7 @@ async def test_two_summaries_are_apart_in_the_joined_thinking_and_in_the_details
 @requirement("R20", "R21")
 async def test_by_default_messages_hold_the_session_only() -> None:
     sent = await agent_for(everything()).send("hi")
-    assert set(sent.messages[-1].metadata) == {"_responses_session"}
+    assert set(sent.messages[-1].metadata) == {"_responses_session", "_provenance"}
     assert sent.messages[-1].metadata["_responses_session"]["response_id"] == sent.id
 
 
@@ -350,7 +350,7 @@ async def test_the_first_edition_keeps_events_thinking_and_summaries_in_the_mess
 async def test_the_summary_policy_keeps_summaries_without_events() -> None:
     sent = await agent_for(everything(), message="summary").send("hi")
     metadata = sent.messages[-1].metadata
-    assert set(metadata) == {"_responses_session", "file_search", "code_interpreter"}
+    assert set(metadata) == {"_responses_session", "_provenance", "file_search", "code_interpreter"}
     assert [event["type"] for event in metadata["code_interpreter"]] == ["code_interpreter_call"]
 
 

@@ -37,10 +37,10 @@ def body(model: str | None = None) -> dict[str, object]:
 @requirement("R140", "R144")
 async def test_an_agent_is_an_app_in_one_line(tmp_path: Path):
     async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
-        app = agent_of(fake).to_web(store=tmp_path / "talks.db", tokens="token-0123456789")
+        app = agent_of(fake).to_web(store=tmp_path / "talks.db", tokens="token-0123456789abcdef")
         async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
             assert (await client.post(PATH, json=body())).status_code == 401
-            headers = {"Authorization": "Bearer token-0123456789"}
+            headers = {"Authorization": "Bearer token-0123456789abcdef"}
             answer = await client.post(PATH, json=body(), headers=headers)
             assert answer.json()["choices"][0]["message"]["content"] == "Hello."
 
@@ -163,14 +163,14 @@ async def test_a_mounted_app_knows_the_users_of_the_app_around_it(tmp_path: Path
             assert (await client.post(f"/ai{PATH}", json=body())).status_code == 200
             assert len((await client.get("/ai/api/conversations")).json()["conversations"]) == 1
             changed = await client.put("/ai/api/mcp/files", json={"command": "true"})
-            assert (changed.status_code, changed.json()["error"]["code"]) == (403, "read_only")
+            assert (changed.status_code, changed.json()["error"]["code"]) == (403, "owner_only")
             client.cookies.set("user", "ben")
             assert (await client.get("/ai/api/conversations")).json()["conversations"] == []
 
 
 @requirement("R144", "F46")
 async def test_users_of_an_app_and_tokens_stand_side_by_side(tmp_path: Path):
-    token = "token-0123456789"
+    token = "token-0123456789abcdef"
     app = create_app("local", store=tmp_path / "talks.db", auth=user_by_header, tokens=token)
     async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
         for headers, status in (
@@ -211,12 +211,12 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, settings: dict[
 @requirement("R144", "F46")
 async def test_a_mounted_app_needs_its_token_too(tmp_path: Path):
     async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
-        inner = create_app(agent_of(fake), store=tmp_path / "talks.db", tokens=["token-0123456789"])
+        inner = create_app(agent_of(fake), store=tmp_path / "talks.db", tokens=["token-0123456789abcdef"])
         outer = Starlette(routes=[Mount("/ai", inner)], lifespan=lambda _: inner.router.lifespan_context(inner))
         async with served(outer) as url, httpx2.AsyncClient(base_url=url) as client:
             assert (await client.post(f"/ai{PATH}", json=body())).status_code == 401
             assert (await client.get("/ai/api/conversations")).status_code == 401
-            opened = await client.get("/ai/c/1?token=token-0123456789")
+            opened = await client.get("/ai/c/1?token=token-0123456789abcdef")
             assert (opened.status_code, opened.headers["location"]) == (303, "/ai/c/1")
             assert "Path=/ai" in opened.headers["set-cookie"]
             cookie = opened.headers["set-cookie"].partition(";")[0]

@@ -18,7 +18,7 @@ from sidestream import Agent
 from sidestream.server import Caps, create_app, page_files, requests
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
-ANNA, BEN = "token-of-anna-0123", "token-of-ben-0123"
+ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"
 BODY = {"id": "c1", "messages": [user("Hi.")]}
 STREAMS = 300
 

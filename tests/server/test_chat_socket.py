@@ -18,7 +18,7 @@ from sidestream.server.chat_socket import MAX_REQUESTS
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 SEND = {"type": "send", "requestId": "r1", "id": "c1", "trigger": "submit-message", "messages": [user("Count.")]}
-TOKEN = "token-of-anna-0123"
+TOKEN = "token-of-anna-0123456789"
 
 
 def endless() -> list[object]:

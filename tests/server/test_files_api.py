@@ -82,7 +82,7 @@ async def test_a_hostile_name_stays_a_name(tmp_path: Path):
 
 @requirement("R143")
 async def test_a_file_belongs_to_the_owner_of_a_conversation_that_names_it(tmp_path: Path):
-    tokens = ("token-of-anna", "token-of-ben")
+    tokens = ("token-of-anna-0123456789", "token-of-ben-0123456789")
     async with (
         FakeProvider(answer()) as fake,
         serving({"main": agent_of(fake)}, tmp_path, tokens=tokens) as (server, client),

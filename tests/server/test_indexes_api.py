@@ -31,7 +31,10 @@ async def added(server: Server, client: httpx2.AsyncClient, folder: Path) -> Non
 
 @requirement("R143")
 async def test_a_folder_is_read_in_the_background_and_described(tmp_path: Path, docs: Path):
-    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)]) as (server, client):
+    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)], allows_admin=True) as (
+        server,
+        client,
+    ):
         assert (await client.get("/api/indexes")).json()["folders"] == []
         started = await client.post("/api/indexes", json={"path": str(docs)})
         reading = (await client.get("/api/indexes")).json()["folders"][0]
@@ -51,7 +54,10 @@ async def test_a_folder_is_read_in_the_background_and_described(tmp_path: Path, 
 @requirement("R143", "R144")
 async def test_only_allowed_folders_can_be_indexed_and_links_do_not_lead_out(tmp_path: Path, docs: Path):
     (docs / "out").symlink_to(tmp_path)
-    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)]) as (_, client):
+    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)], allows_admin=True) as (
+        _,
+        client,
+    ):
         for path in (str(tmp_path), str(docs / ".."), str(docs / "out"), "/etc", f"{docs}-other", "", "\0"):
             refused = await client.post("/api/indexes", json={"path": path})
             assert refused.status_code == 403, path
@@ -85,7 +91,10 @@ async def test_folder_swapped_for_link_is_not_read(tmp_path: Path, docs: Path):
 
 @requirement("R144")
 async def test_where_several_people_have_tokens_the_index_is_closed(tmp_path: Path, docs: Path):
-    settings: dict[str, Any] = {"index_folders": [str(docs)], "tokens": ["one-token-of-some-length", "another-token-x"]}
+    settings: dict[str, Any] = {
+        "index_folders": [str(docs)],
+        "tokens": ["token-of-anna-0123456789", "token-of-ben-0123456789"],
+    }
     async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, **settings) as (_, client):
         assert (await client.get("/api/indexes")).json()["unavailable"] == "shared"
         assert (await client.post("/api/indexes", json={"path": str(docs)})).status_code == 403
@@ -100,7 +109,7 @@ async def test_a_chat_searches_the_index_by_the_name_of_the_tool(tmp_path: Path,
     model = ScriptedModel([tool_call("file_search", queries=["windowsill"]), "Found"])
     async with (
         Agent(model) as agent,
-        serving({"main": agent}, tmp_path, index_folders=[str(docs)]) as (server, client),
+        serving({"main": agent}, tmp_path, index_folders=[str(docs)], allows_admin=True) as (server, client),
     ):
         await added(server, client, docs)
         listed = (await client.get("/api/models")).json()["models"][0]["tools"]
@@ -139,7 +148,7 @@ async def test_the_responses_api_may_name_the_index_where_it_is_open(tmp_path: P
     model = ScriptedModel([tool_call("file_search", queries=["windowsill"]), "It sleeps there [cite:1]."])
     async with (
         Agent(model) as agent,
-        serving({"main": agent}, tmp_path, index_folders=[str(docs)]) as (server, client),
+        serving({"main": agent}, tmp_path, index_folders=[str(docs)], allows_admin=True) as (server, client),
     ):
         await added(server, client, docs)
         tools = [{"type": "file_search", "vector_store_ids": ["index:"]}]

@@ -225,7 +225,7 @@ async def test_a_history_of_the_client_needs_no_state_here(tmp_path: Path):
 @pytest.mark.parametrize("dialect", ["openai", "open-responses"])
 async def test_a_history_may_refer_to_items_of_any_response_of_the_same_token(dialect: Any, tmp_path: Path):
     script = ResponsesScript().reasoning("Hm.").web_search("fruit").text("A papaya.")
-    tokens = ["token-of-anna", "token-of-ben"]
+    tokens = ["token-of-anna-0123456789", "token-of-ben-0123456789"]
     settings: Json = {"dialect": dialect, "tokens": tokens}
     async with responding([script.reply(), *said("Yes.")], tmp_path, server=settings) as served:
         anna, ben = (served.client_of(token) for token in tokens)
@@ -480,7 +480,7 @@ FILES: dict[str, list[Any]] = {
 async def test_files_of_a_response_are_cited_and_can_be_fetched(provider: str, tmp_path: Path):
     async with FakeProvider(FILES[provider]) as fake:
         agent = Agent(provider, base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])
-        tokens = ["token-of-anna", "token-of-ben"]
+        tokens = ["token-of-anna-0123456789", "token-of-ben-0123456789"]
         async with served_agents({"main": agent}, fake, tmp_path, tokens=tokens) as served:
             anna, ben = (served.client_of(token) for token in tokens)
             events = await events_in(await anna.responses.create(model="main", input="Go.", stream=True))
@@ -753,7 +753,7 @@ async def test_failures_are_http_errors_or_events(tmp_path: Path):
 
 @requirement("R140")
 async def test_responses_belong_to_their_token(tmp_path: Path):
-    tokens = ["token-of-anna", "token-of-ben"]
+    tokens = ["token-of-anna-0123456789", "token-of-ben-0123456789"]
     async with responding(said("Hi.", "No."), tmp_path, server={"tokens": tokens}) as served:
         anna, ben = (served.client_of(token) for token in tokens)
         response = await anna.responses.create(model="main", input="Hi")

@@ -360,7 +360,7 @@ async def test_a_failed_response_on_a_socket_has_a_nested_error(tmp_path: Path):
 @requirement("R140")
 async def test_a_socket_needs_a_token_where_requests_do(tmp_path: Path):
     async with (
-        responding([], tmp_path, server={"tokens": ["secret-token"]}) as served,
+        responding([], tmp_path, server={"tokens": ["secret-token-0123456789"]}) as served,
         aiohttp.ClientSession() as session,
     ):
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:

@@ -122,7 +122,7 @@ async def test_a_long_run_comes_in_pages(tmp_path: Path, monkeypatch: Any):
 
 @requirement("R143")
 async def test_a_run_is_its_owners_and_bad_numbers_are_named(tmp_path: Path):
-    tokens = ("token-of-anna", "token-of-ben")
+    tokens = ("token-of-anna-0123456789", "token-of-ben-0123456789")
     async with (
         FakeProvider(replies()) as fake,
         serving({"main": agent_of(fake, tools=[add])}, tmp_path, tokens=tokens) as (server, client),

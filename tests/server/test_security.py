@@ -29,7 +29,7 @@ from sidestream.server.serving import is_every_address, is_loopback, shown_host
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 KEY = "key-0123456789"
-ANNA, BEN = "token-of-anna-0123", "token-of-ben-0123"
+ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"
 PATH = "/v1/chat/completions"
 BODY = {"model": "main", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -124,7 +124,8 @@ async def test_with_tokens_each_request_needs_one(tmp_path: Path):
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"
             assert ANNA not in refused.text
-        for headers in ({"authorization": f"Bearer {ANNA}"}, {"x-api-key": BEN}, {"cookie": f"sidestream={ANNA}"}):
+        cookie = {"cookie": f"sidestream-{client.base_url.port}={ANNA}"}
+        for headers in ({"authorization": f"Bearer {ANNA}"}, {"x-api-key": BEN}, cookie):
             assert (await client.post(PATH, json=BODY, headers=headers)).status_code == 200
 
 
@@ -135,7 +136,7 @@ async def test_the_page_opens_with_a_token_in_its_address_which_then_is_a_cookie
         opened = await client.get(f"/c/1?leaf=2&token={ANNA}")
         assert (opened.status_code, opened.headers["location"]) == (303, "/c/1?leaf=2")
         cookie = opened.headers["set-cookie"]
-        assert f"sidestream={ANNA}" in cookie
+        assert f"sidestream-{client.base_url.port}={ANNA}" in cookie
         assert {"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
         assert (await client.get(f"/api/conversations?token={ANNA}", headers={"cookie": ""})).status_code == 401
 
@@ -149,7 +150,7 @@ async def test_a_page_changes_the_token_of_its_fragment_for_a_cookie(tmp_path: P
         signed_in = await client.post("/api/sign-in", headers={"authorization": f"Bearer {ANNA}"})
         assert signed_in.status_code == 204
         cookie = signed_in.headers["set-cookie"]
-        assert f"sidestream={ANNA}" in cookie
+        assert f"sidestream-{client.base_url.port}={ANNA}" in cookie
         assert {"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
         elsewhere = {"authorization": f"Bearer {ANNA}", "origin": "https://evil.example"}
         assert (await client.post("/api/sign-in", headers=elsewhere)).status_code == 403
@@ -292,9 +293,11 @@ async def test_a_client_that_does_not_read_is_bounded_and_others_are_served(tmp_
 @requirement("R144", "F46")
 def test_an_address_that_others_can_reach_needs_a_token(tmp_path: Path):
     for host in ("0.0.0.0", "::", "192.168.1.10"):
-        result = CliRunner().invoke(commands, ["serve", "--host", host, "--store", str(tmp_path / "talks.db")])
+        result = CliRunner().invoke(
+            commands, ["serve", "--no-token", "--host", host, "--store", str(tmp_path / "talks.db")]
+        )
         assert isinstance(result.exception, ConfigurationError)
-        assert "--token" in str(result.exception)
+        assert "--no-token" in str(result.exception)
     with pytest.raises(ConfigurationError, match="empty"):
         create_app(store=tmp_path / "talks.db", tokens=[""])
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from children import started
 from cli.command import COMMAND, KEY
 from requirements import requirement
+from serving import printed_address
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
 from stores import BOUND_S, message
@@ -27,13 +28,19 @@ async def test_a_served_store_expires_and_its_callers_are_capped(tmp_path: Path)
         await store.append(name, 0, [replace(message(1, "Hi."), time=time.time() - age_s)])
     body: Any = {"model": "openai-responses", "messages": [{"role": "user", "content": "Hi."}]}
     async with asyncio.timeout(BOUND_S), FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
-        env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
+        env = {
+            **os.environ,
+            "XDG_CONFIG_HOME": str(tmp_path),
+            "XDG_DATA_HOME": str(tmp_path),
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": fake.base_url,
+        }
         options = ("-m", "openai-responses", "--port", "0", "--store", str(path))
         caps = ("--expire-after", "1h", "--requests-per-minute", "1", "--max-runs", "5", "--max-cost-per-day", "9.5")
         with started(*COMMAND, "serve", *options, *caps, stdout=-1, env=env, cwd=tmp_path) as process:
             assert process.stdout is not None
-            url = (await asyncio.to_thread(process.stdout.readline)).decode().strip()
-            async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as client:
+            url, token = printed_address(await asyncio.to_thread(process.stdout.readline))
+            async with httpx2.AsyncClient(base_url=url, headers=token, timeout=BOUND_S) as client:
                 first = await client.post("v1/chat/completions", json=body)
                 second = await client.post("v1/chat/completions", json=body)
             assert first.json()["choices"][0]["message"]["content"] == "Hello."
@@ -49,12 +56,18 @@ async def test_the_dialect_of_clients_that_name_none_is_an_option(tmp_path: Path
     options = ("-m", "openai-responses", "--port", "0", "--store", str(tmp_path / "talks.db"))
     body = {"model": "openai-responses", "input": "Hi.", "user": "somebody"}
     async with asyncio.timeout(BOUND_S), FakeProvider([ResponsesScript().text("Hello.").reply()] * 2) as fake:
-        env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
+        env = {
+            **os.environ,
+            "XDG_CONFIG_HOME": str(tmp_path),
+            "XDG_DATA_HOME": str(tmp_path),
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": fake.base_url,
+        }
         command = (*COMMAND, "serve", *options, "--dialect", "open-responses")
         with started(*command, stdout=-1, env=env, cwd=tmp_path) as process:
             assert process.stdout is not None
-            url = (await asyncio.to_thread(process.stdout.readline)).decode().strip()
-            async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as client:
+            url, token = printed_address(await asyncio.to_thread(process.stdout.readline))
+            async with httpx2.AsyncClient(base_url=url, headers=token, timeout=BOUND_S) as client:
                 strict = (await client.post("v1/responses", json=body)).json()
                 vendor = (await client.post("v1/responses?dialect=openai", json=body)).json()
     assert "user" not in strict
@@ -112,7 +125,13 @@ async def test_the_servers_of_a_found_file_are_named_if_models_may_use_them(
 ) -> None:
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"files": {"command": "true"}, "off": {"disabled": true}}}')
     (tmp_path / "shop.py").write_text('from sidestream import Agent\nagent = Agent("openai-responses")\n')
-    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OPENAI_API_KEY": KEY, "PYTHONPATH": str(tmp_path)}
+    env = {
+        **os.environ,
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path),
+        "OPENAI_API_KEY": KEY,
+        "PYTHONPATH": str(tmp_path),
+    }
     env.pop("SIDESTREAM_MODEL", None)
     command = (*COMMAND, "serve", "--port", "0", "--store", str(tmp_path / "talks.db"), *options)
     async with asyncio.timeout(BOUND_S):
@@ -121,8 +140,8 @@ async def test_the_servers_of_a_found_file_are_named_if_models_may_use_them(
             started(*command, stdout=-1, stderr=errors, env=env, cwd=tmp_path) as process,
         ):
             assert process.stdout is not None
-            url = (await asyncio.to_thread(process.stdout.readline)).decode().strip()
-            async with httpx2.AsyncClient(base_url=url) as client:
+            url, token = printed_address(await asyncio.to_thread(process.stdout.readline))
+            async with httpx2.AsyncClient(base_url=url, headers=token) as client:
                 assert (await client.get("api/about")).status_code == 200
     said = (tmp_path / "stderr").read_text()
     assert ("MCP servers of .mcp.json: files\n" in said) == are_named

@@ -18,6 +18,7 @@ from children import started
 from cli.command import COMMAND, KEY
 from requirements import requirement
 from server.chat_client import paused, user
+from serving import printed_address
 from sidestream.server.serving import GRACE_S
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from stores import BOUND_S
@@ -28,11 +29,11 @@ Json = Any
 
 
 class Serve:
-    """The process and its address."""
+    """The process, its address, and the header with its token."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], line: bytes) -> None:
         self.process = process
-        self.url = url
+        self.url, self.headers = printed_address(line)
 
     async def ended(self) -> int:
         """Its exit code, once it has ended."""
@@ -41,7 +42,8 @@ class Serve:
 
 @asynccontextmanager
 async def serve(fake: FakeProvider, path: Path, *options: str) -> AsyncGenerator[Serve]:
-    variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url, "XDG_CONFIG_HOME": str(path)}
+    variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
+    variables |= {"XDG_CONFIG_HOME": str(path), "XDG_DATA_HOME": str(path)}
     arguments = ("serve", "-m", "openai-responses", "--port", "0", "--store", str(path / "talks.db"), *options)
     with (
         (path / "stderr").open("ab") as errors,
@@ -49,7 +51,7 @@ async def serve(fake: FakeProvider, path: Path, *options: str) -> AsyncGenerator
     ):
         assert process.stdout is not None
         line = await asyncio.to_thread(process.stdout.readline)
-        yield Serve(process, line.decode().strip())
+        yield Serve(process, line)
 
 
 async def chunks_of(response: aiohttp.ClientResponse, until: str | None = None) -> list[Json]:
@@ -73,17 +75,20 @@ async def test_a_killed_server_continues_the_answer_after_its_restart(tmp_path: 
         FakeProvider([interrupted, again]) as fake,
         aiohttp.ClientSession() as session,
     ):
-        async with serve(fake, tmp_path) as server, session.post(f"{server.url}api/chat", json=BODY) as response:
+        async with (
+            serve(fake, tmp_path) as server,
+            session.post(f"{server.url}api/chat", headers=server.headers, json=BODY) as response,
+        ):
             seen = await chunks_of(response, until="One")
             server.process.kill()
             await server.ended()
         async with serve(fake, tmp_path) as server:
-            async with session.get(f"{server.url}api/chat/c1/stream") as response:
+            async with session.get(f"{server.url}api/chat/c1/stream", headers=server.headers) as response:
                 if response.status == 200:  # Else the answer has ended before anyone could ask.
                     resumed = await chunks_of(response)
                     assert resumed[0]["messageId"] == seen[0]["messageId"]
                     assert "reset-step" in [chunk["type"] for chunk in resumed]
-            async with session.get(f"{server.url}api/chat/c1") as response:
+            async with session.get(f"{server.url}api/chat/c1", headers=server.headers) as response:
                 chat = await response.json()
             assert [part["text"] for part in chat["messages"][-1]["parts"] if part["type"] == "text"] == [
                 "One, two, three."
@@ -101,7 +106,10 @@ async def test_an_interrupted_server_ends_at_once_without_a_traceback_and_keeps_
         FakeProvider([interrupted, sse(ResponsesScript().text("One, two.").events())]) as fake,
         aiohttp.ClientSession() as session,
     ):
-        async with serve(fake, tmp_path) as server, session.post(f"{server.url}api/chat", json=BODY) as response:
+        async with (
+            serve(fake, tmp_path) as server,
+            session.post(f"{server.url}api/chat", headers=server.headers, json=BODY) as response,
+        ):
             await chunks_of(response, until="One")
             server.process.send_signal(signal.Signals[name])
             code = await server.ended()
@@ -110,9 +118,9 @@ async def test_an_interrupted_server_ends_at_once_without_a_traceback_and_keeps_
         assert "Traceback" not in said, said
         assert "ERROR" not in said, said
         async with serve(fake, tmp_path) as server:
-            async with session.get(f"{server.url}api/chat/c1/stream") as response:
+            async with session.get(f"{server.url}api/chat/c1/stream", headers=server.headers) as response:
                 await response.read()
-            async with session.get(f"{server.url}api/chat/c1") as response:
+            async with session.get(f"{server.url}api/chat/c1", headers=server.headers) as response:
                 assert (await response.json())["run"]["status"] == "complete"
 
 
@@ -125,12 +133,12 @@ async def test_requests_that_wait_are_answered_when_the_server_is_stopped(tmp_pa
         aiohttp.ClientSession() as session,
         serve(fake, tmp_path) as server,
     ):
-        async with session.post(f"{server.url}api/chat", json=BODY) as response:
+        async with session.post(f"{server.url}api/chat", headers=server.headers, json=BODY) as response:
             (start, *_) = await chunks_of(response, until="One")
         records = f"{server.url}api/runs/{start['messageMetadata']['run']}/records"
-        async with session.get(records) as response:
+        async with session.get(records, headers=server.headers) as response:
             last = (await response.json())["records"][-1]["seq"]
-        news = asyncio.create_task(session.get(records, params={"after": last, "wait": 25}))
+        news = asyncio.create_task(session.get(records, headers=server.headers, params={"after": last, "wait": 25}))
         reader, writer = await half_a_request(server)
         server.process.send_signal(signal.SIGTERM)
         assert (await (await news).json())["records"] == []
@@ -147,6 +155,7 @@ async def half_a_request(server: Serve) -> tuple[asyncio.StreamReader, asyncio.S
     port = int(server.url.rstrip("/").rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     lines = ["POST /api/chat HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: 9"]
+    lines += [f"{name}: {value}" for name, value in server.headers.items()]
     writer.write("\r\n".join([*lines, "Expect: 100-continue", "", "{"]).encode())
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     return reader, writer

@@ -66,9 +66,9 @@ async def test_a_server_of_agents_offers_them_and_nothing_else(tmp_path: Path):
 
 
 @requirement("R143")
-@pytest.mark.parametrize(("tokens", "ends"), [((), KEY[-4:]), (("one-token", "another"), None)])
-async def test_keys_are_named_and_never_shown(tmp_path: Path, tokens: tuple[str, ...], ends: str | None):
-    async with serving(None, tmp_path, tokens=tokens) as (_, client):
+@pytest.mark.parametrize(("allows_admin", "ends"), [(True, KEY[-4:]), (False, None)])
+async def test_keys_are_named_and_never_shown(tmp_path: Path, allows_admin: bool, ends: str | None):
+    async with serving(None, tmp_path, allows_admin=allows_admin) as (_, client):
         response = await client.get("/api/keys")
     keys = {key["provider"]: key for key in response.json()["keys"]}
     assert (keys["openai"]["variable"], keys["openai"]["found"], keys["openai"]["ends"]) == (
@@ -84,7 +84,7 @@ async def test_keys_are_named_and_never_shown(tmp_path: Path, tokens: tuple[str,
 @requirement("R143")
 async def test_the_end_of_a_short_key_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "short-key-1")
-    async with serving(None, tmp_path) as (_, client):
+    async with serving(None, tmp_path, allows_admin=True) as (_, client):
         keys = {key["provider"]: key for key in (await client.get("/api/keys")).json()["keys"]}
     assert (keys["openai"]["found"], keys["openai"]["ends"]) == (True, None)
 
@@ -95,7 +95,7 @@ async def test_a_key_is_tested_by_listing_models_and_a_refusal_is_quoted(
 ):
     refusal = {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}
     replies = [json_reply({"object": "list", "data": [{"id": "gpt-5.6"}]}), json_reply(refusal, status=401)]
-    async with FakeProvider(replies) as fake, serving(None, tmp_path) as (_, client):
+    async with FakeProvider(replies) as fake, serving(None, tmp_path, allows_admin=True) as (_, client):
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         accepted = (await client.post("/api/keys/openai-responses/test")).json()
         refused = await client.post("/api/keys/openai-responses/test")

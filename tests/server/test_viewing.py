@@ -1,11 +1,14 @@
 """The viewer of files: a log, a recording and a file of parts are shown as runs; anything else is refused."""
 
 import asyncio
+import os
+import stat
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from html import unescape
 from pathlib import Path
 
 import httpx2
@@ -13,6 +16,7 @@ import pytest
 
 from requirements import requirement
 from server.serving import JOB, agent_of, ended, serving
+from serving import printed_address
 from sidestream.cli import demo
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
@@ -105,8 +109,10 @@ async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it
         async with asyncio.timeout(60):
             assert process.stdout is not None
             address = (await process.stdout.readline()).decode().strip()
-            async with httpx2.AsyncClient(base_url=address.partition("/view")[0]) as client:
+            url, token = printed_address(address)
+            async with httpx2.AsyncClient(base_url=url.partition("/view")[0], headers=token) as client:
                 found = (await client.get("/api/view")).json()
+                others = await client.get("/api/view", headers={"Authorization": ""})
                 foreign = await client.get("/api/view", headers={"Host": "evil.test"})
             process.terminate()
             await process.communicate()
@@ -115,6 +121,38 @@ async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it
             process.kill()
             await process.wait()
     assert address.startswith("http://127.0.0.1:")
-    assert address.endswith("/view/web_search.json")
+    assert url.endswith("/view/web_search.json")
+    assert others.status_code == 401
     assert found["file"] == "web_search.json"
     assert foreign.status_code == 421
+
+
+@requirement("F48")
+async def test_view_shows_its_token_to_the_browser_alone(tmp_path: Path):
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opening\nmv {tmp_path}/opening {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    folders = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sidestream.cli", "view", str(RECORDING),
+        env={**os.environ, **folders, "BROWSER": str(browser)}, stdout=PIPE, stderr=PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(60):
+            assert process.stdout is not None
+            address = (await process.stdout.readline()).decode().strip()
+            while not (tmp_path / "opened").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            # Every user can read the arguments of a process.
+            opened = (tmp_path / "opened").read_text().strip()
+            page = Path(opened.removeprefix("file://"))
+            assert address.partition("#token=")[2] not in opened
+            assert stat.S_IMODE(page.stat().st_mode) == 0o600  # noqa: ASYNC240
+            assert address in unescape(page.read_text())  # noqa: ASYNC240
+            process.terminate()
+            await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert not page.exists()  # noqa: ASYNC240

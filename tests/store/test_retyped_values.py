@@ -10,13 +10,14 @@ from hostile.corpus import SCRIPTS, events_of, scripted, with_events
 from hostile.judge import stored
 from hostile.mutations import MUTATIONS
 from requirements import requirement
-from sidestream import Agent, Chat, ChatMessage, StoreError, TextPart
+from sidestream import Agent, Chat, ChatMessage, StoreError, TextPart, ToolContext
 from sidestream.store import Store
 from sidestream.store.conversation import Conversation
 from sidestream.store.records import Row, Segment
 from sidestream.store.writer import NOT_STORED, Writer
-from sidestream.stream.parts import Custom, Source, StepFinish, StepStart, StreamStart, Usage
-from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ScriptedModel
+from sidestream.stream.parts import Custom, File, Source, StepFinish, StepStart, StreamStart, ToolEvent, Usage
+from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ScriptedModel, tool_call
+from sidestream.tools.context import Emitted
 from stores import Opens
 
 MUTANTS = 12
@@ -115,6 +116,30 @@ async def test_damaged_record_is_named_with_its_reason(store: Store):
     assert (problem.kind, problem.conversation) == ("unreadable-record", "old")
     assert f"record {seq} (step-finish)" in problem.message
     assert "$.parts[0].step" in problem.message
+
+
+INVALID_PARTS: dict[str, Emitted] = {
+    "source": Source("s", "url", url=5),  # pyright: ignore[reportArgumentType]
+    "file": File("f", None, data=b"x"),  # pyright: ignore[reportArgumentType]
+    "object": ToolEvent("t", "s", {"x": object()}),
+    "integer": ToolEvent("t", "s", {"x": 10**5000}),
+    "key": Custom("c", {(1, 2): 3}),
+}
+
+
+@requirement("F58")
+@pytest.mark.parametrize("name", INVALID_PARTS)
+async def test_tool_that_emits_invalid_part_fails(name: str, store: Store):
+    def work(context: ToolContext) -> str:
+        """Emits."""
+        context.emit(INVALID_PARTS[name])
+        return "unreachable"
+
+    chat = Chat(Agent(ScriptedModel([tool_call("work"), "ok"]), tools=[work]), store=store, id="talk")
+    result = await chat.send("Why?")
+    assert [(entry.result, entry.is_error) for entry in result.tool_results] == [({"error": "TypeError"}, True)]
+    assert chat.store_error is None
+    assert (await Conversation(store, "talk").messages())[-1].text == "ok"
 
 
 @requirement("F58")

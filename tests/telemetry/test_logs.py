@@ -3,6 +3,7 @@
 import ast
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from conformance.suite.subjects import KEY, Subject
 from conformance.suite.wires import Call, Text
 from requirements import requirement
 from sidestream import Agent, Chat
-from sidestream.errors import RunError
+from sidestream.errors import ProviderError, RunError
 from sidestream.logs import get_logger
 from sidestream.redaction import register_secret
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, json_reply, tool_call
@@ -45,6 +46,26 @@ async def test_milestones_are_logged_at_info(wired: Subject, caplog: pytest.LogC
     assert said[-1].startswith("run run_")
     assert "finished: stop after 2 steps" in said[-1]
     assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+@requirement("R95")
+async def test_embeddings_log_their_milestones(caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", "sidestream")
+    vector = {"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}
+    usage = {"prompt_tokens": 7, "total_tokens": 7}
+    answer = {"object": "list", "data": [vector], "model": "text-embedding-3-small", "usage": usage}
+    refusal = {"error": {"message": "no", "code": "invalid"}}
+    async with FakeProvider(
+        [json_reply(answer, headers={"X-Request-Id": "req_42"}), json_reply(refusal, status=400)]
+    ) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY)
+        await agent.embed_query("hi")
+        with pytest.raises(ProviderError):
+            await agent.embed_query("hi")
+    sent, done, failed = lines(caplog, "INFO", "sidestream.run")
+    assert re.fullmatch(r"request sent to \S+:text-embedding\S+ for embeddings: request id req_42, status 200", sent)
+    assert done.startswith("embeddings finished: 1 vectors in 1 requests, 7 input tokens, ")
+    assert failed == "request for embeddings failed: ProviderError (status 400)"
 
 
 @requirement("R95")

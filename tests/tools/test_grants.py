@@ -1,5 +1,9 @@
 """Approvals that are remembered: what they cover, in which conversation, and until when."""
 
+import os
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Custom, Question, ToolContext, tool
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream import (
+    Agent,
+    ApprovalError,
+    Chat,
+    ConfigurationError,
+    Custom,
+    Question,
+    Shell,
+    Tool,
+    ToolContext,
+    tool,
+)
+from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, tool_call
 from sidestream.tools.approvals import PendingApproval, judge, pending
 from sidestream.tools.grants import CALL_GRANTED, Grant, after_listing, covering
 from sidestream.tools.server_side import RemoteMCP, WebSearch
@@ -250,3 +265,167 @@ async def test_a_call_of_a_program_that_runs_because_of_a_grant_says_so() -> Non
     said = [part.event for part in second.parts if part.type == "tool-event" and part.stage == "custom"]
     assert [event["data"]["grant"] for event in said] == [waiting[0].approval_id]
     assert desk.done == ["a", "b"]
+
+
+# The definition of a tool
+
+
+def remove(name: str) -> str:
+    """Remove something."""
+    return f"{name} is gone"
+
+
+def other_module() -> Any:
+    """The same function, as it would be in another module."""
+    code = 'def remove(name: str) -> str:\n    """Remove something."""\n    return "sent away"\n'
+    names: dict[str, Any] = {"__name__": "another"}
+    exec(code, names)
+    return names["remove"]
+
+
+def with_more(name: str, force: bool = False) -> str:
+    """Remove something."""
+    return f"{name} is gone"
+
+
+def described(name: str) -> str:
+    """Remove something, and mail it to everyone first."""
+    return f"{name} is gone"
+
+
+def at(name: str, folder: Path) -> str:
+    """Remove something."""
+    return f"{name} is gone from {folder}"
+
+
+@requirement("F55")
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize(
+    ("first", "second", "covers"),
+    [
+        (remove, remove, True),
+        (remove, with_more, False),
+        (remove, described, False),
+        (remove, lambda name: name, False),
+        (remove, "other module", False),
+        (partial(at, folder=Path("a")), partial(at, folder=Path("a")), True),
+        (partial(at, folder=Path("a")), partial(at, folder=Path("b")), False),
+    ],
+)
+async def test_grant_covers_function_as_it_was_defined(
+    tmp_path: Path, first: Any, second: Any, covers: bool, is_stored: bool
+) -> None:
+    second = other_module() if second == "other module" else second
+    where: Any = {"store": tmp_path / "talks.db", "id": "c1"} if is_stored else {}
+    replies = [tool_call("remove", name="a"), "Done.", tool_call("remove", name="b"), "Done."]
+
+    def agent(function: Any) -> Agent[str]:
+        return Agent(model, tools=[Tool.from_function(function, name="remove", approval="ask")])
+
+    model = ScriptedModel(replies)
+    chat = Chat(agent(first), **where)
+    await chat.resume(remembered((await chat.send("Remove a.")).approvals))
+    (grant,) = chat.grants
+    assert grant.pin is not None
+    if is_stored:
+        chat = Chat(agent(second), **where)
+    else:
+        chat.agent = agent(second)
+    result = await chat.send("Remove b.")
+    assert result.finish_reason == ("stop" if covers else "approval")
+
+
+@requirement("F55")
+async def test_grant_for_function_does_not_cover_shell_of_same_name(tmp_path: Path) -> None:
+    @tool(approval="ask")
+    def shell(commands: list[str]) -> str:
+        """Note commands."""
+        return "noted"
+
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        if os.geteuid() == 0:
+            os.chown(folder, 1000, 1000)  # A sandbox does not work in a folder of root's.
+    (tmp_path / "link").symlink_to(one)
+    call, where = tool_call("shell", commands=["true"]), {"store": tmp_path / "talks.db", "id": "c1"}
+
+    async def asks(remember: bool, **settings: Any) -> bool:
+        async with Agent(ScriptedModel([call, "Done."]), **settings) as agent:
+            chat = Chat(agent, **where)
+            result = await chat.send("Run it.")
+            waits = result.finish_reason == "approval"
+            if waits and remember:
+                # A grant is all that is needed of it: whether a sandbox starts here does not matter.
+                await chat.resume(remembered(result.approvals))
+            elif waits:
+                await chat.discard()
+            return waits
+
+    def workspace(folder: Path) -> dict[str, Any]:
+        return {"server_side_tools": [Shell(execution="here", workspace=str(folder))]}
+
+    assert await asks(True, tools=[shell])
+    assert not await asks(False, tools=[shell])
+    assert await asks(True, **workspace(one))
+    assert not await asks(False, **workspace(one))
+    assert not await asks(False, **workspace(tmp_path / "link"))
+    assert await asks(False, **workspace(other))
+    assert await asks(False, tools=[shell])
+
+
+@requirement("F55")
+async def test_approved_call_asks_again_if_function_has_changed() -> None:
+    waiting = Agent(ScriptedModel([tool_call("remove", name="a")]), tools=[Tool.from_function(remove, approval="ask")])
+    first = await waiting.send("Remove a.")
+    assert first.run_state is not None
+    decisions = [entry.approve() for entry in first.approvals]
+    changed = Tool.from_function(described, name="remove", approval="ask")
+    again = await Agent(ScriptedModel(["Done."]), tools=[changed]).resume(first.run_state, decisions)
+    assert (again.finish_reason, [entry.tool for entry in again.approvals]) == ("approval", ["remove"])
+
+
+@requirement("F55")
+async def test_grant_for_agent_as_tool_ends_if_it_can_do_more() -> None:
+    def helper(*tools: Any) -> Tool:
+        return Agent(ScriptedModel(["done"]), tools=tools).as_tool("helper", "Help.", approval="ask")
+
+    model = ScriptedModel([tool_call("helper", task="x"), "ok", tool_call("helper", task="y"), "ok"] * 2)
+    chat = Chat(Agent(model, tools=[helper(remove)]))
+    await chat.resume(remembered((await chat.send("Go.")).approvals))
+    chat.agent = Agent(model, tools=[helper(remove)])
+    assert (await chat.send("Go.")).finish_reason == "stop"
+    chat.agent = Agent(model, tools=[helper(remove, described)])
+    assert (await chat.send("Go.")).finish_reason == "approval"
+
+
+async def test_approval_of_sub_agents_call_cannot_be_remembered() -> None:
+    desk = Desk()
+    inner = Agent(ScriptedModel([tool_call("delete", name="a"), "done"]), tools=[tool(approval="ask")(desk.delete)])
+    chat = Chat(Agent(ScriptedModel([tool_call("helper", task="x"), "ok"]), tools=[inner.as_tool("helper", "Help.")]))
+    (waiting,) = (await chat.send("Go.")).approvals
+    assert not waiting.can_remember
+    with pytest.raises(ApprovalError):
+        waiting.approve(remember="conversation")
+    forged = replace(waiting, can_remember=True).approve(remember="conversation")
+    with pytest.raises(ApprovalError):
+        await chat.resume([forged])
+    await chat.resume([waiting.approve()])
+    assert desk.done == ["a"]
+
+
+def test_pin_is_same_in_program_and_in_module_that_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(
+        "from sidestream import Tool\n"
+        "def remove(name: str) -> str:\n    'Remove something.'\n    return name\n"
+        "if __name__ == '__main__':\n    print(Tool.from_function(remove).pin)\n"
+    )
+    imported = "import desk; print(desk.Tool.from_function(desk.remove).pin)"
+    pins = [
+        subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        for command in (["desk.py"], ["-m", "desk"], ["-c", imported])
+    ]
+    assert len(pins[0].strip()) == 64
+    assert set(pins) == {pins[0]}

@@ -8,6 +8,7 @@ from requirements import requirement
 from sidestream.deliverables import digest
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.provenance import written
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Custom,
@@ -22,16 +23,19 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
-from sidestream.tools.approvals import PendingApproval, Question, Suspended, pending
+from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended, pending
+from sidestream.tools.interruption import INTERRUPTED, Attempt, notice
 from sidestream.turn import ledger
 from sidestream.turn.background import BACKGROUND, Background
-from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, resumable
+from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, delivery, open_calls, resumable
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait, copied
+from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait, copied
 from turn_drive import QUESTION, approval, call, remote_request, result, text, used
 
 A, B = call("a"), call("b", "g")
 REQUEST = remote_request()[1]
+HOSTED = replace(A, provider_executed=True)
+ANSWER = ToolResult("a", "f", "f", {}, False, True)
 
 
 def state(**fields) -> TurnState:
@@ -66,10 +70,20 @@ IN_STEP = {"step": 0, "is_in_step": True}
 PNG = b"\x89PNG\r\n\x1a\n"
 PARTS = {
     "a client call": (IN_STEP, A, {"calls": (A,)}),
-    "a call of the provider": (IN_STEP, replace(A, provider_executed=True), {}),
+    "a call of the provider": (IN_STEP, HOSTED, {"hosted": {"a": OpenCall(HOSTED, 0)}}),
+    "a result of the provider": ({**IN_STEP, "hosted": {"a": OpenCall(HOSTED, 0)}}, ANSWER, {"hosted": {}}),
+    "a late result": (
+        {"step": 1, "is_in_step": True, "hosted": {"a": OpenCall(HOSTED, 0)}},
+        ANSWER,
+        {"hosted": {"a": OpenCall(HOSTED, 0, answered=1)}},
+    ),
     "a request of the provider": (IN_STEP, REQUEST, {"requests": (REQUEST,)}),
     "a request of our own": ({}, REQUEST, {}),
-    "a file": (IN_STEP, File("f", "image/png", data=PNG), {"digests": {digest(PNG)}}),
+    "a file": (
+        IN_STEP,
+        File("f", "image/png", data=PNG),
+        {"digests": {digest(PNG)}, "delivered": {delivery("f", digest(PNG)): 0}},
+    ),
     "a link to a file": (IN_STEP, File("f", "image/png", url="https://example.com/f"), {}),
     "a file of a tool between steps": ({}, File("f", "image/png", data=PNG), {}),
     "an address": (IN_STEP, Source("s", "url", url="https://a.example"), {"sources": ("https://a.example",)}),
@@ -99,7 +113,7 @@ PARTS = {
     "a rejected answer": (
         {"ending": Finish("stop", used())},
         Custom(OUTPUT_REJECTED, {"message": "no", "problem": "no"}),
-        {"rejected_outputs": 1, "ending": None, "messages": [QUESTION, ChatMessage.user("no")]},
+        {"rejected_outputs": 1, "ending": None, "messages": [QUESTION, written("no")]},
     ),
 }
 
@@ -267,6 +281,55 @@ def test_an_approved_call_is_remembered_with_what_its_tool_was():
         "pins": {"a": "p"},
     }
     assert decided(given, asked(B).approve()) == {"waiting": (), "approved": {"a", "b"}}
+
+
+OTHER_INPUT = call("a", input={"n": "another"})
+
+
+@requirement("F42")
+@pytest.mark.parametrize(
+    ("calls", "waits", "decision"),
+    [
+        ((A,), asked(A), replace(asked(A).approve(), digest="of other arguments")),
+        ((A,), asked(A), replace(asked(A).approve(), output=ExternalOutput("made up"))),
+        ((A,), asked(A, is_external=True), asked(A).approve()),
+        ((OTHER_INPUT,), asked(A), asked(A).approve()),
+        ((B,), asked(A), asked(A).approve()),
+        ((), asked(A), asked(A).approve()),
+    ],
+    ids=["digest", "result of own call", "no result of external call", "changed call", "other call", "no call"],
+)
+def test_decision_must_fit_in_digest_kind_and_call(calls, waits, decision):
+    given = state(calls=calls, waiting=(waits,))
+    assert decided(given, decision) == {"waiting": ()}
+    assert (given.approved, given.pins, given.outputs) == (frozenset(), {}, {})
+
+
+def interruption(policy: str, call_id: str = "a") -> Custom:
+    return Custom(INTERRUPTED, notice(call_id, "f", "ask", 1) | {"policy": policy})
+
+
+@pytest.mark.parametrize(
+    ("policy", "attempt"),
+    [
+        ("retry", Attempt("k", "ask", 2, is_interrupted=False)),
+        ("fail", Attempt("k", "fail", 2, is_interrupted=True)),
+        ("ask", Attempt("k", "ask", 2, is_interrupted=True)),
+    ],
+)
+def test_reported_interruption_has_its_policys_effect(policy, attempt):
+    other = Attempt("o", "ask", 2, is_interrupted=True)
+    given = state(calls=(A, B), attempts={"a": Attempt("k", "ask", 2, is_interrupted=True), "b": other})
+    Ledger(given).feed([interruption(policy), interruption(policy, "unknown")])
+    assert given.attempts == {"a": attempt, "b": other}
+
+
+@pytest.mark.parametrize("policy", ["retry", "fail", "ask"])
+def test_interruption_of_running_call_changes_nothing(policy):
+    running = {"a": Attempt("k", "retry", 2, is_interrupted=False)}
+    given = state(calls=(A,), attempts=dict(running))
+    Ledger(given).feed([interruption(policy)])
+    assert given.attempts == running
 
 
 @pytest.mark.parametrize(
@@ -477,3 +540,27 @@ def test_a_state_left_in_the_middle_of_a_step_is_resumed_before_it_and_not_insid
     parts = Turn(state=resumed).stopped("max_run_s", 1.0)
     assert [part.type for part in parts] == ["stream-start", "finish"]
     grammar.check(parts)
+
+
+def test_open_call_outlives_step_until_its_result():
+    given = state(step=0, is_in_step=True)
+    ledger = Ledger(given)
+    ledger.feed([HOSTED])
+    ledger.end_step(StepFinish(0, "other", used(), outcome=StepOutcome(is_paused=True)))
+    assert open_calls(given) == (HOSTED,)
+    ledger.feed([StepStart(1), ANSWER])
+    assert open_calls(given) == ()
+    ledger.end_step(StepFinish(1, "stop", used()))
+    assert given.hosted == {}
+
+
+@pytest.mark.parametrize("ends", ["left", "failed"])
+def test_step_made_again_reopens_calls_it_answered(ends):
+    given = state(step=0, hosted={"a": OpenCall(HOSTED, 0)})
+    ledger = Ledger(given)
+    ledger.feed([StepStart(1), ANSWER, replace(HOSTED, id="b")])
+    if ends == "left":
+        resumable(given)
+    else:
+        ledger.end_step(StepFinish(1, "error", used()))
+    assert given.hosted == {"a": OpenCall(HOSTED, 0)}

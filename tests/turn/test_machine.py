@@ -10,6 +10,7 @@ from sidestream.deliverables import digest
 from sidestream.limits import Limits
 from sidestream.messages.fold import OUTPUT_REJECTED
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.provenance import written
 from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.stream.parts import (
     Custom,
@@ -368,8 +369,8 @@ def test_a_rejected_answer_is_requested_again_until_the_limit():
     rejection = Custom(OUTPUT_REJECTED, {"message": words, "problem": "n: a number is required"})
     assert drive.checked("n: a number is required") == [rejection]
     assert drive.command == Send()
-    assert drive.answers[-1] == ChatMessage.user(words)
-    assert drive.completed[-1] == (rejection, [ChatMessage.user(words)])
+    assert drive.answers[-1] == written(words)
+    assert drive.completed[-1] == (rejection, [written(words)])
     drive.answer(text("two"))
     problem = Error("protocol", "the answer does not fit the output type: still wrong", code="output")
     assert drive.checked("still wrong") == [problem, Finish("error", used(2), "protocol")]
@@ -483,7 +484,8 @@ def test_message_metadata_may_keep_the_events_of_tools():
     search = ToolCall("ws_1", "web_search", "web_search", True, {})
     event = ToolEvent("web_search", "searching", {"type": "searching"}, call_id="ws_1")
     drive.answer(search, event, ToolResult("ws_1", "web_search", "web_search", {}, False, True), *text("Hi"))
-    assert drive.answers[0].metadata == {"web_search": [{"type": "searching"}]}
+    read = {"sources": ["web_search"]}
+    assert drive.answers[0].metadata == {"web_search": [{"type": "searching"}], "_provenance": read}
 
 
 def test_tools_that_are_set_later_replace_those_from_before():

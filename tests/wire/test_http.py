@@ -691,6 +691,84 @@ async def test_broken_framing_in_the_middle_is_a_truncated_stream(transport: Htt
         await exchange.aclose()
 
 
+@requirement("F15", "F22")
+@pytest.mark.parametrize("rest", [b"", b"ff\r\n" + event(2)[:5], b"5"], ids=["whole", "half chunk", "half size"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+async def test_half_event_then_silence_meets_idle_timeout(transport: HttpTransport, is_first: bool, rest: bytes):
+    async def script(connection: Connection) -> None:
+        before = b"" if is_first else chunk(event(1))
+        await connection.write(stream_head(), before + chunk(event(2)[:10]) + rest)
+        await connection.client_left()
+
+    limits = Limits(idle_timeout_s=0.05, max_retries=0)
+    async with asyncio.timeout(30), serve(script) as server:
+        with pytest.raises(StreamTimeoutError) as caught:
+            await whole(transport, server.call(), limits)
+    assert caught.value.code == "idle"
+
+
+@requirement("F22")
+async def test_half_event_before_late_read_meets_idle_timeout(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await connection.write(chunk(event(2)[:10]))
+        await connection.client_left()
+
+    async with asyncio.timeout(30), serve(script) as server:
+        exchange = await transport.open(server.call(), Limits(idle_timeout_s=0.05, max_retries=0))
+        while exchange._content.total_bytes < len(event(1)) + 10:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        numbers: list[int] = []
+        with pytest.raises(StreamTimeoutError):
+            await read(exchange, numbers)
+        assert numbers == [1]
+        await exchange.aclose()
+
+
+@requirement("F22", "F02")
+@pytest.mark.parametrize("broken", [b"zz\r\n", b"-5\r\n", b"5\r\nabcdefgh\r\n"])
+async def test_half_event_then_broken_framing_is_noticed(transport: HttpTransport, broken: bytes):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)[:10]) + broken)
+        await connection.client_left()
+
+    async with asyncio.timeout(30), serve(script) as server:
+        with pytest.raises(ConnectError) as caught:
+            await transport.open(server.call(), Limits(max_retries=0))
+    assert caught.value.code == "reset"
+
+
+@requirement("F22")
+async def test_whole_body_with_broken_framing_is_noticed(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(kind="application/json", Transfer_Encoding="chunked"), chunk(b'{"a": ') + b"zz\r\n")
+        await connection.client_left()
+
+    async with asyncio.timeout(30), serve(script) as server:
+        response = await transport.open(server.call(stream=False), Limits(max_retries=0))
+        with pytest.raises(StreamTruncatedError):
+            await response.body()
+
+
+@requirement("F22")
+async def test_comments_before_first_event_do_not_start_idle_limit(transport: HttpTransport):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(b": one\n\n: two"))
+        await go_on.wait()
+        await connection.write(chunk(b"\n\n" + event(1)), END)
+
+    async with asyncio.timeout(30), serve(script) as server:
+        opening = asyncio.create_task(transport.open(server.call(), Limits(idle_timeout_s=0.01, max_retries=0)))
+        await asyncio.wait([opening], timeout=0.2)
+        assert not opening.done()
+        go_on.set()
+        exchange = await opening
+        assert await exchange.events() == [b'{"n": 1}']
+        await exchange.aclose()
+
+
 @requirement("F02", "R2")
 @pytest.mark.parametrize("packets", [1, 2], ids=["with the head", "after the head"])
 async def test_events_in_the_packet_in_which_the_framing_breaks_are_delivered(transport: HttpTransport, packets: int):

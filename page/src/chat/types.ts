@@ -142,6 +142,12 @@ export interface SidestreamMetadata {
   text?: string;
   start?: number;
   end?: number;
+  /** The link that the model itself has written to cite the source; its number replaces it. */
+  markerStart?: number;
+  markerEnd?: number;
+  /** The sentence before that link. */
+  claimStart?: number;
+  claimEnd?: number;
   citedText?: string;
   /** Whether the quote is in the source; absent if nobody has compared them. */
   verified?: boolean;

@@ -62,6 +62,22 @@ test("numbers follow the order of first use, and the same page has one number", 
   );
 });
 
+test("a number replaces the link that the model has written, and addresses are shown without tracking", () => {
+  const words = "Oslo is the capital. ([a.example](https://a.example/?utm_source=openai)) More.";
+  const [from, end] = [words.indexOf("(["), words.indexOf("))") + 2];
+  const spans = { block: "t1", end, markerStart: from, markerEnd: end, claimStart: 0, claimEnd: 20 };
+  const cited: PagePart = {
+    type: "source-url",
+    sourceId: "a",
+    url: "https://a.example/?x=1&utm_source=openai#y",
+    title: "About a",
+    providerMetadata: { sidestream: spans },
+  };
+  const view = viewOf(message(text(words, "t1"), cited));
+  expect(view.rows[0]).toMatchObject({ text: words, citations: [{ from, end, number: 1 }] });
+  expect(plainText(view)).toBe("Oslo is the capital. [1] More.\n\n[1] About a: https://a.example/?x=1#y");
+});
+
 test("a source that comes again with the same id replaces the earlier one", () => {
   const view = viewOf(
     message(

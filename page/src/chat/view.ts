@@ -1,8 +1,8 @@
 // A message of the stream as the page shows it: rows in order, sources with their numbers, and what the footer says.
 import { isToolUIPart } from "ai";
 import { fileUrl } from "../api";
-import type { Citation } from "../markdown/chips";
-import { hostOf } from "../markdown/links";
+import { type Citation, marked, pieces } from "../markdown/chips";
+import { hostOf, withoutTracking } from "../markdown/links";
 import {
   type ApprovalData,
   type NoticeData,
@@ -10,6 +10,7 @@ import {
   type PageMessage,
   type PagePart,
   type RunData,
+  type SidestreamMetadata,
   type SteerData,
   type StepData,
   type ToolData,
@@ -65,6 +66,8 @@ export interface MessageView {
 interface Span {
   source: string;
   end: number | null;
+  /** Where the link begins that the number replaces. */
+  from?: number;
 }
 
 /** What of a call waits for a person: one decision, or the several questions that its server asks at once. */
@@ -185,15 +188,21 @@ function callView(part: ToolPart, tools: Map<string, ToolData>, made: Map<string
 function spansOf(block: string, parts: TextPart[], found: Map<string, SourcePart>): Span[] {
   const spans: Span[] = [];
   for (const source of found.values()) {
-    const { block: of, end } = ours(source.providerMetadata);
-    if (of === block) spans.push({ source: source.sourceId, end: end ?? null });
+    const metadata = ours(source.providerMetadata);
+    if (metadata.block === block) spans.push(spanOf(source.sourceId, metadata, metadata.end));
   }
   for (const part of parts) {
     for (const { source, endIndex } of part.citations ?? []) {
-      if (!spans.some((span) => span.source === source.id)) spans.push({ source: source.id, end: endIndex ?? null });
+      if (!spans.some((span) => span.source === source.id))
+        spans.push(spanOf(source.id, ours(source.providerMetadata), endIndex));
     }
   }
   return spans.sort((a, b) => (a.end ?? Number.MAX_SAFE_INTEGER) - (b.end ?? Number.MAX_SAFE_INTEGER));
+}
+
+function spanOf(source: string, { markerStart, markerEnd }: SidestreamMetadata, end: number | undefined): Span {
+  if (markerStart === undefined || markerEnd === undefined) return { source, end: end ?? null };
+  return { source, end: markerEnd, from: markerStart };
 }
 
 /** Numbers sources in the order in which texts use them: the same source has the same number. */
@@ -205,12 +214,12 @@ class SourceList {
 
   citationsOf(spans: Span[]): Citation[] {
     const citations: Citation[] = [];
-    for (const { source: id, end } of spans) {
+    for (const { source: id, end, from } of spans) {
       const part = this.found.get(id);
       if (!part) continue;
       this.used.add(id);
       const source = this.numbered(part);
-      if (end !== null) citations.push({ end, number: source.number! });
+      if (end !== null) citations.push({ end, number: source.number!, ...(from === undefined ? {} : { from }) });
     }
     return citations;
   }
@@ -242,7 +251,8 @@ class SourceList {
 function sourceOf(part: SourcePart, number: number | null): Source {
   const { citedText, verified, url: at } = ours(part.providerMetadata);
   const mark = verified === undefined ? null : verified ? "found" : "missing";
-  const url = part.type === "source-url" ? part.url : (at ?? null);
+  const given = part.type === "source-url" ? part.url : (at ?? null);
+  const url = given && withoutTracking(given);
   const title = part.title || url || part.sourceId;
   const name = url ? hostOf(url) : title;
   return { key: url ?? title, number, name, title, url, quotes: citedText ? [citedText] : [], mark };
@@ -267,11 +277,11 @@ function nameIn(url: string): string {
 export function plainText(view: MessageView): string {
   const texts = view.rows.flatMap((row) => {
     if (row.kind !== "text") return [];
-    let text = row.text;
-    for (const { end, number } of [...row.citations].sort((a, b) => b.end - a.end)) {
-      text = `${text.slice(0, end)}[${number}]${text.slice(end)}`;
-    }
-    return [text];
+    return [
+      pieces(marked(row.text, row.citations))
+        .map((one) => (typeof one === "number" ? `[${one}]` : one))
+        .join(""),
+    ];
   });
   const notes = view.sources.flatMap((source) =>
     source.number === null ? [] : [`[${source.number}] ${source.title}${source.url ? `: ${source.url}` : ""}`],

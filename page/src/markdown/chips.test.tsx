@@ -35,6 +35,13 @@ test("several chips at one place keep their order, and one is not repeated", () 
   ).toBe("a[2][1]b");
 });
 
+test("a chip replaces the link that it stands for", () => {
+  const text = "It is so. ([a](https://a.example)) And so. ([b](https://b.example))";
+  const first = { from: text.indexOf("([a"), end: text.indexOf(" And"), number: 1 };
+  const second = { from: text.indexOf("([b"), end: text.length, number: 2 };
+  expect(shown(text, [first, second, { ...second, number: 3 }])).toBe("It is so. [1] And so. [2][3]");
+});
+
 test("the private characters of a model's own text make no chip", () => {
   expect(pieces(marked("a\uE0001\uE001b", []))).toEqual(["a\uFFFD1\uFFFDb"]);
 });

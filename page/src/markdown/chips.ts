@@ -9,6 +9,8 @@ const MARKER = /[*_~`]/;
 export interface Citation {
   /** Where the span ends, in UTF-16 units of the text. */
   end: number;
+  /** Where a link begins that the chip replaces, up to `end`. */
+  from?: number;
   /** The number of the source. */
   number: number;
 }
@@ -18,7 +20,9 @@ export function marked(text: string, citations: Citation[]): string {
   const clean = text.replace(PRIVATE, "\uFFFD");
   if (citations.length === 0) return clean;
   const at = new Map<number, number[]>();
-  for (const { end, number } of citations) {
+  const cuts = new Map<number, number>();
+  for (const { end, number, from } of citations) {
+    if (from !== undefined) cuts.set(end, Math.min(from, cuts.get(end) ?? from));
     let place = Math.min(Math.max(end, 0), clean.length);
     // Not between the characters of one marker (`*|*`), which would no longer be one.
     while (place > 0 && place < clean.length && MARKER.test(clean[place]!) && clean[place] === clean[place - 1])
@@ -30,7 +34,7 @@ export function marked(text: string, citations: Citation[]): string {
   let from = 0;
   for (const place of [...at.keys()].sort((a, b) => a - b)) {
     result +=
-      clean.slice(from, place) +
+      clean.slice(from, Math.max(from, cuts.get(place) ?? place)) +
       at
         .get(place)!
         .map((number) => OPEN + number + CLOSE)

@@ -34,6 +34,15 @@ export function safeLink(href: string, text: string): SafeLink | null {
   return { href: address.href, host, warning: isOther ? host : null, isLong: carried > LONG_QUERY };
 }
 
+/** An address as it is shown: without the parameters that only say where a reader comes from. */
+export function withoutTracking(address: string): string {
+  const [before = "", anchor] = address.split(/(?=#)/, 2);
+  const [path = "", query] = before.split(/\?(.*)/s, 2);
+  if (!query?.includes("utm_")) return address;
+  const kept = query.split("&").filter((field) => !/^utm_\w+(=|$)/.test(field));
+  return path + (kept.length ? `?${kept.join("&")}` : "") + (anchor ?? "");
+}
+
 /** The host of an address, for words; the address itself if it has none. */
 export function hostOf(address: string): string {
   try {

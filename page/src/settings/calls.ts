@@ -81,6 +81,8 @@ export interface FileIndex {
   /** Folders below which others can be added. */
   allowed: string[];
   unavailable: "off" | "shared" | null;
+  /** Whether folders can be added here. */
+  editable?: boolean;
   folders: IndexedFolder[];
   passages: number;
   /** How many passages can be found by their meaning. */

@@ -37,7 +37,11 @@ export function IndexesPanel() {
           {value.problem ? words.indexWordsOnly(value.problem) : words.indexVectors(value.vectors, value.passages)}
         </p>
       )}
-      <AddFolder allowed={value.allowed} onAdded={reload} />
+      {value.editable ? (
+        <AddFolder allowed={value.allowed} onAdded={reload} />
+      ) : (
+        <p className="muted">{words.indexReadOnly}</p>
+      )}
       {value.passages > 0 && <TryQuery />}
     </>
   );

@@ -15,14 +15,14 @@ export function KeysPanel() {
       <p className="muted">{words.keysIntro}</p>
       <ul className="st-list">
         {value.keys.map((key) => (
-          <KeyRow key={key.provider} value={key} />
+          <KeyRow key={key.provider} value={key} isEditable={value.editable} />
         ))}
       </ul>
     </>
   );
 }
 
-function KeyRow({ value }: { value: Key & { label?: string } }) {
+function KeyRow({ value, isEditable }: { value: Key & { label?: string }; isEditable: boolean }) {
   const [outcome, setOutcome] = useState<string | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [isTesting, setTesting] = useState(false);
@@ -48,7 +48,7 @@ function KeyRow({ value }: { value: Key & { label?: string } }) {
             {value.found ? words.found(value.variable, value.ends) : words.notSet(value.variable)}
           </span>
         </h3>
-        {value.found && (
+        {value.found && isEditable && (
           <button type="button" className="button" disabled={isTesting} onClick={test}>
             {isTesting ? words.testing : words.test}
             <span className="hidden"> {value.label ?? value.provider}</span>

@@ -143,10 +143,14 @@ function ServerRow({ server, tested, isEditable, onTest, onEdit, onChanged, onRe
           </label>
         )}
       </div>
-      <p className={isBad ? "st-bad" : test && !test.error ? "st-ok" : "muted"}>{state}</p>
-      <p className="st-code st-where" dir="ltr">
-        {where(server)}
-      </p>
+      {(isEditable || isBad || !server.enabled) && (
+        <p className={isBad ? "st-bad" : test && !test.error ? "st-ok" : "muted"}>{state}</p>
+      )}
+      {isEditable && (
+        <p className="st-code st-where" dir="ltr">
+          {where(server)}
+        </p>
+      )}
       {server.kind !== "command" && server.enabled && (
         <SignInRow
           server={server}

@@ -45,7 +45,7 @@ export const settingsWords = {
     "output schema": "Results",
   } as Record<string, string>,
   mcpOff: "This server was started without a file of MCP servers.",
-  mcpReadOnly: "Several people have tokens for this server, so the file can only be changed on its machine.",
+  mcpReadOnly: "Only the owner of this server can change these.",
   add: "Add a server",
   edit: "Edit",
   remove: "Remove",
@@ -131,6 +131,7 @@ export const settingsWords = {
   indexFound: (n: number) => (n ? things(n, "passage") : "Nothing found"),
   indexPlace: (page: number | null, heading: string | null) =>
     [page ? `page ${count(page)}` : null, heading].filter(Boolean).join(" · "),
+  indexReadOnly: "Only the owner of this server can add folders.",
   // Keys
   keysIntro: "Keys come from the environment or from the command “sidestream keys set”. This page never takes one.",
   found: (variable: string, ends: string | null) => (ends ? `${variable} found (ends ${ends})` : `${variable} found`),

@@ -8,6 +8,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from sidestream.agent.as_tool import agent_tool, task_message
 from sidestream.agent.checks import (
     check_settings,
     checked_history,
@@ -469,14 +470,13 @@ class Agent(HandlesFiles, Generic[T]):
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "AsyncGenerator[MediaResult]":
         """Generates files of these `mime_types`, in chunks, with previews as they come."""
-        from sidestream.agent.media import media_chunks, media_plan, media_tools
+        from sidestream.agent.media import media_call, media_chunks, media_plan
 
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
         plan, maker = media_plan(self._chosen, mime_types)
-        tools = media_tools(plan, call.get("server_side_tools", self.server_side_tools))
         system = extended(call.get("system", self.system), plan.instruction)
-        changed: CallSettings = {**call, "server_side_tools": tools, "system": system}
+        changed = media_call(plan, {**call, "system": system}, self.server_side_tools, self.options)
         message = user_message(prompt)
         state = _new_state(message, call)
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
@@ -495,8 +495,6 @@ class Agent(HandlesFiles, Generic[T]):
         Its parts arrive in the other's stream as events under its name. Its approvals are requested by the other run;
         what it uses and reads counts for that run too. `approval` and `on_interruption` are as for `@tool`.
         """
-        from sidestream.agent.as_tool import agent_tool
-
         return agent_tool(
             self._run_as_tool,
             name,
@@ -504,6 +502,7 @@ class Agent(HandlesFiles, Generic[T]):
             approval=approval,
             timeout_s=timeout_s,
             on_interruption=on_interruption,
+            tools=(*self._own.functions.values(), *self.server_side_tools, *self._own.toolsets),
         )
 
     def to_web(self, **settings: Any) -> Any:
@@ -518,7 +517,7 @@ class Agent(HandlesFiles, Generic[T]):
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
-            return self.stream(task, errors="parts", deps=context.deps)
+            return self.stream(task_message(task, context), errors="parts", deps=context.deps)
         # The run that this one serves has taken the decisions and marked them as used.
         call: CallSettings = {"deps": context.deps}
         return self._resumed(suspended.state, list(suspended.decisions), None, call, RunHooks(), "parts")

@@ -1,18 +1,24 @@
 """An agent as a tool of another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import to_builtins
 
 from sidestream.jsontext import JsonObject, as_object
+from sidestream.messages.message import ChatMessage
+from sidestream.messages.provenance import Provenance, written
 from sidestream.run.run import Run
 from sidestream.stream.parts import Finish
-from sidestream.tools.approvals import Policy, Suspended
+from sidestream.tools.approvals import Policy
 from sidestream.tools.arguments import InvalidArgumentsError
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
-from sidestream.turn.state import Wait
+from sidestream.tools.toolset import Toolset
+from sidestream.turn.state import Wait, suspended_run
+from sidestream.urls import urls_in
 
 _SCHEMA: JsonObject = {
     "type": "object",
@@ -30,8 +36,13 @@ def agent_tool(
     approval: Policy | None,
     timeout_s: float | None,
     on_interruption: InterruptionPolicy,
+    tools: Iterable[Tool | ServerSideTool | Toolset],
 ) -> Tool:
-    """A tool whose calls are runs of an agent. `start` begins the run of a call, or resumes a suspended one."""
+    """A tool whose calls are runs of an agent. `start` begins the run of a call, or resumes a suspended one.
+
+    `tools` are the agent's own: an approval that is remembered is for an agent with these.
+    """
+    can = [tool.label if isinstance(tool, Toolset) else tool.pin for tool in tools]
 
     async def call(context: ToolContext, task: str) -> ToolOutcome:
         return await _outcome(start(context, task), context)
@@ -44,6 +55,7 @@ def agent_tool(
         approval=approval,
         timeout_s=timeout_s,
         on_interruption=on_interruption,
+        pin=pin_of(name, description, can),
         function=call,
         bind=lambda arguments, context: {"context": context, "task": _task(arguments)},
     )
@@ -58,11 +70,20 @@ async def _outcome(run: Run[Any], context: ToolContext) -> ToolOutcome:
     if run.error is not None:
         return ToolOutcome.failure(type(run.error).__name__, run.error.message)
     if isinstance(run.turn.command, Wait):
-        return ToolOutcome(None, suspended=Suspended(run.state.to_json(), run.state.approvals))
+        return ToolOutcome(None, suspended=suspended_run(run.state))
     if reason != "stop":
         return ToolOutcome.failure("Unfinished", f"The agent stopped before its answer was complete: {reason}.")
     answer = next((m.text for m in reversed(run.turn.state.messages) if m.role == "model"), "")
     return ToolOutcome(to_builtins(run.output, enc_hook=str) if run.is_typed else answer)
+
+
+def task_message(task: str, context: ToolContext) -> ChatMessage:
+    """The task as the first message of its run. A model wrote it: of its URLs, those count that its own run knows."""
+    from sidestream.portable.fetch.policy import KnownAddresses
+
+    known = KnownAddresses(context.history)
+    urls = tuple(url for url in urls_in(task) if known.verdict(url, 0) == "known")
+    return written(task, Provenance(context.sources, urls))
 
 
 def _task(arguments: object) -> str:

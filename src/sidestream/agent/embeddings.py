@@ -3,18 +3,21 @@
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
+from time import monotonic
 from typing import Any
 
-from sidestream.errors import ConfigurationError, ProtocolError, UnsupportedError
+from sidestream.errors import ConfigurationError, ProtocolError, RunError, UnsupportedError
 from sidestream.limits import Limits
 from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, EmbedsText, Vector
 from sidestream.providers.protocol import ChatModel, Provider, Settings
 from sidestream.providers.registry import ModelString
+from sidestream.run.run_log import log_embedded, log_refused, log_sent
 from sidestream.stream.parts import Usage
 
 MAX_PARALLEL = 4
 """Batches that are under way at once."""
+_PURPOSE = "embeddings"
 
 
 def embeddings_model(chosen: ModelString, provider: Provider, settings: Settings) -> ChatModel:
@@ -32,11 +35,16 @@ async def embed(
     if not isinstance(model, EmbedsText):
         raise UnsupportedError(f"{model.provider} has no embeddings")
     calls = model.embedding_calls(_checked_texts(texts), options)
-    gate = asyncio.Semaphore(MAX_PARALLEL)
+    gate, began_s = asyncio.Semaphore(MAX_PARALLEL), monotonic()
 
     async def fetch(batch: EmbeddingCall) -> EmbeddingsResult:
         async with gate:
-            exchange = await transport.open(batch.call, limits)
+            try:
+                exchange = await transport.open(batch.call, limits)
+            except RunError as error:
+                log_refused(_PURPOSE, error)
+                raise
+            log_sent(model, _PURPOSE, exchange)
             try:
                 body = await exchange.body()
             finally:
@@ -51,9 +59,10 @@ async def embed(
     batches = [task.result() for task in tasks]
     vectors = tuple(vector for batch in batches for vector in batch.vectors)
     _check(vectors)
-    return EmbeddingsResult(
-        vectors=vectors, model=model.name, usage=sum((batch.usage for batch in batches), start=Usage())
-    )
+    used = sum((batch.usage for batch in batches), start=Usage())
+    result = EmbeddingsResult(vectors=vectors, model=model.name, usage=used)
+    log_embedded(result, len(batches), monotonic() - began_s)
+    return result
 
 
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:

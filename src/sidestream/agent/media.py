@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.agent.models import Models
+from sidestream.agent.settings import CallSettings, call_options
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, MakesMedia, MediaPlan
@@ -46,11 +47,13 @@ def media_plan(models: Models, mime_types: Sequence[str]) -> tuple[MediaPlan, Ch
     return plan, models.named(plan.model) if plan.model and not models.media else model
 
 
-def media_tools(plan: MediaPlan, given: Iterable[ServerSideTool]) -> tuple[ServerSideTool, ...]:
-    """The caller's tools, and those of the plan that the caller has not configured."""
-    given = tuple(given)
+def media_call(plan: MediaPlan, call: CallSettings, tools: Iterable[ServerSideTool], options: Any) -> CallSettings:
+    """The call with the caller's tools, or the agent's `tools` and `options`, and those of the plan beside them."""
+    given = tuple(call.get("server_side_tools", tools))
     kinds = {type(tool) for tool in given}
-    return (*given, *(tool for tool in plan.server_side_tools if type(tool) not in kinds))
+    added = (tool for tool in plan.server_side_tools if type(tool) not in kinds)
+    options = call.get("options") if "server_side_tools" in call else call_options(options, call)
+    return {**call, "server_side_tools": (*given, *added), "options": options}
 
 
 async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaResult]:

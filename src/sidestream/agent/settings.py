@@ -9,7 +9,7 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from sidestream.configs import Config, config_fields, levels_of, merged_configs
+from sidestream.configs import Config, config_fields, levels_of, merged_configs, without_tools
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -154,6 +154,8 @@ def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel
 def call_options(base: Any, call: Mapping[str, Any]) -> Any:
     """The options of a call over the agent's, field by field. Raises ConfigurationError for two kinds of options."""
     over = call.get("options")
+    if "server_side_tools" in call and isinstance(base, Config):
+        base = without_tools(base)  # The call says which tools it has.
     if over is None:
         return base
     if isinstance(over, Config) and isinstance(base, Config | None):

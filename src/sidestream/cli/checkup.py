@@ -88,7 +88,7 @@ def _keys() -> Iterator[Finding]:
     in_environment = {variable for variable in _flat(given.values()) if os.environ.get(variable, "").strip()}
     try:
         stored = set(key_file.read())
-        key_file.load()
+        key_file.load(warns=False)
     except ConfigurationError as error:
         stored = set[str]()
         yield Finding("keys", "broken", str(error))

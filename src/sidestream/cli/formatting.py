@@ -6,9 +6,10 @@ from sidestream import jsontext
 from sidestream.cli.terminal import one_line
 from sidestream.cli.tool_lines import LINES
 from sidestream.cli.words import things
+from sidestream.display import without_tracking
 from sidestream.redaction import redact
 from sidestream.run.citations import CitedSource
-from sidestream.run.tool_runs import ToolRun
+from sidestream.run.tool_run import ToolRun
 from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 
 DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
@@ -78,7 +79,7 @@ def data_loss(part: Custom) -> str:
 
 def source(part: Source) -> str:
     """A source: title and URL, or whatever is known of it."""
-    location = part.url or part.file_id
+    location = without_tracking(part.url) if part.url else part.file_id
     if part.title and location:
         return f"{one_line(part.title, 120)}  {one_line(location, 400)}"
     return one_line(part.title or location or part.id, 400)
@@ -86,7 +87,7 @@ def source(part: Source) -> str:
 
 def cited_source(source: CitedSource) -> str:
     """A source that the text cites: title and URL, or whatever is known of it."""
-    location = source.url or source.file_id
+    location = source.shown_url or source.file_id
     title = one_line(source.label, 120)
     return f"{title}  {one_line(location, 400)}" if source.title and location else title
 

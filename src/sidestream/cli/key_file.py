@@ -3,10 +3,14 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import MutableMapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
+
+import click
 
 from sidestream.errors import ConfigurationError
 from sidestream.folders import config_folder, write_private
@@ -43,12 +47,24 @@ def read() -> dict[str, str]:
     return keys
 
 
-def load(environment: MutableMapping[str, str] | None = None) -> None:
-    """Sets the keys in the environment of this process; variables that are already set win."""
+def load(environment: MutableMapping[str, str] | None = None, *, warns: bool = True) -> None:
+    """Sets the keys in the environment of this process; variables that are already set win.
+
+    Warns on standard error, once, if other users can read a key that is used.
+    """
     target = os.environ if environment is None else environment
-    for name, value in read().items():
-        if not target.get(name) and NAME.fullmatch(name):
-            target[name] = value
+    used = {name: value for name, value in read().items() if not target.get(name) and NAME.fullmatch(name)}
+    target.update(used)
+    if used and warns:
+        warn_if_readable()
+
+
+@cache
+def warn_if_readable() -> None:
+    """Warns on standard error if other users can read the file. Does so once in a process."""
+    if not is_private():
+        command = shlex.join(["chmod", "600", str(path())])
+        click.echo(f"warning: other users can read the keys in {path()}; run: {command}", err=True)
 
 
 def store(name: str, value: str) -> None:

@@ -34,8 +34,7 @@ def list_keys() -> None:
         place = "environment" if os.environ.get(name) else "file" if name in stored else "not set"
         used_by = ", ".join(providers.get(name, [])) or "no installed provider"
         click.echo(f"{name:<{width}}  {place:<11}  used by {used_by}")
-    if not key_file.is_private():
-        click.echo(f"warning: {key_file.path()} is readable by other users; run chmod 600 on it", err=True)
+    key_file.warn_if_readable()
 
 
 @keys.command("set")

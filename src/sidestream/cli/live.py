@@ -19,7 +19,7 @@ from sidestream.cli.markdown import CODE_THEME, MarkdownStream, rendered
 from sidestream.cli.pictures import Protocol, drawn, picture_protocol
 from sidestream.cli.terminal import Screen, one_line, strip_controls, write
 from sidestream.cli.tool_lines import tool_line
-from sidestream.run.tool_runs import ToolRun
+from sidestream.run.tool_run import ToolRun
 
 REFRESHES_PER_S = 8
 MAX_ROWS = 8

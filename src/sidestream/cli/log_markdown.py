@@ -2,10 +2,11 @@
 
 from sidestream.cli import formatting
 from sidestream.cli.terminal import one_line, strip_controls
-from sidestream.cli.tool_lines import is_code, is_over, language_of, tool_line
-from sidestream.cli.transcript import SourcesLast, format_time, message_lines
+from sidestream.cli.tool_lines import is_code, language_of, tool_line
+from sidestream.cli.transcript import SourcesInPlace, format_time, message_lines
 from sidestream.run.citations import Citations
-from sidestream.run.tool_runs import ToolRun, ToolRunFold
+from sidestream.run.tool_run import ToolRun
+from sidestream.run.tool_runs import ToolRunFold
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import MessageAdded, Record, RunStarted, Segment
 from sidestream.stream.parts import Error, File, StreamPart, ToolResult
@@ -19,7 +20,7 @@ class _RunText:
         self._calls = ToolRunFold()
         self._outputs: dict[str, str] = {}
         self._citations = Citations("footnotes")
-        self._order = SourcesLast()
+        self._order = SourcesInPlace()
         self._files: list[File] = []
         self._errors: list[str] = []
 
@@ -40,7 +41,7 @@ class _RunText:
     def lines(self) -> list[str]:
         lines = [f"## {one_line(self._model)}", ""]
         for run in self._calls.runs:
-            if is_over(run):
+            if run.has_ended:
                 lines += self._call(run)
         cited = self._citations.cited()
         if cited.text:

@@ -10,11 +10,12 @@ from sidestream import jsontext
 from sidestream.cli import formatting, words
 from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.terminal import Screen, one_line
-from sidestream.cli.tool_lines import is_code, is_over, language_of, tool_line
+from sidestream.cli.tool_lines import is_code, language_of, tool_line
 from sidestream.redaction import redact
-from sidestream.run.citations import Citations
+from sidestream.run.citations import Citations, source_key
 from sidestream.run.code import CODE_FIELDS, CodeExtractor, code_in
-from sidestream.run.tool_runs import ToolRun, ToolRunFold
+from sidestream.run.tool_run import ToolRun
+from sidestream.run.tool_runs import ToolRunFold
 from sidestream.stream.parts import (
     TEXT_CORRECTED,
     Custom,
@@ -104,7 +105,7 @@ class ProgressView:
             self._reset()
         changed = self._calls.feed(part, self._now)
         for run in changed:
-            if not run.is_over and run.status != "waiting":
+            if not run.has_ended and run.status != "waiting":
                 self._screen.running(run)
         self._part(part, changed)
         if isinstance(part, ToolEvent | Finish):
@@ -140,7 +141,7 @@ class ProgressView:
                 self._screen.end_block()
             case Source():
                 self._text(part)
-                self._sources.setdefault(part.url or part.file_id or part.title or part.id, []).append(part)
+                self._sources.setdefault(source_key(part), []).append(part)
             case File():
                 self._file(part)
             case ToolApprovalRequest():
@@ -275,7 +276,7 @@ class ProgressView:
 
     def _end(self, run: ToolRun, result: Json = None) -> None:
         """Prints the line of a call that is over, once."""
-        if not is_over(run) or run.key in self._ended:
+        if not run.has_ended or run.key in self._ended:
             return
         self._ended.add(run.key)
         self._screen.over(run)
@@ -286,7 +287,7 @@ class ProgressView:
         time_text = f" · {words.duration(took)}" if took is not None and took >= MIN_SHOWN_S else ""
         granted = f" · {words.granted()}" if run.grant is not None else ""
         arguments = formatting.arguments_line(run)
-        style = "cyan" if run.status == "done" or not run.is_over else "yellow"
+        style = "cyan" if run.status == "done" else "yellow"
         self._screen.line(f"{tool_line(run, result)}{time_text}{granted}{arguments}", style)
 
     def _file(self, part: File) -> None:
@@ -369,7 +370,7 @@ class ProgressView:
     def _footnotes(self) -> None:
         """The sources that the text cites, by their numbers, and how many others there are."""
         cited = self._citations.sources
-        keys = {source.url or source.file_id or source.title for source in cited}
+        keys = {source.shown_url or source.file_id or source.title for source in cited}
         others = [
             found[0]
             for key, found in self._sources.items()

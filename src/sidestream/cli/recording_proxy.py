@@ -1,5 +1,6 @@
 """A server on this machine that forwards requests to providers and records them; streams pass through live."""
 
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -34,8 +35,10 @@ class RecordingProxy:
     """
 
     def __init__(self, base_urls: Mapping[str, str]) -> None:
-        self._targets = {name.lower(): url.rstrip("/") for name, url in base_urls.items()}
-        self._names = {name.lower(): name for name in base_urls}
+        # Only programs with the variables know the path: other users of this machine can connect, too.
+        secret = secrets.token_urlsafe(24)
+        self._targets = {f"{name.lower()}-{secret}": url.rstrip("/") for name, url in base_urls.items()}
+        self._names = {f"{name.lower()}-{secret}": name for name in base_urls}
         self._captures: list[Capture] = []
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None

@@ -1,8 +1,8 @@
 """`sidestream serve`: the server and its page."""
 
+import atexit
 import os
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
 
 import click
 
@@ -39,8 +39,22 @@ if TYPE_CHECKING:
     envvar="SIDESTREAM_TOKEN",
     metavar="TOKEN",
     show_envvar=True,
-    help="Token that requests must send. Each token has its own conversations. Can be repeated.",
+    help="A token for somebody else, of at least 22 characters. Each token has its own conversations. Can be repeated.",
 )
+@click.option(
+    "--no-token",
+    is_flag=True,
+    help="Answer requests without a token: every user and program of this machine can then use the server.",
+)
+@click.option(
+    "--weak-token", is_flag=True, help="Accept a shorter --token, on a server that only this machine can reach."
+)
+@click.option(
+    "--allow-admin",
+    is_flag=True,
+    help="Let everybody with a token change MCP servers, test keys and index folders, and so run programs here.",
+)
+@click.option("--list", "lists", is_flag=True, help="Print the URLs of your servers that are running, and exit.")
 @click.option(
     "--allow-host",
     "hosts",
@@ -116,6 +130,10 @@ def serve(
     host: str,
     port: int,
     tokens: tuple[str, ...],
+    no_token: bool,
+    weak_token: bool,
+    allow_admin: bool,
+    lists: bool,
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     retention_s: float | None,
@@ -132,10 +150,16 @@ def serve(
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
 
-    Conversations are kept in the store, and runs continue when a client disconnects. With an address that other
-    machines can reach, a token is required. With `--agent`, requests name one of your agents as their model; with `-m`
-    beside it, model strings are allowed too.
+    Requests need the token that is in the printed URL. It is a new one with each start, and `--list` prints it again.
+    Conversations are kept in the store, and runs continue when a client disconnects. With `--agent`, requests name one
+    of your agents as their model; with `-m` beside it, model strings are allowed too.
     """
+    from sidestream.cli.running_servers import ServerFile, with_token
+
+    if lists:
+        return _list()
+    if no_token and tokens:
+        raise click.UsageError("--no-token and --token exclude each other; the latter may come from SIDESTREAM_TOKEN")
     try:
         from sidestream.server.app import create_app
         from sidestream.server.serving import (
@@ -147,6 +171,8 @@ def serve(
         )
     except ImportError:
         raise MissingExtraError("server", "sidestream serve") from None
+    import secrets
+
     from sidestream.agent.agent import Agent
     from sidestream.cli.default_model import default_model
     from sidestream.cli.process import exit_now
@@ -154,17 +180,24 @@ def serve(
 
     warn_on_stderr()
     key_file.load()
-    check_exposure(host, has_token=bool(tokens))
+    check_exposure(host, has_token=not no_token)
     mcp_file = mcp_file or _mcp_file()
     chosen = next(iter(named)) if named else model or default_model()
     if not named:
         Agent(chosen)  # An unknown model, or one without a key, is an error now, not of the first message.
     allows_models = not named or model is not None
+    listening = bound_socket(host, port)
+    port = listening.getsockname()[1]
+    made = None if no_token else secrets.token_urlsafe(24)
     app = create_app(
         named or chosen,
         store=store,
         dialect=dialect,
         tokens=tokens,
+        owner_token=made,
+        owner_cookie=None if no_token else _page_cookie(port),
+        allows_weak_tokens=weak_token,
+        allows_admin=allow_admin,
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
         allows_models=allows_models,
@@ -180,14 +213,18 @@ def serve(
         mcp_file=mcp_file,
         index_folders=index_folders,
     )
-    listening = bound_socket(host, port)
-    # In the fragment, which a browser sends to nobody: not to this server's log, nor to a proxy's.
-    suffix = f"#token={quote(tokens[0], safe='')}" if tokens else ""
-    url = f"http://{shown_host(host)}:{listening.getsockname()[1]}/{suffix}"
+    url = f"http://{shown_host(host)}:{port}/"
+    file = ServerFile(url, made)
 
     def started() -> None:
-        click.echo(url)
+        try:
+            file.create()
+        except OSError as error:
+            what = "only this output has the owner's token" if made else "`sidestream serve --list` does not list it"
+            click.echo(f"warning: the file of this server cannot be written ({error.strerror}): {what}", err=True)
+        click.echo(with_token(url, tokens[0] if tokens else made))
         click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
+        _explain(no_token=no_token, has_tokens=bool(tokens), allow_admin=allow_admin)
         if is_every_address(host) and not hosts:
             click.echo("requests of other machines are refused: --allow-host adds the name in their address", err=True)
         servers: MCPConfig | None = app.state.server.servers
@@ -195,8 +232,43 @@ def serve(
         if found and allows_models:  # Whoever wrote the file has these started here.
             click.echo(f"MCP servers of {mcp_file}: {', '.join(server.label for server in found)}", err=True)
 
-    serve_app(app, listening, exit_now=exit_now, on_start=started)
+    atexit.register(file.remove)
+    serve_app(app, listening, exit_now=exit_now, on_start=started, on_stop=file.remove)
     return exit_codes.OK
+
+
+def _page_cookie(port: int) -> str | None:
+    """The cookie of the owner's pages; None if it cannot be kept: they then have to be opened again after a restart."""
+    from sidestream.cli.running_servers import page_cookie
+
+    try:
+        return page_cookie(port)
+    except OSError:
+        return None
+
+
+def _list() -> int:
+    from sidestream.cli.running_servers import running_servers
+    from sidestream.cli.terminal import one_line
+
+    found = list(running_servers())
+    for server in found:
+        click.echo(f"{server.owner_url}  pid {server.pid}  {one_line(server.folder)}")
+    if not found:
+        click.echo("no server of yours is running", err=True)
+    return exit_codes.OK
+
+
+def _explain(*, no_token: bool, has_tokens: bool, allow_admin: bool) -> None:
+    """Says who can do what, where that differs from the default: the owner alone, everything."""
+    administer = "change its MCP servers and so run programs as you"
+    if no_token:
+        can = "read its conversations and spend your keys" + (f", and {administer}" if allow_admin else "")
+        click.echo(f"warning: --no-token lets every user and program of this machine {can}", err=True)
+    elif allow_admin and has_tokens:
+        click.echo(f"warning: --allow-admin lets everybody with a token {administer}", err=True)
+    elif has_tokens:
+        click.echo("only the URL of `sidestream serve --list` may change MCP servers, keys and folders", err=True)
 
 
 def _mcp_file() -> str:

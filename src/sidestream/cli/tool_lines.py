@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from sidestream import jsontext
 from sidestream.cli import words
 from sidestream.cli.terminal import one_line
-from sidestream.run.tool_runs import ToolRun
+from sidestream.run.tool_run import ToolRun
 from sidestream.stream.parts import Json
 
 Line = Callable[[ToolRun], str]
@@ -23,11 +23,6 @@ def tool_line(run: ToolRun, result: Json = None) -> str:
     text = one_line(_kind(run)(run), 400)
     is_cut_off = run.status == "unfinished" and run.tool != "image_generation"
     return f"{text.removesuffix('…')}: not finished" if is_cut_off else text
-
-
-def is_over(run: ToolRun) -> bool:
-    """True once nothing more comes of a call; a list of tools has no result of its own."""
-    return run.is_over or (_is_list(run) and run.stages[-1].name in ("done", "failed"))
 
 
 def is_code(run: ToolRun) -> bool:
@@ -53,7 +48,7 @@ def _is_list(run: ToolRun) -> bool:
 
 
 def _is_running(run: ToolRun) -> bool:
-    return run.status not in ("done", "failed") and not is_over(run)
+    return run.status not in ("done", "failed")
 
 
 def _input(run: ToolRun) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from sidestream.store.records import (
     TurnKept,
     unpack,
 )
-from sidestream.stream.parts import Finish, Source, StepFinish, StreamPart
+from sidestream.stream.parts import Finish, Source, StepFinish, StreamPart, TextStart
 from sidestream.tools.approvals import Decision, PendingApproval
 
 
@@ -46,20 +46,28 @@ async def load_record(store: Store, row: Row) -> Record:
     return unpack(row, blobs.__getitem__)
 
 
-class SourcesLast:
-    """Moves sources to the end of their step: a log has a block of text where it ends, so they come before it."""
+class SourcesInPlace:
+    """Moves sources to the beginning of their text: a log has a block of text where it ends, so they come before it."""
 
     def __init__(self) -> None:
-        self._held: list[StreamPart] = []
+        self._held: list[Source] = []
+        self._begun: set[str | None] = {None}
+        """Text blocks of the current step."""
 
     def feed(self, part: StreamPart) -> list[StreamPart]:
         """The parts that come now."""
-        if isinstance(part, Source):
+        if isinstance(part, Source) and part.text_id not in self._begun:
             self._held.append(part)
             return []
+        if isinstance(part, TextStart):
+            self._begun.add(part.id)
+            mine = [source for source in self._held if source.text_id == part.id]
+            self._held = [source for source in self._held if source.text_id != part.id]
+            return [part, *mine]
         if not isinstance(part, StepFinish | Finish):
             return [part]
         held, self._held = self._held, []
+        self._begun = {None}
         return [*held, part]
 
 
@@ -70,7 +78,7 @@ class Transcript:
         self._screen = screen
         detail = Detail(thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True)
         self._view = ProgressView(screen, detail=detail)
-        self._order = SourcesLast()
+        self._order = SourcesInPlace()
 
     def feed(self, record: Record) -> None:
         """Renders the next record."""

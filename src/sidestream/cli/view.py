@@ -1,7 +1,11 @@
 """`sidestream view`: opens a log, a recording or a file of parts in the page's timeline."""
 
+import atexit
+import os
+import threading
 import webbrowser
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,6 +13,9 @@ import click
 
 from sidestream.cli import exit_codes
 from sidestream.errors import MissingExtraError
+from sidestream.folders import data_folder, write_private
+
+_PAGE = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
 
 
 @click.command()
@@ -19,25 +26,41 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
     """Open a log or a recording in a browser, as a timeline: what happened when, raw events beside typed parts.
 
     FILE is a log database, a recording, or a file with the JSON of a part in each line, as --json prints them; by
-    default your own log. It is only read, and nobody else can reach the page.
+    default your own log. It is only read. The page needs the token that is in its address, so nobody else can see it.
     """
     try:
         from sidestream.server.serving import bound_socket, serve
         from sidestream.server.viewing import open_file, view_app
     except ImportError:
         raise MissingExtraError("server", "sidestream view") from None
+    import secrets
+
     from sidestream.cli.process import exit_now, run_async
+    from sidestream.cli.running_servers import with_token
 
     file = _log_file() if file is None else file
-    app = view_app(run_async(open_file(file)), file.name)
+    token = secrets.token_urlsafe(24)
+    app = view_app(run_async(open_file(file)), file.name, token)
     listening = bound_socket("127.0.0.1", port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/view/{quote(file.name, safe='')}"
-    click.echo(address)
-    if not no_browser:
-        with suppress(webbrowser.Error, OSError):  # The address is printed.
-            webbrowser.open(address)
-    serve(app, listening, exit_now=exit_now)
+    page = data_folder() / "servers" / f"view-{os.getpid()}.html"
+    atexit.register(page.unlink, missing_ok=True)
+
+    def started() -> None:
+        click.echo(with_token(address, token))
+        if not no_browser:
+            with suppress(OSError):  # The address is printed.
+                # Every user can read the arguments of a process. So the browser opens a file that only this user can.
+                write_private(page, _PAGE.format(url=escape(with_token(address, token))))
+                threading.Thread(target=_open, args=(page,), daemon=True).start()  # Some browsers return when they end.
+
+    serve(app, listening, exit_now=exit_now, on_start=started, on_stop=lambda: page.unlink(missing_ok=True))
     return exit_codes.OK
+
+
+def _open(page: Path) -> None:
+    with suppress(webbrowser.Error, OSError):
+        webbrowser.open(page.as_uri())
 
 
 def _log_file() -> Path:

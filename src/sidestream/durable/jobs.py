@@ -75,6 +75,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
             call["system"] = extended(agent.system, self.system)
         if self.tools is not None or self.allowed is not None:
             call["server_side_tools"] = [tool for tool in self._hosted(agent) if self._allows(tool.key, tool)]
+            if self.adds_tools and self.allowed is None and agent.options is not None:
+                call["options"] = agent.options  # Those that the agent's options switch on stay, too.
         if self.functions or self.allowed is not None:
             functions = [msgspec.convert(fields, ExternalTool) for fields in self.functions]
             call["tools"] = [

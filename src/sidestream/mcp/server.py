@@ -62,7 +62,7 @@ class MCPServer:
     `allowed_tools`. `on_elicitation` answers its questions, which are approvals otherwise; `on_sampling` its requests
     for a model; `roots` are the folders that it may know of.
     `on_interruption` says what becomes of calls that were interrupted, for all tools or by name; `"hints"` trusts what
-    the server says of its tools.
+    the server says of its tools. `reads_outside` are its tools that search: `WebFetch` may fetch URLs in their results.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class MCPServer:
         allowed_tools: Sequence[str] | ToolFilter | None = None,
         approval: Approval = None,
         on_interruption: ServerInterruption = "ask",
+        reads_outside: Sequence[str] = (),
         timeout_s: float | None = None,
         start_timeout_s: float = 30.0,
         on_elicitation: OnElicitation | None = None,
@@ -113,6 +114,9 @@ class MCPServer:
         )
         self._approval: Approval = approval
         self._on_interruption: ServerInterruption = on_interruption
+        if isinstance(reads_outside, str):
+            raise ConfigurationError(f"MCPServer({label!r}): reads_outside must be a list of tools, not a string")
+        self._reads_outside = frozenset(reads_outside)
         self._timeout_s = timeout_s
         self._callbacks = Callbacks(server=label, on_elicitation=on_elicitation, on_sampling=on_sampling, roots=roots)
         # One connection per event loop, since it is bound to its loop; loops may run in several threads.
@@ -315,6 +319,7 @@ class MCPServer:
             asks_by_default=self._asks_by_default,
             is_sensitive=definition.is_sensitive,
             is_open_world=definition.is_open_world,
+            reads_outside=definition.raw_name in self._reads_outside,
             server_label=self.label,
             pin=definition.pin,
             on_interruption=server_policy(

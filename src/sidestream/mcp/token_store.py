@@ -4,7 +4,6 @@ import asyncio
 import importlib.util
 import json
 import os
-import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from sidestream.errors import ConfigurationError, MissingExtraError
-from sidestream.folders import config_folder, write_private
+from sidestream.folders import NO_FOLLOW, config_folder, try_lock, write_private
 from sidestream.redaction import register_secret
 
 VARIABLE = "SIDESTREAM_MCP_TOKENS"
@@ -145,12 +144,12 @@ class TokenFiles:
         file = self.path(server_url).with_suffix(".lock")
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o600)
         except OSError as error:
             raise ConfigurationError(f"cannot lock {file}: {error.strerror}") from None
         try:
             deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
-            while not _try_lock(descriptor):
+            while not try_lock(descriptor):
                 if time.monotonic() > deadline_s:
                     raise ConfigurationError("another process is signing in to the same server; try again later")
                 await asyncio.sleep(_LOCK_POLL_S)
@@ -223,23 +222,3 @@ def _address(server_url: str) -> str:
     parts = urlsplit(server_url)
     host = parts.netloc.rpartition("@")[2].lower()
     return urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), parts.query, ""))
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

@@ -45,7 +45,7 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     is_sensitive: bool
     """The server marks it as destructive or open-world, and not as read-only."""
     is_open_world: bool
-    """The server marks it as open-world: its results may contain untrusted content."""
+    """Whether its results are untrusted: the server does not deny that it is open-world, as the protocol has it."""
     aspects: dict[str, Any]
     """Aspect of the definition, e.g. `description` → what the server says, as it is."""
     digests: dict[str, str]
@@ -128,7 +128,7 @@ def _definition(tool: "MCPTool", name: str) -> ToolDefinition:
         is_sensitive=bool(
             annotations and not is_read_only and (annotations.destructive_hint or annotations.open_world_hint)
         ),
-        is_open_world=bool(annotations and annotations.open_world_hint),
+        is_open_world=annotations is None or annotations.open_world_hint is not False,
         aspects=aspects,
         digests=digests_of(aspects),
         has_validated_output=tool.output_schema is not None and _is_cheap_to_validate(tool.output_schema),

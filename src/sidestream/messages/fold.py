@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
-from sidestream.messages import sessions
+from sidestream.messages import provenance, sessions
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -20,6 +20,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.messages.provenance import NOTHING, Provenance
 from sidestream.messages.references import FileIds, with_file_references
 from sidestream.messages.replays import kept_metadata
 from sidestream.messages.steering import steered_message
@@ -30,6 +31,7 @@ from sidestream.stream.parts import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
+    Source,
     Steer,
     StepFinish,
     StepOutcome,
@@ -42,6 +44,7 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.urls import urls_of
 
 MessageMetadata = Literal["session", "summary", "full"]
 """What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
@@ -57,6 +60,9 @@ OUTPUT_REJECTED = "sidestream.output-rejected"
 WARNING = "sidestream.warning"
 """The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
 
+
+DRAFT = "sidestream.draft"
+"""The kind of the custom part with the text that came before a typed answer."""
 
 THINKING_GAP = "\n\n"
 """What separates two blocks of thinking where they are joined."""
@@ -79,6 +85,10 @@ class FoldState(Struct, gc=False):
     """True between two steps."""
     files: dict[str, MessagePart] = {}
     """Files that client tools made after the last step: they stand in the model's next message."""
+    brought: Provenance = NOTHING
+    """What the parts since the last message brought in from outside: the next message notes it."""
+    given: tuple[str, ...] = ()
+    """URLs that hosted calls were given: a result that repeats one has not found it."""
 
 
 class MessageFold:
@@ -102,7 +112,12 @@ class MessageFold:
         order = {call: place for place, call in enumerate(self.state.calls)}
         # Decisions come first; they answer no call of ours.
         in_order = sorted(results, key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
-        return [ChatMessage("tool", tuple(in_order))]
+        return [self.noted(ChatMessage("tool", tuple(in_order)))]
+
+    def noted(self, message: ChatMessage) -> ChatMessage:
+        """The message, with what has been brought in since the one before it."""
+        brought, self.state.brought = self.state.brought, NOTHING
+        return brought.marked(message)
 
     def feed_all(self, parts: Iterable[StreamPart]) -> list[Completed]:
         """The messages that these parts complete, each with the part that did."""
@@ -137,6 +152,13 @@ class MessageFold:
             _compact(pieces)
         if self.is_logged:
             joined.append(TextDelta(block, "".join(texts)))
+
+    def text_of(self, block: str) -> str:
+        """Return the text of a block of this step, as far as it has come."""
+        if (pieces := self.state.growing.get(block)) is not None:
+            return _text_of(pieces)
+        entry = self.state.entries.get(block)
+        return entry.text if isinstance(entry, TextPart) else ""
 
     def feed(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes."""
@@ -182,7 +204,9 @@ def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
 
 
 def _call(f: MessageFold, part: ToolCall) -> None:
-    if not part.provider_executed:
+    if part.provider_executed:
+        f.state.given += tuple(urls_of(part.input))
+    else:
         f.state.calls.append(part.id)
         f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
 
@@ -195,6 +219,8 @@ def _result(f: MessageFold, part: ToolResult) -> None:
         f.state.results.append(
             ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged, passages)
         )
+    if part.provider_executed or not part.preliminary:
+        _bring(f, part)
 
 
 def _passages(numbers: object) -> Numbers | None:
@@ -202,6 +228,12 @@ def _passages(numbers: object) -> Numbers | None:
         return msgspec.convert(numbers, Numbers | None)
     except msgspec.ValidationError:
         return None
+
+
+def _bring(f: MessageFold, part: ToolResult | Source | ToolEvent) -> None:
+    found = provenance.brought_by(part, is_between=f.state.is_between, given=f.state.given)
+    if found is not NOTHING:
+        f.state.brought += found
 
 
 _FILE = "file "
@@ -218,6 +250,8 @@ def _file(f: MessageFold, part: File) -> None:
 def _event(f: MessageFold, part: ToolEvent) -> None:
     if f.policy == "full":
         _log(f.state.events.setdefault(part.tool, []), part)
+    if f.state.is_between:  # Else it is of a tool of the provider: there may be thousands.
+        _bring(f, part)
 
 
 def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
@@ -225,7 +259,7 @@ def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
     if part.kind == APPROVAL_DECIDED:
         f.state.results.append(ApprovalPart(data["approval_id"], data["is_approved"], data.get("reason")))
     elif part.kind == OUTPUT_REJECTED:
-        return [ChatMessage.user(str(data["message"]))]
+        return [provenance.written(str(data["message"]))]
     return None
 
 
@@ -236,8 +270,13 @@ def _steer(f: MessageFold, part: Steer) -> list[ChatMessage]:
 
 def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
     messages = f.end_round()
-    f.state = FoldState(files=f.state.files)
+    f.state = without_step(f.state)
     return messages
+
+
+def without_step(state: FoldState) -> FoldState:
+    """The state before the parts of a step. What has been made or read so far stands in the next message."""
+    return FoldState(files=state.files, brought=state.brought, given=state.given)
 
 
 _NO_OUTCOME = StepOutcome()
@@ -254,8 +293,21 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
     is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
-    f.state = FoldState(calls=f.state.calls, results=f.state.results, is_between=True, files=later)
-    return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if is_kept else []
+    message = ChatMessage("model", parts, sessions.stamp(metadata, parts)) if is_kept else None
+    before = f.state
+    f.state = FoldState(
+        calls=before.calls,
+        results=before.results,
+        is_between=True,
+        files=later,
+        brought=before.brought,
+        # The result of a hosted call may come with the next response.
+        given=() if part.reason == "stop" and not outcome.is_paused else before.given,
+    )
+    if message is None:
+        return []
+    # A failed step's message is no part of the history: what the step has read is noted with the next one.
+    return [message if part.reason == "error" else f.noted(message)]
 
 
 def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
@@ -288,7 +340,7 @@ def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
     if part.reason in ("approval", "error"):
         return []
     files, f.state.files = tuple(f.state.files.values()), {}
-    return [*f.end_round(), *([ChatMessage("model", files)] if files else [])]
+    return [*f.end_round(), *([f.noted(ChatMessage("model", files))] if files else [])]
 
 
 def _log(events: list[Any], part: ToolEvent) -> None:
@@ -332,6 +384,7 @@ _FOLD: dict[type, Callable[[MessageFold, Any], list[ChatMessage] | None]] = {
     ToolCall: _call,
     ToolResult: _result,
     ToolEvent: _event,
+    Source: _bring,
     File: _file,
     Custom: _custom,
     Steer: _steer,

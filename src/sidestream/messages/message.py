@@ -1,7 +1,7 @@
 """What a history is made of: messages and their parts, and their JSON form.
 
 Values are frozen. Metadata holds JSON values only and is never sent to a model; keys that begin with `_` belong to the
-provider that wrote them.
+provider that wrote them, and `_provenance` to the run (`messages/provenance.py`).
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -50,6 +50,11 @@ def with_file_references(value: Json, files: FileIds) -> Json:
             return value
 
 
+def reference_to(file_id: str, data: bytes) -> JsonObject:
+    """Return what refers to a file in place of its bytes."""
+    return {FILE: file_id, "sha256": deliverables.digest(data)}
+
+
 def _reference(text: str, files: FileIds) -> JsonObject | None:
     data = deliverables.from_data_url(text) if text.startswith("data:") else deliverables.from_base64(text)
     for candidate in (data, text.encode("utf-8", "replace")):

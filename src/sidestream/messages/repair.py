@@ -23,6 +23,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.messages.provenance import KEY as PROVENANCE
 from sidestream.messages.sessions import is_session_key
 
 __all__ = ["Problem", "ProblemKind", "repair_history", "validate_history"]
@@ -289,7 +290,7 @@ def _are_same(parts: Sequence[MessagePart], others: Sequence[MessagePart]) -> bo
 
 def _is_empty(message: ChatMessage) -> bool:
     """True if no provider gets anything of it; a session may stand for parts."""
-    if any(key.startswith("_") for key in as_object(message.metadata)):
+    if any(key.startswith("_") and key != PROVENANCE for key in as_object(message.metadata)):
         return False
     return not any(not isinstance(part, TextPart | ThinkingPart) or part.text.strip() for part in message.parts)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sidestream.jsontext import Json, as_list, as_object
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.provenance import NOTHING, known_by, written
 from sidestream.messages.steering import is_steer
 from sidestream.messages.tokens import BYTES_PER_TOKEN, message_tokens
 
@@ -67,10 +68,14 @@ def _candidates(messages: Sequence[ChatMessage], keep_turns: int, turn: int | No
 def shortened(messages: Sequence[ChatMessage], dropped: Ranges, summary: str | None) -> list[ChatMessage]:
     """The history without these messages; their summary comes first, after system messages."""
     kept = list(messages)
+    # What was read stays read, and what was given stays given: the messages that stay were written after it.
+    known = sum((known_by(message) for start, end in dropped for message in messages[start:end]), NOTHING)
     for start, end in reversed(dropped):
         del kept[start:end]
     if summary is not None and dropped:
-        kept.insert(_first(kept), ChatMessage.user(f"{_HEADING}\n\n{summary}"))
+        kept.insert(_first(kept), written(f"{_HEADING}\n\n{summary}", known))
+    elif (first := _first(kept)) < len(kept):
+        kept[first] = known.marked(kept[first])
     return kept
 
 

@@ -14,7 +14,9 @@ from sidestream.tools.toolset import Toolset
 def toolset(config: CodeInterpreter, services: Services) -> Toolset:
     """The tool `code_interpreter`."""
     interpreter = _Interpreter(config)
-    tool = Tool.from_function(interpreter.run, name=config.key, key=config.key)
+    # Without a sandbox there is a network.
+    is_open_world = config.sandbox == "none"
+    tool = Tool.from_function(interpreter.run, name=config.key, key=config.key, is_open_world=is_open_world)
     return Functions(config.key, [tool], interpreter.machine.containers.aclose)
 
 

@@ -10,22 +10,22 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError, FetchError, UnsupportedError
 from sidestream.jsontext import Json, JsonObject, as_object
 from sidestream.messages.message import ChatMessage
 from sidestream.portable.functions import Functions
 from sidestream.portable.services import Services
 from sidestream.portable.stages import Unstaged
+from sidestream.portable.web_fetch import QUESTION, FetchGuard
 from sidestream.providers.installed import installed_providers
 from sidestream.providers.protocol import ModelRequest, Provider, Settings
 from sidestream.providers.registry import ModelString, find_provider, hosts_of
 from sidestream.run.run import Run
 from sidestream.stream.parts import File, Finish, Source, StreamPart, ToolEvent, ToolResult
-from sidestream.tools.approvals import Suspended
-from sidestream.tools.server_side import ServerSideTool, event_keys
+from sidestream.tools.server_side import ServerSideTool, WebFetch, event_keys
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.state import Wait
+from sidestream.turn.state import Wait, suspended_run
 
 TIMEOUT_S = 600.0
 """A run on another model may take minutes: images, research, code."""
@@ -95,7 +95,18 @@ def toolset(config: ServerSideTool, services: Services) -> Toolset:
     _check_hosted(config, model)
     hosted = replace(config, via=None, execution="provider")
 
+    guard = FetchGuard(config) if isinstance(config, WebFetch) else None
+
     async def run(context: ToolContext, request: str) -> ToolOutcome:
+        if guard is not None:
+            try:
+                question = guard.question(context, request)
+            except FetchError as error:
+                return ToolOutcome.failure(error.code or "unavailable", error.message)
+            if question is not None:
+                return question
+            if context.suspended is not None and context.suspended.state == QUESTION:
+                context = replace(context, suspended=None)  # Its run has not begun.
         prompt = shape.prompt.format(request)
         return await delegated(services.start_run(model, prompt, (hosted,), context), hosted, model, context)
 
@@ -106,6 +117,7 @@ def toolset(config: ServerSideTool, services: Services) -> Toolset:
         strict=True,
         timeout_s=TIMEOUT_S,
         is_open_world=config.key in ("web_search", "web_fetch"),
+        reads_outside=config.key in ("web_search", "file_search"),
         on_interruption="retry" if config.key in _READING else "ask",
         key=config.key,
         stages=Unstaged,
@@ -139,7 +151,7 @@ async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: To
     if run.error is not None:
         return ToolOutcome.failure(type(run.error).__name__, f"{model} failed: {run.error.message}")
     if isinstance(run.turn.command, Wait):
-        return ToolOutcome(None, suspended=Suspended(run.state.to_json(), run.state.approvals))
+        return ToolOutcome(None, suspended=suspended_run(run.state))
     said: str = run.output if run.has_output else ""
     if not results:
         answer = f" It said: {said}" if said else ""

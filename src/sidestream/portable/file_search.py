@@ -28,7 +28,7 @@ INDEX = "index:"
 def toolset(config: FileSearch, services: Services) -> Toolset:
     """The tool `file_search`."""
     search = _FileSearch(config, services)
-    tool = Tool.from_function(search.run, name=config.key, key=config.key, on_interruption="retry")
+    tool = Tool.from_function(search.run, name=config.key, key=config.key, reads_outside=True, on_interruption="retry")
     return Functions(config.key, [tool], search.aclose)
 
 

@@ -10,6 +10,7 @@ from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
 from sidestream.providers.registry import hosts_of
 from sidestream.run.passages import HOW_TO_CITE
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption, server_policy
 from sidestream.tools.server_side import ServerSideTool, WebSearch
 from sidestream.tools.tool import Tool
@@ -62,7 +63,7 @@ def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
     made = import_module(module).toolset(config, services)
-    return Staged(made, config.on_interruption, is_isolated=getattr(config, "sandbox", None) != "none")
+    return Staged(made, config.on_interruption, is_isolated=getattr(config, "sandbox", None) != "none", pin=config.pin)
 
 
 def _is_model(engine: str | None) -> bool:
@@ -74,11 +75,18 @@ class Staged:
     """A toolset whose tools report the stages of the hosted tool that they stand in for, and need as few approvals."""
 
     def __init__(
-        self, toolset: Toolset, on_interruption: ServerInterruption | None = None, *, is_isolated: bool = True
+        self,
+        toolset: Toolset,
+        on_interruption: ServerInterruption | None = None,
+        *,
+        is_isolated: bool = True,
+        pin: str = "",
     ) -> None:
         self._toolset = toolset
         self._on_interruption: ServerInterruption | None = on_interruption
         self._is_isolated = is_isolated
+        self._pin = pin
+        """The digest of the tool's settings, which are part of what it is."""
 
     @property
     def label(self) -> str:
@@ -99,6 +107,7 @@ class Staged:
         await self._toolset.aclose()
 
     def _declared(self, tool: Tool) -> Tool:
+        tool = replace(tool, pin=pin_of(tool.pin, self._pin))
         if self._on_interruption is None:
             return tool
         is_repeatable = tool.on_interruption == "retry"

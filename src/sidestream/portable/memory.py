@@ -3,12 +3,14 @@
 from functools import partial
 from typing import Literal
 
+from msgspec.structs import replace
+
 from sidestream.portable import memory_files
 from sidestream.portable.functions import Functions
-from sidestream.portable.memory_store import KeepsMemory, ProcessMemory, StoredMemory, read
+from sidestream.portable.memory_store import Edit, KeepsMemory, Kept, ProcessMemory, StoredMemory
 from sidestream.portable.services import Services
 from sidestream.tools.server_side import Memory
-from sidestream.tools.tool import Tool, ToolContext, ToolError
+from sidestream.tools.tool import Tool, ToolContext, ToolError, ToolOutcome
 from sidestream.tools.toolset import Toolset
 
 Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
@@ -41,7 +43,7 @@ class _Memory:
         view_range: list[int] | None = None,
         old_path: str | None = None,
         new_path: str | None = None,
-    ) -> str:
+    ) -> ToolOutcome:
         """Notes that outlive this conversation, as files under /memories. View it before you begin a task.
 
         Save what you learn about the user and the task; keep the files short, current and well named.
@@ -70,22 +72,30 @@ class _Memory:
         missing = [name for name in _NEEDS[command] if given[name] is None]
         if missing:
             raise ToolError(f"{command} needs {', '.join(missing)}")
-        memory = self._memory(context)
+        edit: Edit
         match command:
             case "view":
-                return await read(memory, lambda files: memory_files.view(files, path or "", _lines(view_range)))
+                lines = _lines(view_range)
+                edit = lambda files: (files, memory_files.view(files, path or "", lines))  # noqa: E731
             case "create":
-                return await memory.edit(lambda files: memory_files.create(files, path or "", file_text or ""))
+                edit = partial(memory_files.create, path=path or "", text=file_text or "")
             case "str_replace":
                 edit = partial(memory_files.str_replace, path=path or "", old=old_str or "", new=new_str or "")
-                return await memory.edit(edit)
             case "insert":
                 edit = partial(memory_files.insert, path=path or "", line=insert_line or 0, added=insert_text or "")
-                return await memory.edit(edit)
             case "delete":
-                return await memory.edit(lambda files: memory_files.delete(files, path or ""))
+                edit = partial(memory_files.delete, path=path or "")
             case "rename":
-                return await memory.edit(lambda files: memory_files.rename(files, old_path or "", new_path or ""))
+                edit = partial(memory_files.rename, old=old_path or "", new=new_path or "")
+        memory = self._memory(context)
+        try:
+            kept, said = await memory.edit(edit, is_untrusted=bool(context.sources))
+        except ToolError as error:
+            # Its message may list the files.
+            kept, _ = await memory.edit(lambda files: (files, ""))
+            failed = ToolOutcome.failure(type(error).__name__, str(error))
+            return replace(failed, source=_source(kept, memory_files.ROOT))
+        return ToolOutcome(said, source=_source(kept, path or "") if command == "view" else None)
 
     def _memory(self, context: ToolContext) -> KeepsMemory:
         owner = owner_of(context.conversation)
@@ -109,6 +119,12 @@ _NEEDS: dict[Command, tuple[str, ...]] = {
     "rename": ("old_path", "new_path"),
 }
 """Command → the arguments that it must have."""
+
+
+def _source(kept: Kept, path: str) -> str | None:
+    """The untrusted file that a path shows, if any."""
+    shown = (name for name in sorted(kept.untrusted) if f"{name}/".startswith(f"{path.rstrip('/')}/"))
+    return next((f"the memory {name}" for name in shown), None)
 
 
 def _lines(view_range: list[int] | None) -> tuple[int, int] | None:

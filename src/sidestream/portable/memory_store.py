@@ -5,6 +5,8 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Protocol
 
+from msgspec import Struct
+
 from sidestream.errors import ConflictError
 from sidestream.jsontext import JsonObject, as_list, as_object
 from sidestream.portable.memory_files import Files
@@ -22,11 +24,29 @@ Edit = Callable[[Files], tuple[Files, str]]
 """The files → the files after a change, and what to say of it. Raises ToolError."""
 
 
+class Kept(Struct, frozen=True):
+    """What a memory holds."""
+
+    files: Files
+    untrusted: frozenset[str] = frozenset()
+    """Files that were written after an untrusted source had been read. One stays untrusted until it is deleted."""
+
+    def changed(self, files: Files, *, is_untrusted: bool) -> "Kept":
+        """Return the memory after a change. A file that replaces an untrusted one, as by a new name, is untrusted."""
+        written = {path for path, text in files.items() if self.files.get(path) != text}
+        replaces = any(path in self.untrusted for path in self.files.keys() - files.keys())
+        found = self.untrusted | (written if is_untrusted or replaces else set[str]())
+        return Kept(files, found & files.keys())
+
+
 class KeepsMemory(Protocol):
     """Files of one memory."""
 
-    async def edit(self, change: Edit) -> str:
-        """Applies a change to the files as they are now."""
+    async def edit(self, change: Edit, *, is_untrusted: bool = False) -> tuple[Kept, str]:
+        """Apply a change to the files as they are now; return them, and what to say of it.
+
+        `is_untrusted`: whoever makes the change has read an untrusted source.
+        """
         ...
 
 
@@ -34,12 +54,13 @@ class ProcessMemory:
     """A memory that lives as long as this object."""
 
     def __init__(self) -> None:
-        self._files: Files = {}
+        self._kept = Kept({})
 
-    async def edit(self, change: Edit) -> str:
-        """Applies a change."""
-        self._files, said = change(self._files)
-        return said
+    async def edit(self, change: Edit, *, is_untrusted: bool = False) -> tuple[Kept, str]:
+        """Apply a change."""
+        files, said = change(self._kept.files)
+        self._kept = self._kept.changed(files, is_untrusted=is_untrusted)
+        return self._kept, said
 
 
 class StoredMemory:
@@ -49,29 +70,31 @@ class StoredMemory:
         self._store = store
         self._id = memory_id(owner, name)
 
-    async def edit(self, change: Edit) -> str:
-        """Applies a change; if another process was faster, to what that has made of the files."""
+    async def edit(self, change: Edit, *, is_untrusted: bool = False) -> tuple[Kept, str]:
+        """Apply a change; if another process was faster, to what that has made of the files."""
         for attempt in range(MAX_ATTEMPTS):
-            files, head = await self._load()
-            changed, said = change(files)
-            difference = _difference(files, changed)
+            kept, head = await self._load()
+            files, said = change(kept.files)
+            difference = _difference(kept.files, files)
             if difference is None:
-                return said
+                return kept, said
             try:
-                await self._append(head, difference)
+                await self._append(head, difference | {"untrusted": is_untrusted})
             except ConflictError:
                 if attempt == MAX_ATTEMPTS - 1:
                     raise
                 continue
-            return said
+            return kept.changed(files, is_untrusted=is_untrusted), said
         raise AssertionError
 
-    async def _load(self) -> tuple[Files, int]:
-        files: Files = {}
+    async def _load(self) -> tuple[Kept, int]:
+        kept = Kept({})
         rows = await self._store.read(self._id)
         for row in rows:
-            files = _applied(files, await self._change(row))
-        return files, rows[-1].seq if rows else 0
+            change = await self._change(row)
+            # An older version did not say: what is unknown is untrusted.
+            kept = kept.changed(_applied(kept.files, change), is_untrusted=change.get("untrusted") is not False)
+        return kept, rows[-1].seq if rows else 0
 
     async def _change(self, row: Row) -> JsonObject:
         blobs = {digest: await self._store.blob(digest) for digest in row.blobs}
@@ -103,8 +126,3 @@ def _applied(files: Files, change: JsonObject) -> Files:
     removed = set(as_list(change.get("removed")))
     kept = {path: text for path, text in files.items() if path not in removed}
     return kept | {path: text for path, text in as_object(change.get("written")).items() if isinstance(text, str)}
-
-
-async def read(memory: KeepsMemory, look: Callable[[Files], str]) -> str:
-    """What is in a memory; nothing changes."""
-    return await memory.edit(lambda files: (files, look(files)))

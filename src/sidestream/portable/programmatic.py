@@ -26,8 +26,9 @@ from sidestream.tools.toolset import Toolset
 def toolset(config: ProgrammaticToolCalling, services: Services) -> Toolset:
     """The tool `programmatic_tool_calling`."""
     programs = _Programs(config)
-    # Its results hold what its tools have read, whoever wrote that.
-    tool = Tool.from_function(programs.run, name=config.key, key=config.key, is_open_world=True)
+    # What its tools have read counts for the run, as their own results do.
+    is_open_world = config.sandbox == "none"
+    tool = Tool.from_function(programs.run, name=config.key, key=config.key, is_open_world=is_open_world)
     return Functions(config.key, [tool], programs.machine.containers.aclose)
 
 

@@ -27,7 +27,11 @@ def toolset(config: Shell, services: Services) -> Toolset:
     # What happens to a folder of the user's is theirs to decide; a container of ours is nobody's.
     required = config.require_approval or ("always" if config.workspace is not None else None)
     approval = None if required is None else REQUIRED_APPROVAL[required]
-    tool = Tool.from_function(shell.run, name=config.key, key=config.key, approval=approval)
+    # Without a sandbox there is a network.
+    is_open_world = config.sandbox == "none"
+    tool = Tool.from_function(
+        shell.run, name=config.key, key=config.key, approval=approval, is_open_world=is_open_world
+    )
     return Functions(config.key, [tool], shell.machine.containers.aclose)
 
 

@@ -16,6 +16,7 @@ from sidestream.tools.execution import ToolOutcome
 from sidestream.tools.server_side import WebFetch
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
+from sidestream.urls import host_of
 
 CHARS_PER_TOKEN = 4
 MAX_CHARS = 100_000
@@ -26,21 +27,17 @@ def toolset(config: WebFetch, services: Services) -> Toolset:
     """The tool `web_fetch`."""
     fetch = _WebFetch(config)
     # It suspends itself for the addresses that need an approval.
-    tool = Tool.from_function(fetch.run, name=config.key, key=config.key, is_open_world=True, on_interruption="retry")
+    tool = Tool.from_function(
+        fetch.run, name=config.key, key=config.key, is_open_world=True, reads_outside=True, on_interruption="retry"
+    )
     return Functions(config.key, [tool])
 
 
 class _WebFetch:
     def __init__(self, config: WebFetch) -> None:
         self._config = config
-        self._fetcher = Fetcher(
-            EgressPolicy(
-                allowed_domains=config.allowed_domains,
-                blocked_domains=config.blocked_domains,
-                allow_hosts=config.allow_hosts,
-                max_hops=MAX_HOPS if config.max_hops is None else config.max_hops,
-            )
-        )
+        self._guard = FetchGuard(config)
+        self._fetcher = Fetcher(self._guard.policy)
         self._uses: dict[str, int] = {}
 
     async def run(self, context: ToolContext, url: str) -> ToolOutcome:
@@ -51,7 +48,7 @@ class _WebFetch:
         """
         try:
             self._count(context)
-            if (pending := self._question(context, url)) is not None:
+            if (pending := self._guard.question(context, url)) is not None:
                 return pending
             page = await self._fetcher.fetch(url)
         except FetchError as error:
@@ -71,9 +68,22 @@ class _WebFetch:
         if self._config.max_uses is not None and used > self._config.max_uses:
             raise FetchError(f"this run has used its {self._config.max_uses} fetches", code="max_uses_exceeded")
 
-    def _question(self, context: ToolContext, url: str) -> ToolOutcome | None:
-        """What a person must decide first; None if nothing. Raises FetchError if it was denied or is not allowed."""
-        policy = self._fetcher.policy
+
+class FetchGuard:
+    """Decides whether a URL may be fetched: by its domain, and by who gave it."""
+
+    def __init__(self, config: WebFetch) -> None:
+        self._config = config
+        self.policy = EgressPolicy(
+            allowed_domains=config.allowed_domains,
+            blocked_domains=config.blocked_domains,
+            allow_hosts=config.allow_hosts,
+            max_hops=MAX_HOPS if config.max_hops is None else config.max_hops,
+        )
+
+    def question(self, context: ToolContext, url: str) -> ToolOutcome | None:
+        """Return what a person must decide first; None if nothing. Raises FetchError if it is denied or not allowed."""
+        policy = self.policy
         policy.check(url)
         if policy.is_named(url):
             return None
@@ -88,7 +98,7 @@ class _WebFetch:
             raise FetchError(_UNKNOWN, code="url_not_in_prior_context")
         if self._config.approval == "run":
             return None
-        host = urlsplit(url).hostname or "?"
+        host = host_of(url) or "?"
         approval = PendingApproval(
             approval_id=f"approval_{os.urandom(16).hex()}",
             run_id=context.run_id,
@@ -99,11 +109,15 @@ class _WebFetch:
             provenance=f"fetches an address of {host} that neither the user nor a search gave; "
             "its text may hold what was read",
         )
-        return ToolOutcome(None, suspended=Suspended("{}", (approval,)))
+        return ToolOutcome(None, suspended=Suspended(QUESTION, (approval,)))
+
+
+QUESTION = "{}"
+"""The state of a call that waits for a decision on its URL, and has done nothing yet."""
 
 
 _UNKNOWN = (
-    "only addresses that the user gave, that a tool found, or that a fetched page links to on its own host can be "
+    "only addresses that the user gave, that a search found, or that a fetched page links to on its own host can be "
     "fetched"
 )
 

@@ -29,7 +29,14 @@ def toolset(config: WebSearch, services: Services) -> Toolset:
     if engine is None:
         raise ConfigurationError(f"{name!r} is no search engine: {no_engine()}")
     search = _WebSearch(config, engine)
-    tool = Tool.from_function(search.run, name=config.key, key=config.key, is_open_world=True, on_interruption="retry")
+    tool = Tool.from_function(
+        search.run,
+        name=config.key,
+        key=config.key,
+        is_open_world=True,
+        reads_outside=True,
+        on_interruption="retry",
+    )
     return Functions(config.key, [tool], engine.aclose)
 
 

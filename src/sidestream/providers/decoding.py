@@ -1,7 +1,7 @@
 """What decoders share: the frame around one response, rows of their tables, readers of fields and inputs. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
@@ -22,6 +22,7 @@ from sidestream.stream.parts import (
     Raw,
     ResponseMetadata,
     StreamPart,
+    ToolCall,
     ToolEvent,
     Usage,
 )
@@ -89,6 +90,8 @@ class DecoderState:
         self.is_done = False
         """True once the stream has said `[DONE]`."""
         self.is_over = False
+        self.open_calls: dict[str, ToolCall] = {}
+        """Hosted calls that earlier responses of the turn left without a result, by id."""
         self._owners: dict[str, object] = {}
         self._numbers: dict[str, int] = {}
         """For an id that was wanted more than once, the number that comes next."""
@@ -163,6 +166,12 @@ class DecoderState:
         else:
             self.has_client_call = True
 
+    def answered_call(self, tool: str, call_id: str | None) -> ToolCall | None:
+        """Return the call of an earlier response that a result answers, once; without an id, the tool's last one."""
+        if call_id is None:
+            call_id = next((id for id, call in reversed(self.open_calls.items()) if call.tool == tool), None)
+        return None if call_id is None else self.open_calls.pop(call_id, None)
+
     def end_with_error(self, error: Error, usage: Usage) -> None:
         """The last parts of a response that broke off."""
         self.is_over = True
@@ -194,6 +203,10 @@ class ResponseDecoder(ABC, Generic[StateT]):
     def downloads(self) -> tuple[FileRef, ...]:
         """The files to fetch, once each."""
         return tuple(self._state.downloads.values())
+
+    def take_up(self, calls: Iterable[ToolCall]) -> None:
+        """Take hosted calls of earlier responses whose results this one may hold."""
+        self._state.open_calls = {call.id: call for call in calls}
 
     def feed(self, data: bytes) -> list[StreamPart]:
         """The parts of one event; none if it only keeps the connection open."""

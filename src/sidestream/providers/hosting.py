@@ -77,6 +77,11 @@ def allowed_names(tool: RemoteMCP, provider: str) -> list[str]:
     return list(allowed.names)
 
 
+def fields_of_tools(members: type[StrEnum], *others: str) -> frozenset[str]:
+    """Return the fields of options that switch on these server-side tools, or configure them."""
+    return frozenset({"server_side_tools", *(f"{member}_config" for member in members), *others})
+
+
 def check_tool_configs(options: Any, members: type[StrEnum]) -> None:
     """Raises ConfigurationError if options configure a server-side tool that they do not switch on."""
     for member in members:

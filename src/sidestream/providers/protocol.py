@@ -20,7 +20,7 @@ from sidestream.prices.price import Bill
 from sidestream.providers.calls import HttpCall, OpensHttp, SocketCodec, Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.redaction import redact_url
-from sidestream.stream.parts import Error, File, Finish, StreamPart
+from sidestream.stream.parts import Error, File, Finish, StreamPart, ToolCall
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
 
@@ -109,6 +109,15 @@ class Decoder(Protocol):
     @property
     def downloads(self) -> tuple[FileRef, ...]:
         """The files to fetch, once the response is complete."""
+        ...
+
+
+@runtime_checkable
+class TakesUpCalls(Protocol):
+    """A decoder that knows the results of hosted calls that earlier responses made."""
+
+    def take_up(self, calls: Iterable[ToolCall]) -> None:
+        """Take the calls of this turn that have no result yet, before the first event."""
         ...
 
 

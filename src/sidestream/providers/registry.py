@@ -156,6 +156,16 @@ def caps_of(provider: object, model: str = "") -> Capabilities:
     return declared_caps(provider, model)
 
 
+def is_of_this_machine(model: str) -> bool:
+    """True if a model string names a file of this machine, or how to start a program here. Raises ConfigurationError.
+
+    A provider that has such models declares `is_of_this_machine(model)`.
+    """
+    parsed = ModelString.parse(model)
+    declared = getattr(find_provider(parsed.provider), "is_of_this_machine", None)
+    return declared is not None and any(map(declared, parsed.models.values()))
+
+
 def hosts_of(tool: type[ServerSideTool]) -> list[str]:
     """Names of the providers that host a server-side tool, for error messages."""
     return sorted(provider.name for provider in providers().values() if tool in provider.server_side_tools)

@@ -18,6 +18,7 @@ from sidestream.providers.protocol import (
     Provider,
     Recovery,
     Settings,
+    TakesUpCalls,
 )
 from sidestream.providers.registry import providers
 from sidestream.replay.recording import Exchange, Recording
@@ -44,6 +45,8 @@ class _RecordedDecoder:
         self.feed = inner.feed
         self.whole = inner.whole
         self.close = inner.close
+        if isinstance(inner, TakesUpCalls):
+            self.take_up = inner.take_up
         self._inner = inner
         self._recorded = recorded
 

@@ -16,6 +16,7 @@ from sidestream import display
 from sidestream.messages.message import TextPart
 from sidestream.run.content import Content
 from sidestream.shortrepr import ShortRepr
+from sidestream.stream.markers import marker_beginning
 from sidestream.stream.parts import (
     Finish,
     Source,
@@ -51,9 +52,14 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
     """Whether all that is cited of it was found in its text; None if nobody could check it."""
 
     @property
+    def shown_url(self) -> str | None:
+        """Its URL without tracking parameters."""
+        return None if self.url is None else display.without_tracking(self.url)
+
+    @property
     def label(self) -> str:
         """Its title, or what else is known of it."""
-        return " ".join((self.title or self.url or self.file_id or f"source {self.number}").split())
+        return " ".join((self.title or self.shown_url or self.file_id or f"source {self.number}").split())
 
     @property
     def remark(self) -> str:
@@ -79,17 +85,19 @@ class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
 
 def _link(source: CitedSource) -> str:
     label = _MARKDOWN.sub(r"\\\1", source.label)
-    return f"[{label}]({display.link_target(source.url)})" if source.url and display.is_web(source.url) else label
+    url = source.shown_url
+    return f"[{label}]({display.link_target(url)})" if url and display.is_web(url) else label
 
 
 def _numbers_entry(source: CitedSource) -> str:
-    location = source.url or source.file_id
+    location = source.shown_url or source.file_id
     return f"[{source.number}] {source.label}" + (f" {location}" if source.title and location else "") + source.remark
 
 
 def _markdown_marker(source: CitedSource) -> str:
-    if source.url and display.is_web(source.url):
-        return f"[[{source.number}]]({display.link_target(source.url)})"
+    url = source.shown_url
+    if url and display.is_web(url):
+        return f"[[{source.number}]]({display.link_target(url)})"
     return f"[{source.number}]"
 
 
@@ -124,6 +132,10 @@ class _Block:
         """The same, as a heap."""
         self.at_end: set[int] = set()
         """Numbers whose marks follow at the end of the block."""
+        self.held = ""
+        """The end of the text if it may be a link that the model cites with; it is not emitted yet."""
+        self.cuts: dict[int, int] = {}
+        """Start and end of such links, which marks replace."""
 
     @property
     def text(self) -> str:
@@ -187,6 +199,11 @@ class Citations:
         """The whole text so far, with every marker in its place."""
         return self.rendered(self._marker)
 
+    def block_text(self, step: int, text_id: str) -> str:
+        """Return the text of a block so far, with every marker in its place."""
+        block = self._blocks.get((step, text_id), _Block())
+        return _rendered(block, block.text, lambda number: self._marker(self._by_number[number - 1].source))
+
     def cited(self) -> CitedText:
         """The text so far and its sources."""
         return CitedText(text=self.text, sources=self.sources, style=self._style)
@@ -199,8 +216,7 @@ class Citations:
             markers[source.number] = marker(source)
         for (step, _), block in self._blocks.items():
             text = block.text.translate(cleaned) if cleaned else block.text
-            marks = [(_position(source, text), number) for source, number in block.sources.values() if text]
-            messages.setdefault(step, []).append(_inserted(text, marks, markers.__getitem__))
+            messages.setdefault(step, []).append(_rendered(block, text, markers.__getitem__))
         return "\n".join(text for pieces in messages.values() if (text := "".join(pieces)))
 
     def _on_step(self, part: StepStart) -> str:
@@ -218,22 +234,34 @@ class Citations:
         separator = "\n" if self._has_text and not self._is_flowing else ""
         self._has_text = self._is_flowing = True
         block = self._block(part.id)
-        start, block.size = block.size, block.size + len(part.delta)
+        block.size += len(part.delta)
         block.pieces.append(part.delta)
-        if not block.next or block.next[0][0] > block.size:
-            return separator + part.delta
+        block.held += part.delta
+        return separator + self._released(block)
+
+    def _released(self, block: _Block, *, is_over: bool = False) -> str:
+        """The text that was held and that no link of a later source can be in, with its marks."""
+        start = block.size - len(block.held)
+        known = max((cut for cut in block.cuts.values() if cut <= block.size), default=start)
+        held = None if is_over else marker_beginning(block.held[known - start :])
+        end = block.size if held is None else known + held
+        text, block.held = block.held[: end - start], block.held[end - start :]
+        if not block.cuts and (not block.next or block.next[0][0] > end):
+            return text
         reached: list[tuple[int, int]] = []
-        while block.next and block.next[0][0] <= block.size:
+        while block.next and block.next[0][0] <= end:
             mark = heapq.heappop(block.next)
             block.due.discard(mark)
             reached.append((mark[0] - start, mark[1]))
-        return separator + self._marked(part.delta, reached)
+        cuts = [(first - start, last - start) for first, last in block.cuts.items() if last <= end]
+        block.cuts = {first: last for first, last in block.cuts.items() if last > end}
+        return self._marked(text, reached, cuts)
 
     def _on_end(self, part: TextEnd) -> str:
         block = self._block(part.id)
         block.is_over = True
         block.final = part.text
-        return self._flushed(block)
+        return self._released(block, is_over=True) + self._flushed(block)
 
     def _on_source(self, part: Source) -> str:
         block = self._blocks.get((self._step, part.text_id or ""))
@@ -241,19 +269,22 @@ class Citations:
             return ""
         number = self._number(part)
         block.sources[part.id] = (part, number)
-        if part.end is not None and (part.end, number) in block.due:
+        at, emitted = _end_of(part), block.size - len(block.held)
+        if at is not None and (at, number) in block.due:
             return ""
-        if part.end is not None and 0 < part.end == block.size and not block.is_over:
+        if at is not None and 0 < at == emitted == block.size and not block.is_over:
             return self._marked("", [(0, number)])
-        if part.end is None or part.end <= block.size:
+        if at is None or at <= emitted:
             block.at_end.add(number)
-        else:
-            block.due.add((part.end, number))
-            heapq.heappush(block.next, (part.end, number))
-        return self._flushed(block) if block.is_over else ""
+            return self._flushed(block) if block.is_over else ""
+        block.due.add((at, number))
+        heapq.heappush(block.next, (at, number))
+        if part.marker_start is not None and part.marker_start >= emitted:
+            block.cuts[part.marker_start] = at
+        return self._released(block)
 
     def _on_step_end(self, part: StepFinish | Finish) -> str:
-        return "".join(self._flushed(block) for block in self._blocks.values())
+        return "".join(self._released(block, is_over=True) + self._flushed(block) for block in self._blocks.values())
 
     _handlers: ClassVar[dict[type, Callable[["Citations", Any], str]]] = {
         StepStart: _on_step,
@@ -274,11 +305,11 @@ class Citations:
         block.due, block.next, block.at_end = set(), [], set()
         return self._marked("", [(0, number) for number in numbers]) if block.size else ""
 
-    def _marked(self, text: str, marks: list[tuple[int, int]]) -> str:
-        return _inserted(text, marks, lambda number: self._marker(self._by_number[number - 1].source))
+    def _marked(self, text: str, marks: list[tuple[int, int]], cuts: Iterable[tuple[int, int]] = ()) -> str:
+        return _inserted(text, marks, lambda number: self._marker(self._by_number[number - 1].source), cuts)
 
     def _number(self, part: Source) -> int:
-        key = part.url or part.file_id or part.title or part.id
+        key = source_key(part)
         known = self._sources.get(key)
         if known is None:
             number = len(self._by_number) + 1
@@ -294,20 +325,47 @@ class Citations:
         return known.source.number
 
 
+def source_key(source: Source) -> str:
+    """Return what identifies a source in a list: the same page has the same number."""
+    if source.url:
+        return display.without_tracking(source.url)
+    return source.file_id or source.title or source.id
+
+
+def _end_of(source: Source) -> int | None:
+    """Where the mark of a source stands: behind its span, or in place of the link that the model has written."""
+    return source.end if source.marker_end is None else source.marker_end
+
+
+def _rendered(block: _Block, text: str, marker: Callable[[int], str]) -> str:
+    """The text of a block, with every mark in its place."""
+    marks = [(_position(source, text), number) for source, number in block.sources.values() if text]
+    spans = [(source.marker_start, source.marker_end) for source, _ in block.sources.values()]
+    return _inserted(text, marks, marker, [(a, b) for a, b in spans if a is not None and b is not None])
+
+
 def _position(source: Source, text: str) -> int:
-    """Where the marker of a source stands: behind its span, inside the text, never between two surrogates."""
-    at = len(text) if source.end is None else max(0, min(source.end, len(text)))
+    """Where the marker of a source stands: inside the text, never between two surrogates."""
+    end = _end_of(source)
+    at = len(text) if end is None else max(0, min(end, len(text)))
     splits_pair = 0 < at < len(text) and "\ud800" <= text[at - 1] <= "\udbff" and "\udc00" <= text[at] <= "\udfff"
     return at + 1 if splits_pair else at
 
 
-def _inserted(text: str, marks: Iterable[tuple[int, int]], marker: Callable[[int], str]) -> str:
-    """The text with the markers of these positions and numbers; each number once per position, in order."""
+def _inserted(
+    text: str, marks: Iterable[tuple[int, int]], marker: Callable[[int], str], cuts: Iterable[tuple[int, int]] = ()
+) -> str:
+    """The text with the markers of these positions and numbers, each number once per position; without these spans."""
     pieces: list[str] = []
     done = 0
-    for at, number in sorted(set(marks)):
-        pieces += (text[done:at], marker(number))
+    steps = [(at, 1, number) for at, number in set(marks)] + [(start, 0, end) for start, end in set(cuts)]
+    for at, is_mark, value in sorted(steps):
+        pieces.append(text[done:at])
         done = max(done, at)
+        if is_mark:
+            pieces.append(marker(value))
+        else:
+            done = max(done, min(value, len(text)))
     return "".join([*pieces, text[done:]])
 
 

@@ -34,7 +34,7 @@ from sidestream.tools.server_side import (
 )
 
 if TYPE_CHECKING:
-    from sidestream.run.tool_runs import ToolRun
+    from sidestream.run.tool_run import ToolRun
 
 _SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
 _RUNS_CODE = event_keys(CodeInterpreter) | event_keys(Shell)
@@ -65,6 +65,9 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     """One record per tool call, hosted or not; in a chunk, the records that changed."""
     parts: tuple[StreamPart, ...] = ()
     """Every part but the deltas, which `output`, `thinking` and `code` join; a chunk has deltas of tool input too."""
+
+    new_links: "tuple[Link, ...] | None" = None
+    """In a chunk with links: those that no earlier chunk had; see `links`."""
 
     @property
     def warnings(self) -> list[str]:
@@ -107,10 +110,12 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def links(self) -> list[Link]:
-        """The pages that searches found and tools opened, each once, cited or not."""
+        """The pages that searches found and tools opened, each once, cited or not; in a chunk, the new ones."""
+        if self.new_links is not None:
+            return list(self.new_links)
         links: dict[str, Link] = {}
         for part in self.parts:
-            for link in _links(part):
+            for link in links_of(part):
                 known = links.get(link.url)
                 if known is None or (known.title is None and link.title is not None):
                     links[link.url] = link
@@ -157,7 +162,8 @@ def _warnings(part: StreamPart) -> tuple[str, ...]:
     return ()
 
 
-def _links(part: StreamPart) -> list[Link]:
+def links_of(part: StreamPart) -> list[Link]:
+    """Return the pages that a part names."""
     if isinstance(part, File) and is_hit(part) and part.url is not None:
         return [Link(url=part.url, title=part.name, tool=part.tool, call_id=part.call_id)]
     if isinstance(part, Source) and part.kind == "url" and part.url is not None:

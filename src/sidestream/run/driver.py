@@ -19,7 +19,7 @@ from sidestream.output import OutputError
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening
 from sidestream.providers.protocol import Decoder, Encoded
 from sidestream.run.interruption import Interruption
-from sidestream.run.preparation import Preparation
+from sidestream.run.preparation import Preparation, decoder_for
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
@@ -374,7 +374,7 @@ class Driver:
             with _UNOBSERVED if listener is None else listener.sending(call):
                 response = await self._request(call)
         except RunError as error:
-            log_refused(turn.state, error)
+            log_refused(f"step {turn.state.step + 1}", error)
             if listener is not None:
                 listener.refused(error)
             if background is not None and (lost := background.lost(error)):
@@ -390,12 +390,12 @@ class Driver:
             return
         if response is None:
             return
-        log_sent(settings.model, turn.state, response)
+        log_sent(settings.model, f"step {turn.state.step + 1}", response)
         if listener is not None:
             listener.opened(response)
         self._preparation.begin()
         self._sent = encoded
-        self._decoder = encoded.decoder()
+        self._decoder = decoder_for(encoded, turn)
         self._follow_native(response, self._decoder)
         self._use(response)
         self._staging.begin_step(turn.state.messages if settings.toolbox.is_staged else ())

@@ -81,7 +81,8 @@ class NestedCalls:
         if outcome.suspended is not None:
             outcome = ToolOutcome.failure("Unsupported", f"{name} must wait for a person, and a program cannot.")
         self.seen(name)
-        self._forward(tool_result(made, outcome.result, is_error=outcome.is_error, facts=tool))
+        self._nested.sources += () if outcome.source is None else (outcome.source,)
+        self._forward(tool_result(made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source))
         return outcome
 
     def seen(self, name: str) -> None:
@@ -89,6 +90,10 @@ class NestedCalls:
         tool = self._settings.toolbox.tools.get(name)
         if tool is not None and tool.is_open_world:
             self._nested.sources += (f"{tool.server_label or 'the tool'} {name}",)
+
+    @property
+    def _sources(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self._turn.state.sources, *self._nested.sources)))
 
     def _is_callable(self, name: str, tool: Tool) -> bool:
         return name != self._call.name and not tool.is_external
@@ -99,7 +104,7 @@ class NestedCalls:
             tool=name,
             input=arguments,
             server_label=tool.server_label,
-            sources=(*self._turn.state.sources, *self._nested.sources),
+            sources=self._sources,
             pin=tool.pin,
         )
         return replace(question, grant=covering(question, self._turn.state.grants))
@@ -117,4 +122,5 @@ class NestedCalls:
             history=tuple(self._turn.state.messages),
             conversation=settings.conversation,
             store=settings.hooks.store,
+            sources=self._sources,
         )

@@ -6,7 +6,7 @@ import re
 from sidestream import display, jsontext
 from sidestream.run.citations import CitedSource, citations_of
 from sidestream.run.content import Content
-from sidestream.run.tool_runs import ToolRun
+from sidestream.run.tool_run import ToolRun
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARKER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
@@ -38,14 +38,15 @@ def _placeholder(source: CitedSource) -> str:
 
 def _superscript(source: CitedSource) -> str:
     # As HTML, which is a link inside code too.
-    url = source.url if source.url and display.is_web(source.url) else None
+    url = source.shown_url if source.shown_url and display.is_web(source.shown_url) else None
     link = f'<a href="{html.escape(display.link_target(url))}">{source.number}</a>' if url else f"{source.number}"
     return f"<sup>{link}</sup>"
 
 
 def _link(source: CitedSource, label: str) -> str:
     shown = display.plain(label)
-    return f"[{shown}]({display.link_target(source.url)})" if source.url and display.is_web(source.url) else shown
+    url = source.shown_url
+    return f"[{shown}]({display.link_target(url)})" if url and display.is_web(url) else shown
 
 
 def _json_block(text: str) -> str | None:

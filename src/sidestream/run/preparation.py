@@ -11,11 +11,11 @@ from sidestream.errors import RunError
 from sidestream.jsontext import loads
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
-from sidestream.providers.protocol import Encoded, ModelRequest
+from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, TakesUpCalls
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Custom, StreamPart
-from sidestream.turn.ledger import CONTEXT
+from sidestream.turn.ledger import CONTEXT, open_calls
 from sidestream.turn.machine import Turn
 
 if TYPE_CHECKING:
@@ -119,3 +119,11 @@ class Preparation:
             self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
             encoded = settings.model.encode(replace(request, replays=self._replays))
         return encoded
+
+
+def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:
+    """Return the decoder of the answer, which knows the calls that earlier answers of the turn left open."""
+    decoder = encoded.decoder()
+    if turn.state.hosted and isinstance(decoder, TakesUpCalls):
+        decoder.take_up(open_calls(turn.state))
+    return decoder

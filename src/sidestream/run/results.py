@@ -12,11 +12,12 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, NoOutputError
-from sidestream.messages.fold import THINKING_GAP, MessageFold
+from sidestream.jsontext import as_object
+from sidestream.messages.fold import DRAFT, THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
-from sidestream.run.content import Content
+from sidestream.run.content import Content, Link, links_of
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -24,11 +25,15 @@ from sidestream.stream.parts import (
     FinishReason,
     ReasoningDelta,
     ReasoningEnd,
+    ReasoningStart,
     ResponseMetadata,
+    Source,
+    StepFinish,
     StepStart,
     StreamPart,
     TextDelta,
     TextEnd,
+    TextStart,
     ToolApprovalRequest,
     ToolCall,
     ToolEvent,
@@ -39,11 +44,12 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import PendingApproval
-from sidestream.turn.state import RunState
+from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
     from sidestream.run.citations import CitationStyle, CitedText
-    from sidestream.run.tool_runs import ToolFolds, ToolRun
+    from sidestream.run.tool_run import ToolRun
+    from sidestream.run.tool_runs import ToolFolds
 
 T = TypeVar("T")
 
@@ -186,6 +192,7 @@ class ChunkFold:
         opening: Iterable[ChatMessage] = (),
         completed_by: Callable[[StreamPart], list[ChatMessage]] | None = None,
         clock: Callable[[], float] | None = None,
+        resumed: TurnState | None = None,
     ) -> None:
         self._completed_by = completed_by or MessageFold().feed
         """The messages that a part completes; a turn knows them already."""
@@ -198,9 +205,14 @@ class ChunkFold:
         self._has_text = False
         self._step = 0
         self._tool_folds: ToolFolds | None = None
+        if resumed is not None and resumed.step >= 0:
+            self._take_up(resumed)
         self._thinking: dict[str, list[str]] = {}
         """The deltas of each block of thinking that is open."""
         self._has_thought = False
+        self._drafts: list[str] = []
+        self._urls: set[str] = set()
+        """The pages that chunks had as links."""
 
     def opening(self) -> list[ChatResult[str]]:
         """The chunk with the user's own messages."""
@@ -261,7 +273,7 @@ class ChunkFold:
                 known = {key: value for key, value in facts.items() if value is not None}
                 return ChatResult(metadata=known, id=part.id, parts=(part,))
             case Custom():
-                return ChatResult(parts=(part,), tool_runs=self.runs_changed_by(part))
+                return ChatResult(metadata=self._drafted(part), parts=(part,), tool_runs=self.runs_changed_by(part))
             case StepStart():
                 self._is_flowing = False
                 self._step = part.step
@@ -274,12 +286,31 @@ class ChunkFold:
                     parts=(part,),
                     tool_runs=self.runs_changed_by(part),
                 )
+            case File() | Source() | ToolCall() | ToolResult() if links := links_of(part):
+                return replace(self._tool_chunk(part, {}), new_links=self._new(links))
             case _:
                 return self._tool_chunk(part, {})
 
+    def _drafted(self, part: Custom) -> dict[str, Any]:
+        """The text that came before a typed answer, so far."""
+        if part.kind != DRAFT:
+            return {}
+        self._drafts.append(str(as_object(part.data).get("text")))
+        return {"draft": "\n".join(self._drafts)}
+
+    def _new(self, links: Iterable[Link]) -> tuple[Link, ...]:
+        """The pages that no earlier part has named."""
+        new: dict[str, Link] = {}
+        for link in links:
+            if link.url not in self._urls:
+                new.setdefault(link.url, link)
+        self._urls |= new.keys()
+        return tuple(new.values())
+
     def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
         if type(part) not in _OF_TOOLS:
-            return ChatResult(metadata=metadata, parts=(part,))
+            ended = self.runs_changed_by(part) if type(part) in _ENDING else ()
+            return ChatResult(metadata=metadata, parts=(part,), tool_runs=ended)
         runs = self.runs_changed_by(part)
         return ChatResult(metadata=metadata, parts=(part,), code=self.tools().code.feed(part), tool_runs=runs)
 
@@ -288,6 +319,14 @@ class ChunkFold:
         if self._tool_folds is None and type(part) not in _OF_TOOLS:
             return ()
         return self.tools().runs.feed(part, None if self._clock is None else self._clock())
+
+    def _take_up(self, state: TurnState) -> None:
+        """A run that is resumed: its calls keep their records."""
+        self._step = state.step
+        calls = [(entry.step, entry.call) for entry in state.hosted.values()]
+        calls += [(state.step, call) for call in state.calls]
+        if calls:
+            self.tools().runs.take_up(calls, {approval.call_id for approval in state.waiting})
 
     def tools(self) -> "ToolFolds":
         """The folds of what tools did. Many runs have none."""
@@ -313,6 +352,8 @@ _DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
     ToolEvent: ChunkFold.event,
 }
 """Parts that come in large numbers and complete no message."""
+_ENDING = frozenset({TextStart, ReasoningStart, StepFinish})
+"""Parts after which nothing more comes of calls that have their results."""
 _OF_TOOLS = frozenset({ToolEvent, ToolInputStart, ToolInputEnd, ToolCall, ToolApprovalRequest, ToolResult, File})
 
 
@@ -334,6 +375,8 @@ class ResultFold:
         self._parts: list[StreamPart] = []
         self._code: list[str] = []
         self._tool_runs: dict[tuple[int, str], ToolRun] = {}
+        self._keys: dict[str, tuple[int, str]] = {}
+        """Call id → the key of its newest record."""
         self._metadata: dict[str, Any] = {}
         self._usage: Usage | None = None
         self._reason: FinishReason | None = None
@@ -352,11 +395,14 @@ class ResultFold:
             for part in chunk.parts:
                 if type(part) is not ToolInputDelta:  # The call holds what the deltas of its input joined to.
                     self._parts.append(part)
-                if type(part) is StepStart:
+                if type(part) is File:
+                    self._late(part)
+                elif type(part) is StepStart:
                     self._steps.append(len(self._output))
             self._code.append(chunk.code)
             for run in chunk.tool_runs:
                 self._tool_runs[run.key] = run
+                self._keys[run.call_id] = run.key
         if chunk.metadata:
             _merge(self._metadata, chunk.metadata)
             if "thinking" in chunk.metadata:
@@ -364,6 +410,12 @@ class ResultFold:
         self._usage = chunk.usage or self._usage
         self._reason = chunk.finish_reason or self._reason
         self._id = chunk.id or self._id
+
+    def _late(self, file: File) -> None:
+        """A file that was downloaded after its call was over: no chunk has the record again."""
+        run = self._tool_runs.get(self._keys.get(file.call_id or "", (0, "")))
+        if run is not None and run.is_over and file.data is not None:
+            self._tool_runs[run.key] = replace(run, files=(*run.files, file))
 
     def result(self) -> ChatResult[str]:
         """All that has come: texts and messages joined, lists of events in the order of their arrival."""

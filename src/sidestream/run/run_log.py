@@ -7,6 +7,7 @@ from sidestream.jsontext import as_object, loads
 from sidestream.logs import get_logger
 from sidestream.providers.calls import HttpResponse, WrappedResponse
 from sidestream.providers.continuation import FALLBACK
+from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.protocol import ChatModel, Encoded
 from sidestream.stream.parts import Custom, FinishReason
 from sidestream.turn.state import TurnState
@@ -28,24 +29,35 @@ def log_session(encoded: Encoded) -> None:
             log.info("session replayed: %s", as_object(notice.data).get("reason"))
 
 
-def log_sent(model: ChatModel, state: TurnState, response: HttpResponse) -> None:
-    """The request was sent, and its answer begins to arrive."""
+def log_sent(model: ChatModel, purpose: str, response: HttpResponse) -> None:
+    """Log that a request was sent, and that its answer begins to arrive."""
     if log.isEnabledFor(logging.INFO):
         headers = {name.lower(): value for name, value in response.headers.items()}
         request_id = next((headers[name] for name in _ID_HEADERS if name in headers), "unknown")
         log.info(
-            "request sent to %s:%s for step %d: request id %s, status %d",
+            "request sent to %s:%s for %s: request id %s, status %d",
             model.provider,
             model.name,
-            state.step + 1,
+            purpose,
             request_id,
             response.status,
         )
 
 
-def log_refused(state: TurnState, error: RunError) -> None:
-    """The request got no answer."""
-    log.info("request for step %d failed: %s (status %s)", state.step + 1, type(error).__name__, error.status)
+def log_refused(purpose: str, error: RunError) -> None:
+    """Log that a request got no answer."""
+    log.info("request for %s failed: %s (status %s)", purpose, type(error).__name__, error.status)
+
+
+def log_embedded(result: EmbeddingsResult, requests: int, seconds: float) -> None:
+    """Log that texts were embedded."""
+    log.info(
+        "embeddings finished: %d vectors in %d requests, %d input tokens, %.3f s",
+        len(result.vectors),
+        requests,
+        result.usage.input.total,
+        seconds,
+    )
 
 
 def log_ended(state: TurnState, reason: FinishReason | None, error: RunError | None, seconds: float) -> None:

@@ -21,6 +21,8 @@ _TEXTS = (
 _TEXT_NAMES = frozenset(_TEXTS)
 _REASONS = ("message", "error_message", "content", "error_code", "code", "error", "outcome")
 _NESTED = ("groundingMetadata", "urlContextMetadata", "item")
+_ITEMS = ("item", "content_block", "step")
+_CALLS = frozenset({"toolCall", "executableCode"})
 _COUNTING = frozenset({*_COUNTED, *_NESTED})
 
 
@@ -82,6 +84,32 @@ def error_in(value: Any) -> str:
     if fields.get("error"):
         return cut(jsontext.shown(fields["error"]))
     return snippet_of(value) or "failed"
+
+
+def failure_in(event: Any) -> str | None:
+    """Why the item that an event holds has failed; None if it has not."""
+    item = _item_in(event)
+    content = as_object(item.get("content"))
+    if item.get("is_error") is True or str(content.get("type")).endswith("_error"):
+        return error_in(content or item)
+    return error_in(item) if item.get("error") or item.get("status") in ("failed", "incomplete") else None
+
+
+def begins_call(stage: str, event: Any) -> bool:
+    """True for an event with which a call begins; the results of some providers have such events, too."""
+    if not _CALLS.isdisjoint(as_object(event)):
+        return True
+    return stage in ("start", "added") and not str(_item_in(event).get("type")).endswith(("_output", "_result"))
+
+
+def is_list(event: Any) -> bool:
+    """True for the event of a remote server's list of tools, which is no call."""
+    return _item_in(event).get("type") == "mcp_list_tools"
+
+
+def _item_in(event: Any) -> dict[str, Any]:
+    fields = as_object(event)
+    return next((found for name in _ITEMS if (found := as_object(fields.get(name)))), fields)
 
 
 def exit_code_in(value: Any) -> int | None:

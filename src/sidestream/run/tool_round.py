@@ -108,6 +108,7 @@ class ToolRound:
             deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
+            sources=self._turn.state.sources,
             tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part), key),
         )
         async with gate:
@@ -119,10 +120,11 @@ class ToolRound:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
-            outcome, passages = self._numbered(tool, outcome)
+            outcome, cites = self._numbered(tool, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages) if stages else [])
-            self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error, passages))
+            done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, cites, source=outcome.source)
+            self._emit(done)
 
     def _numbered(self, tool: Tool | None, outcome: ToolOutcome) -> tuple[ToolOutcome, Numbers | None]:
         """The outcome with numbers for the passages that the model may cite, and the first and last of them."""

@@ -1,6 +1,5 @@
 """The ASGI app."""
 
-import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -11,7 +10,7 @@ from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.protocol import Engine
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
 from sidestream.redaction import Secret
-from sidestream.server.settings import LOOPBACK, Auth, Caps, Dialect, Disconnect, ServerSettings
+from sidestream.server.settings import LOOPBACK, Admin, Auth, Caps, Dialect, Disconnect, ServerSettings
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
 
@@ -42,7 +41,6 @@ from sidestream.server.requests import json_response
 from sidestream.server.security import HEADERS, Guard
 
 DEFAULT_MODEL = "local"
-_TOKEN = re.compile(r"[!-~]+")
 
 
 def create_app(
@@ -50,7 +48,11 @@ def create_app(
     *,
     store: Store | str | PathLike[str] | None = None,
     tokens: str | Iterable[str] = (),
+    owner_token: str | None = None,
+    owner_cookie: str | None = None,
+    allows_weak_tokens: bool = False,
     auth: Auth | None = None,
+    allows_admin: bool | Admin = False,
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     allows_models: bool | None = None,
@@ -69,22 +71,26 @@ def create_app(
     """The app of a server: serve it with uvicorn, or mount it in your own app.
 
     ```python
-    app = create_app(agent, store="talks.db", tokens=["SECRET"], hosts=["chat.example.com"])
+    app = create_app(agent, store="talks.db", tokens=["token-of-anna-0123456789"], hosts=["chat.example.com"])
     ```
 
     `agents` is an agent, several by name, or a model string. Requests name one of them as their `model`; with
     `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
-    `tokens`, each request needs one, and sees only its own conversations. `auth` is your own way to know whose request
-    it is: a function, async or not, of Starlette's `HTTPConnection` that returns a name for the user, or None. `hosts`
-    are the names by which clients may reach the server; `origins` those of other sites whose pages may call it. Chats
-    are deleted `retention_s` seconds after their last change. Calls can be approved for `approval_s` seconds; then they
-    are denied, or what `on_expiry` says. A run whose readers have left continues; with `on_disconnect="cancel"` it is
+    `tokens`, each request needs one, and sees only its own conversations. A token has at least 22 characters, unless
+    `hosts` are this machine and `allows_weak_tokens` is set. `auth` is your own way to know whose request it is: a
+    function, async or not, of Starlette's `HTTPConnection` that returns a name for the user, or None. `hosts` are the
+    names by which clients may reach the server; `origins` those of other sites whose pages may call it. Chats are
+    deleted `retention_s` seconds after their last change. Calls can be approved for `approval_s` seconds; then they are
+    denied, or what `on_expiry` says. A run whose readers have left continues; with `on_disconnect="cancel"` it is
     stopped. `caps` bound what one owner may use. `dialect` is that of the Responses API: OpenAI's, or
     `"open-responses"`.
 
-    A request may name MCP servers at `mcp_hosts`; `mcp_file` is the `mcp.json` that the page edits. Folders below
+    A request may name MCP servers at `mcp_hosts`; `mcp_file` is the `mcp.json` that the page shows. Folders below
     `index_folders` can be added to the file index of this machine there, and searched by models. `examples` are the
-    prompts that it offers at first.
+    prompts that it offers at first. Changing MCP servers, testing keys and indexing folders is administration: whoever
+    may do it can run programs here. Only requests with `owner_token` may, and others if `allows_admin` is True, or a
+    function of the `HTTPConnection` that returns True for them. The owner's pages keep `owner_cookie`, if there is one,
+    in place of the token: with the same one, they stay signed in when the server is restarted with another token.
 
     This process drives the runs that it starts. With an `engine` (`embedded`, `temporal://…`), the workers of
     the engine do: `sidestream worker`.
@@ -95,7 +101,11 @@ def create_app(
         default=next(iter(named)) if named else agents if isinstance(agents, str) else DEFAULT_MODEL,
         allows_models=not named if allows_models is None else allows_models,
         tokens=tuple(Secret(token) for token in _several(tokens)),
+        owner_token=None if owner_token is None else Secret(owner_token),
+        owner_cookie=None if owner_cookie is None else Secret(owner_cookie),
+        allows_weak_tokens=allows_weak_tokens,
         auth=auth,
+        allows_admin=allows_admin,
         hosts=_several(hosts),
         origins=_several(origins),
         dialect=dialect,
@@ -110,8 +120,6 @@ def create_app(
         index_folders=_several(index_folders),
         examples=_several(examples),
     )
-    if not all(_TOKEN.fullmatch(token) for token in settings.tokens):
-        raise ConfigurationError("a token of the server is empty, or cannot be sent in a header: use visible ASCII")
     return app_of(Server(settings, open_store(store)))
 
 

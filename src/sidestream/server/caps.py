@@ -1,11 +1,13 @@
-"""Caps: what one owner may use. They are checked where runs start; a refusal says when to try again."""
+"""Caps: what one owner or address may use. A refusal says when to try again."""
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
+from sidestream import limits
 from sidestream.errors import StoreError
 from sidestream.server.errors import RequestError
 from sidestream.server.settings import Caps
@@ -107,6 +109,93 @@ class CapKeeper:
             if left < cap:
                 return entry.at + DAY_S - now
         return None
+
+
+class TokenGuesses:
+    """Wrong tokens by address: some are free, then one per second is looked at."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._counts: dict[str, tuple[float, float]] = {}
+        """Address → how many guesses count, and when they were counted. The last to guess is the last."""
+        self._total = (0.0, 0.0)
+
+    def admit(self, address: str) -> None:
+        """Raises RequestError(429), with `Retry-After`, if the address has sent too many wrong tokens."""
+        excess = max(
+            self._now(self._counts.get(_network(address), (0.0, 0.0)), 1.0) + 1 - limits.MAX_TOKEN_GUESSES,
+            (self._now(self._total, _TOTAL_RATE) + 1 - limits.MAX_TOTAL_TOKEN_GUESSES) / _TOTAL_RATE,
+        )
+        if excess > 0:
+            raise _refusal("too many wrong tokens from this address", "too_many_attempts", excess)
+
+    def failed(self, address: str) -> None:
+        """Counts a wrong token."""
+        network, now_s = _network(address), self._monotonic()
+        count = self._now(self._counts.pop(network, (0.0, 0.0)), 1.0)
+        if len(self._counts) >= limits.MAX_GUESSING_ADDRESSES:
+            del self._counts[next(iter(self._counts))]
+        self._counts[network] = (count + 1, now_s)
+        self._total = (self._now(self._total, _TOTAL_RATE) + 1, now_s)
+
+    def _now(self, counted: tuple[float, float], rate: float) -> float:
+        """How many guesses still count; `rate` of them are forgotten per second."""
+        count, at_s = counted
+        return max(0.0, count - (self._monotonic() - at_s) * rate)
+
+
+_TOTAL_RATE = limits.MAX_TOTAL_TOKEN_GUESSES / limits.MAX_TOKEN_GUESSES
+
+
+def _network(address: str) -> str:
+    """The address; of IPv6 the network, of which one machine has all addresses."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address[:100]
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or int(found) >> 64)
+    return str(found)
+
+
+class Bodies:
+    """Bodies and messages that are being read: how many bytes they may become, by owner."""
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+
+    def body(self, owner: str) -> "Body":
+        """A body of this owner, of which nothing has arrived."""
+        return Body(self._held, owner)
+
+
+class Body:
+    """The room that is reserved for one body."""
+
+    def __init__(self, held: Counter[str], owner: str) -> None:
+        self._held = held
+        self._owner = owner
+        self._size = 0
+
+    def reserve(self, size: int) -> None:
+        """Makes room for so many bytes in all. Raises RequestError(429) if there is none."""
+        if size <= max(self._size, limits.SMALL_BODY_BYTES):
+            return
+        more = size - self._size
+        if self._held[self._owner] + more > limits.MAX_OWNER_BODY_BYTES:
+            who = "this token" if self._owner else "this server"
+            raise _refusal(f"{who} receives as many large requests as it can hold", "too_many_bodies", RETRY_S)
+        if self._held.total() + more > limits.MAX_TOTAL_BODY_BYTES:
+            raise _refusal("this server receives as many large requests as it can hold", "too_many_bodies", RETRY_S)
+        self._held[self._owner] += more
+        self._size = size
+
+    def close(self) -> None:
+        """Gives back the room. Another body may begin."""
+        self._held[self._owner] -= self._size
+        self._size = 0
+        if not self._held[self._owner]:
+            del self._held[self._owner]
 
 
 def _refusal(reason: str, code: str, wait_s: float) -> RequestError:

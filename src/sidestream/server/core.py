@@ -11,8 +11,9 @@ from sidestream.agent.agent import Agent
 from sidestream.durable.opening import open_engine
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
+from sidestream.providers.registry import is_of_this_machine
 from sidestream.redaction import redact
-from sidestream.server.caps import CapKeeper
+from sidestream.server.caps import Bodies, CapKeeper
 from sidestream.server.driving import Driving
 from sidestream.server.errors import RequestError
 from sidestream.server.indexes import FileIndexes
@@ -72,6 +73,7 @@ class Server:
         self._retired: list[Agent[Any]] = []
         """Agents with MCP servers that have changed since; runs may still use them."""
         self.sign_ins = SignIns()
+        self.bodies = Bodies()
         self.indexes = FileIndexes(settings.index_folders)
         self.servers: MCPConfig | None = None
         """The MCP servers of agents that are made of model strings."""
@@ -85,6 +87,9 @@ class Server:
             known = ", ".join(sorted(self.settings.agents))
             raise _unknown(name, f"this server has {known}")
         try:
+            if name != self.settings.default and is_of_this_machine(name):  # Before anything is read.
+                message = "requests may not name files of this machine; `sidestream local add` gives one a name"
+                raise RequestError(403, message, type="permission_error", param="model", code="owner_only")
             made = (
                 Agent(name, mcp=(*self.servers.toolsets, *self.servers.remote_servers)) if self.servers else Agent(name)
             )

@@ -4,7 +4,7 @@ Nothing that a client says of a call counts, besides the decision itself: the ar
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError
 from sidestream.store.records import Row
 from sidestream.tools.approvals import ApprovalError, Decision, PendingApproval
+from sidestream.ui.ui_tools import AGAIN
 
 MAX_REFUSALS = 100
 """Refusals that the log of a conversation keeps: somebody who sends them for ever must not fill the disk."""
@@ -57,7 +58,7 @@ def decisions_on(
     calls = {entry.call_id: entry.approval_id for entry in entries.values() if entry.is_external}
     made: dict[str, Decision] = {}
     for answer in answers:
-        id = calls.get(answer.call_id or "", "") if answer.approval_id is None else answer.approval_id
+        id = _waiting_call(calls, answer.call_id or "") if answer.approval_id is None else answer.approval_id
         if (entry := entries.get(id)) is not None:
             made[id] = _decision(entry, answer, needs_digest)
     if not made:
@@ -74,6 +75,12 @@ def decisions_on(
             code="undecided",
         )
     return list(made.values())
+
+
+def _waiting_call(calls: Mapping[str, str], shown: str) -> str:
+    """The approval of a call by the id that a client knows it by; a model may use an id again in a later step."""
+    call, again, _ = shown.rpartition(AGAIN)
+    return calls.get(shown, calls.get(call, "") if again else "")
 
 
 def _decision(entry: PendingApproval, answer: Answer, needs_digest: bool) -> Decision:

@@ -1,6 +1,13 @@
 """Errors of requests, as each API renders them in its own form."""
 
-from sidestream.errors import ConfigurationError, ConflictError, SidestreamError, SteerError, UnknownProviderError
+from sidestream.errors import (
+    ConfigurationError,
+    ConflictError,
+    SidestreamError,
+    SteerError,
+    UnknownProviderError,
+    encodable,
+)
 from sidestream.jsontext import JsonObject
 from sidestream.redaction import redact
 from sidestream.tools.approvals import ApprovalError
@@ -22,6 +29,7 @@ class RequestError(Exception):
         code: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
+        message = encodable(message)
         super().__init__(message)
         self.status = status
         self.message = message

@@ -48,13 +48,13 @@ class FileIndexes:
         """True if the server has folders to index."""
         return bool(self.allowed)
 
-    async def described(self) -> JsonObject:
+    async def described(self, *, is_editable: bool) -> JsonObject:
         """The folders with their files, how far each was read, and how many passages have a vector."""
         index = self._opened()
         files, times, counts = await index.list(), await index.read_times(), await index.counts()
         known = dict.fromkeys([*await index.roots(), *self._work])
         return {
-            "folders": [self._folder(path, files, times.get(path)) for path in known],
+            "folders": [self._folder(path, files, times.get(path), is_editable=is_editable) for path in known],
             "passages": counts.passages,
             "vectors": counts.vectors,
             "problem": redact(index.problem) if index.problem else None,
@@ -140,7 +140,9 @@ class FileIndexes:
     def _is_allowed(self, path: str) -> bool:
         return any(path == folder or path.startswith(folder.rstrip(os.sep) + os.sep) for folder in self.allowed)
 
-    def _folder(self, path: str, files: "Sequence[IndexedFile]", updated: float | None) -> JsonObject:
+    def _folder(
+        self, path: str, files: "Sequence[IndexedFile]", updated: float | None, *, is_editable: bool
+    ) -> JsonObject:
         own = [file for file in files if file.path == path or file.path.startswith(path.rstrip(os.sep) + os.sep)]
         problems = [{"path": os.path.relpath(file.path, path), "problem": file.problem} for file in own if file.problem]
         work = self._work.get(path)
@@ -148,7 +150,7 @@ class FileIndexes:
         return {
             "path": path,
             "name": os.path.basename(path) or path,
-            "editable": self._is_allowed(path),
+            "editable": is_editable and self._is_allowed(path),
             "files": len(own),
             "passages": sum(file.passages for file in own),
             "updated": updated,

@@ -1,6 +1,6 @@
 """REST of the page: the file index of this machine, to add folders to, update, search and remove from.
 
-Its files belong to whoever started the server, so it is closed where several people use it.
+Its files belong to whoever started the server: it is closed where several people use it, and only the owner changes it.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.indexes import FileIndexes
-from sidestream.server.requests import json_response, read_json, server_of
+from sidestream.server.requests import check_admin, json_response, may_administer, read_json, server_of
 from sidestream.server.settings import offers_index
 
 
@@ -33,12 +33,16 @@ async def folders(request: Request) -> Response:
     if not offers_index(server.settings):
         reason = "shared" if indexes.is_on else "off"
         return json_response({"allowed": [], "unavailable": reason, "folders": [], "passages": 0, "vectors": 0})
-    return json_response({"allowed": list(indexes.allowed), "unavailable": None, **await indexes.described()})
+    is_admin = may_administer(request)
+    allowed = list(indexes.allowed) if is_admin else []
+    described = await indexes.described(is_editable=is_admin)
+    return json_response({"allowed": allowed, "unavailable": None, "editable": is_admin, **described})
 
 
 async def add(request: Request) -> Response:
     """Begins to read a folder, or what has changed in it: `GET` reports how far it is."""
     indexes = _indexes(request)
+    check_admin(request, "index folders")
     path: Any = (await read_json(request)).get("path")
     if not isinstance(path, str):
         raise RequestError(400, "name a folder", param="path")
@@ -48,6 +52,7 @@ async def add(request: Request) -> Response:
 async def remove(request: Request) -> Response:
     """Takes a folder out of the index. Its files stay."""
     indexes = _indexes(request)
+    check_admin(request, "remove folders from the index")
     return json_response({"removed": await indexes.remove(request.query_params.get("path", ""))})
 
 

@@ -1,7 +1,7 @@
 """REST of the page: the MCP servers of the shared `mcp.json`, to read, change, test and sign in at.
 
-Values of headers and variables go in and never come out. Who may change the file may start programs on this machine, so
-it cannot be changed where several people use the server.
+Values of headers and variables go in and never come out. Whoever may change the file may start programs on this
+machine, and have it call any URL: only the owner may. Others see which servers there are, not how they are called.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from sidestream.mcp.probe import probe
 from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.requests import json_response, read_json, server_of
+from sidestream.server.requests import check_admin, json_response, may_administer, read_json, server_of
 from sidestream.tools.server_side import RemoteMCP
 
 CALLBACK = "/mcp/callback"
@@ -57,19 +57,20 @@ async def servers(request: Request) -> Response:
     if server.settings.mcp_file is None:
         return json_response({"file": None, "editable": False, "servers": [], "problem": None})
     editor, problem, found = ConfigEditor(server.settings.mcp_file), None, list[ConfiguredServer]()
+    is_admin = may_administer(request)
     try:
         found = editor.servers()
     except ConfigurationError as error:
-        problem = redact(str(error))
-    shown = [await _described(server, editor, each) for each in found]
-    is_editable = _is_editable(server) and problem is None
+        problem = redact(str(error)) if is_admin else "the file cannot be read"
+    shown = [await _described(server, editor, each) if is_admin else _named(each) for each in found]
+    is_editable = is_admin and problem is None
     return json_response({"file": editor.path.name, "editable": is_editable, "servers": shown, "problem": problem})
 
 
 async def change(request: Request) -> Response:
     """Merges the fields of the body into the entry of a server; null removes one, and what is left out stays."""
     server, label = server_of(request), request.path_params["label"]
-    editor = _editor(server)
+    editor = _editor(request)
     changes = await read_json(request)
     if unknown := sorted(changes.keys() - _FIELDS):
         raise RequestError(400, f"{unknown[0]} cannot be changed here", param=unknown[0])
@@ -82,7 +83,7 @@ async def change(request: Request) -> Response:
 async def remove(request: Request) -> Response:
     """Removes a server from the file."""
     server, label = server_of(request), request.path_params["label"]
-    if not _editor(server).remove(label):
+    if not _editor(request).remove(label):
         raise not_found("MCP server", label)
     _accepted(server).forget(label)
     await server.load_servers()
@@ -92,7 +93,7 @@ async def remove(request: Request) -> Response:
 async def test(request: Request) -> Response:
     """Starts a server, lists its tools and stops it; says how long each stage took, or what went wrong."""
     server = server_of(request)
-    configured = _configured(_editor(server), request.path_params["label"])
+    configured = _configured(_editor(request), request.path_params["label"])
     accepted: AcceptedDefinitions | None = _accepted(server)
     if isinstance(configured, RemoteMCP):
         accepted = accepted if configured.execution == "here" else None  # A provider lists the tools itself.
@@ -109,7 +110,7 @@ async def test(request: Request) -> Response:
 async def accept(request: Request) -> Response:
     """Accepts a changed definition of a tool, by its name and digest; returns the server."""
     server, label = server_of(request), request.path_params["label"]
-    editor = _editor(server)
+    editor = _editor(request)
     body = await read_json(request)
     if editor.entry(label) is None:
         raise not_found("MCP server", label)
@@ -124,7 +125,7 @@ async def accept(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Starts a sign-in; the page opens `url`. `url` is null if the server wants none."""
     server = server_of(request)
-    configured = _configured(_editor(server), request.path_params["label"])
+    configured = _configured(_editor(request), request.path_params["label"])
     if not isinstance(configured, RemoteMCP) or configured.url is None:
         raise RequestError(409, "only servers with a URL have sign-ins", type="conflict", code="no_url")
     if configured.authorization:
@@ -140,7 +141,7 @@ async def login(request: Request) -> Response:
 async def logout(request: Request) -> Response:
     """Removes the sign-in from this machine."""
     server = server_of(request)
-    configured = _configured(_editor(server), request.path_params["label"])
+    configured = _configured(_editor(request), request.path_params["label"])
     if not isinstance(configured, RemoteMCP) or configured.url is None:
         raise RequestError(409, "only servers with a URL have sign-ins", type="conflict", code="no_url")
     await TokenFiles().save(without_user(configured.url, {})[0], None)
@@ -181,6 +182,19 @@ async def _described(server: Server, editor: ConfigEditor, each: ConfiguredServe
     }
 
 
+def _named(each: ConfiguredServer) -> dict[str, Any]:
+    """A server as those see it who may not change it: arguments and URLs may hold what is secret."""
+    return {
+        "label": each.label,
+        "kind": _kind(each.entry),
+        "enabled": each.is_enabled,
+        "entry": {},
+        "problem": None if each.problem is None else "it cannot be used",
+        "changes": [],
+        "signIn": {"state": "none", "issuer": None, "expires": None, "error": None},
+    }
+
+
 def _url(editor: ConfigEditor, label: str) -> str | None:
     """The address of a server; the one that is shown lacks what is secret in it."""
     try:
@@ -208,22 +222,13 @@ def _kind(entry: dict[str, Any]) -> str:
     return "url" if entry.get("execution", "auto" if is_wire_form else "here") == "here" else "provider"
 
 
-def _is_editable(server: Server) -> bool:
-    return not server.settings.is_shared
-
-
-def _editor(server: Server) -> ConfigEditor:
+def _editor(request: Request) -> ConfigEditor:
     """The file, for those who may change and try its servers. Raises RequestError."""
-    if server.settings.mcp_file is None:
+    file = server_of(request).settings.mcp_file
+    if file is None:
         raise RequestError(404, "this server has no file of MCP servers", type="not_found", code="no_mcp_file")
-    if not _is_editable(server):
-        raise RequestError(
-            403,
-            "several people use this server: change the file on its machine",
-            type="permission_error",
-            code="read_only",
-        )
-    return ConfigEditor(server.settings.mcp_file)
+    check_admin(request, "change, test and sign in at its MCP servers")
+    return ConfigEditor(file)
 
 
 def _configured(editor: ConfigEditor, label: str) -> MCPServer | RemoteMCP:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import datetime
 from functools import wraps
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from sidestream import jsontext
 from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
+from sidestream.limits import MAX_BODY_S
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
 
@@ -62,6 +64,23 @@ def owner_of(connection: HTTPConnection) -> str:
     return connection.state.owner
 
 
+def may_administer(connection: HTTPConnection) -> bool:
+    """Whether the sender may change what belongs to the server's machine: MCP servers, keys, folders of the index."""
+    return connection.state.is_admin
+
+
+def check_admin(connection: HTTPConnection, what: str) -> None:
+    """Raises RequestError(403) unless the sender may administer the server. `what` says what they wanted to do."""
+    if not may_administer(connection):
+        raise RequestError(
+            403,
+            f"only the owner of this server may {what}: use the URL that `sidestream serve --list` prints on its "
+            "machine; serve --allow-admin, or create_app(allows_admin=…), opens it to others",
+            type="permission_error",
+            code="owner_only",
+        )
+
+
 def stored_id(connection: HTTPConnection, conversation: str) -> str:
     """The id in the store of this owner's conversation."""
     return f"{owner_of(connection)}/{conversation}"
@@ -89,7 +108,8 @@ async def read_body(request: Request) -> bytes:
     """The body of a request with JSON. Raises RequestError if it is another type, too large, or stops half-way."""
     if not _JSON.fullmatch(request.headers.get("content-type", "")):
         raise RequestError(415, "send the body as application/json", code="unsupported_media_type")
-    limit = server_of(request).settings.max_body_bytes
+    server = server_of(request)
+    limit = server.settings.max_body_bytes
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise _too_large(limit)
@@ -97,16 +117,23 @@ async def read_body(request: Request) -> bytes:
     size = 0
     stream = request.stream()
     try:
-        while (chunk := await asyncio.wait_for(anext(stream, None), BODY_TIMEOUT_S)) is not None:
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            chunks.append(chunk)
+        with closing(server.bodies.body(owner_of(request))) as body:
+            body.reserve(int(length) if length.isdecimal() else 0)
+            # Not by an outer timeout: `wait_for` may lose a cancellation while pieces arrive.
+            end_s = time.monotonic() + MAX_BODY_S
+            while (chunk := await asyncio.wait_for(anext(stream, None), BODY_TIMEOUT_S)) is not None:
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                if time.monotonic() > end_s:
+                    raise TimeoutError
+                body.reserve(size)
+                chunks.append(chunk)
+            return b"".join(chunks)
     except TimeoutError:
         raise RequestError(408, "the body stopped half-way", code="request_timeout") from None
     except ClientDisconnect:
         raise RequestError(400, "the body ended before its end", code="incomplete_body") from None
-    return b"".join(chunks)
 
 
 async def read_json(request: Request) -> jsontext.JsonObject:

@@ -17,6 +17,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.messages.provenance import written
 from sidestream.server.attached import document_at, document_in, file_at, is_empty
 from sidestream.server.compaction import compacted_text
 from sidestream.server.errors import RequestError
@@ -95,7 +96,7 @@ class _Reader:
                 self._decision(item, at)
             case "compaction":
                 text = compacted_text(_text(item, "encrypted_content", at), f"{at}.encrypted_content")
-                self.messages.append(ChatMessage.user(text))
+                self.messages.append(written(text))  # A model wrote it: its URLs are not the user's.
             case "item_reference":
                 id = _text(item, "id", at)
                 if id not in self._known:

@@ -6,6 +6,7 @@ from sidestream import jsontext
 from sidestream.jsontext import Json, JsonObject, as_object, objects
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
 from sidestream.redaction import REDACTED, redact
+from sidestream.run.citations import Citations, source_key
 from sidestream.store.log import stream_of
 from sidestream.store.records import (
     ApprovalAsked,
@@ -17,7 +18,7 @@ from sidestream.store.records import (
     RunStarted,
     Segment,
 )
-from sidestream.stream.parts import Error, File, Finish, Source, StreamPart, TextDelta, TextEnd, ToolCall, ToolResult
+from sidestream.stream.parts import Error, File, Finish, Source, StepStart, StreamPart, TextStart, ToolCall, ToolResult
 
 
 def record_json(row: Row) -> JsonObject:
@@ -82,24 +83,24 @@ def _markdown(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _in_stream(records: Sequence[Record]) -> Iterator[str]:
-    sources: dict[str, Source] = {}
-    text = ""
+    citations, sources, step = Citations(), dict[str, Source](), 0
+    entries: list[str | tuple[int, str]] = []
     for part in stream_of(records):
-        if isinstance(part, TextDelta):
-            text += part.delta
-        elif isinstance(part, TextEnd):
-            yield part.text if part.text is not None else text
-            text = ""
+        citations.feed(part)
+        if isinstance(part, StepStart):
+            step = part.step
+        elif isinstance(part, TextStart):
+            entries.append((step, part.id))
         elif isinstance(part, Source):
-            sources[part.id] = part
+            sources.setdefault(source_key(part), part)
         elif (line := _line(part)) is not None:
-            yield line
-    if text:
-        yield text
-    if sources:
-        yield "\n".join(
-            f"- {source.title or source.url or source.id}: {source.url or ''}" for source in sources.values()
-        )
+            entries.append(line)
+    yield from filter(None, (entry if isinstance(entry, str) else citations.block_text(*entry) for entry in entries))
+    cited = {source.shown_url or source.file_id or source.title for source in citations.sources}
+    listed = [f"[{source.number}] {source.label}: {source.shown_url or ''}" for source in citations.sources]
+    listed += [f"{source.title or key}: {source.url and key}" for key, source in sources.items() if key not in cited]
+    if listed:
+        yield "\n".join(f"- {line}" for line in listed)
 
 
 def _line(part: StreamPart) -> str | None:

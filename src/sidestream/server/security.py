@@ -1,7 +1,7 @@
 """Who may call the server: hosts, origins, tokens. Everything passes here before it reaches a route."""
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from inspect import isawaitable
@@ -14,13 +14,16 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sidestream.limits import MIN_TOKEN_CHARS
 from sidestream.redaction import Secret, register_secret
+from sidestream.server.caps import TokenGuesses
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import json_response
-from sidestream.server.settings import Auth, ServerSettings
+from sidestream.server.settings import ServerSettings
 
 COOKIE = "sidestream"
-"""Holds the token of a page; it is set when the page is opened with `#token=…`, or with `?token=…`."""
+"""Holds the token of a page; it is set when the page is opened with `#token=…`, or with `?token=…`. Its name ends with
+the port: a browser sends the cookies of a host to all its ports, and servers must not replace each other's."""
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -46,7 +49,9 @@ class Guard:
         self._settings = settings
         self._hosts = {_in_header(host) for host in settings.hosts}
         self._origins = {origin.lower().rstrip("/") for origin in settings.origins}
-        for token in settings.tokens:
+        self._guesses = TokenGuesses()
+        self._tokens = (*settings.tokens, *settings.owner_tokens)
+        for token in self._tokens:
             register_secret(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +69,8 @@ class Guard:
             if (redirect := self._sign_in(scope)) is not None:
                 await redirect(scope, receive, _with_headers(send))
                 return
-            scope.setdefault("state", {})["owner"] = await self._owner(scope, headers)
+            scope.setdefault("state", {})
+            await self._note_sender(scope, headers)
         except RequestError as error:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": error.close_reason})
@@ -97,17 +103,30 @@ class Guard:
             raise _wrong_origin(origin)
         return origin
 
-    async def _owner(self, scope: Scope, headers: Headers) -> str:
-        """Whose request it is. Raises RequestError(401)."""
-        if not self._settings.needs_auth or not is_guarded(_path(scope)):
-            return ""
-        if self._settings.auth is not None and (user := await _user(self._settings.auth, scope)):
-            return user_name(user)
+    async def _note_sender(self, scope: Scope, headers: Headers) -> None:
+        """Notes whose request it is, and whether they may administer. Raises RequestError."""
+        state, is_owner = scope["state"], False
+        state["owner"], state["is_admin"] = "", False
+        if not is_guarded(_path(scope)):
+            return
+        if self._settings.needs_auth:
+            state["owner"], is_owner = await self._owner(scope, headers)
+        allows = self._settings.allows_admin
+        state["is_admin"] = is_owner or (await _answer(allows, scope) is True if callable(allows) else allows)
+
+    async def _owner(self, scope: Scope, headers: Headers) -> tuple[str, bool]:
+        """Whose request it is, and whether it is that of the server's owner. Raises RequestError(401)."""
+        settings = self._settings
         given = _given(headers)
         if not given and scope["type"] == "websocket":  # A page of another site can send it no other way.
             given = _query(scope).get("token", [""])[0]
-        if (token := _known(given, self._settings.tokens)) is None:
-            has_tokens = bool(self._settings.tokens)
+        token = _known(given, self._tokens)
+        if token not in settings.owner_tokens:
+            if settings.auth is not None and (user := await _answer(settings.auth, scope)):
+                return user_name(user), False
+            token = self._slowed(given, token, scope)
+        if token is None:
+            has_tokens = bool(self._tokens)
             raise RequestError(
                 401,
                 "this server needs a token: send Authorization: Bearer TOKEN" if has_tokens else "nobody is signed in",
@@ -115,22 +134,45 @@ class Guard:
                 code="invalid_token" if has_tokens else "not_signed_in",
                 headers={"WWW-Authenticate": "Bearer"} if has_tokens else None,
             )
-        return owner_name(token)
+        scope["state"]["page_token"] = self._page_token(token)
+        # The owner's token is a new one with each start: what is stored must not depend on it.
+        return ("", True) if token in settings.owner_tokens else (owner_name(token), False)
+
+    def _page_token(self, token: Secret) -> Secret:
+        """What a page keeps that has this token."""
+        cookie = self._settings.owner_cookie
+        return cookie if cookie is not None and token == self._settings.owner_token else token
+
+    def _slowed(self, given: str, token: Secret | None, scope: Scope) -> Secret | None:
+        """The token that was found. Raises RequestError(429) if its address guesses tokens.
+
+        A long token cannot be guessed at any rate, so it is never slowed. A short one is slowed as wrong ones are.
+        """
+        if given and self._tokens and (token is None or len(token) < MIN_TOKEN_CHARS):
+            address = (scope.get("client") or ("", 0))[0]
+            self._guesses.admit(address)
+            if token is None:
+                self._guesses.failed(address)
+        return token
 
     def _sign_in(self, scope: Scope) -> Any:
         """Opens the page with the token of its address, which then stands in a cookie and no longer in the address."""
-        if scope["type"] != "http" or scope["method"] != "GET" or not self._settings.tokens:
+        if scope["type"] != "http" or scope["method"] != "GET" or not self._tokens:
             return None
         query = _query(scope)
         if is_guarded(_path(scope)) or "token" not in query:
             return None
-        token = _known(query.pop("token")[0], self._settings.tokens)
+        given = query.pop("token")[0]
+        token = self._slowed(given, _known(given, self._tokens), scope)
         if token is None:
             raise RequestError(401, "the token in the address is not valid", type="authentication_error")
         rest = urlencode(query, doseq=True)
         # Quoted, and with one slash at its beginning: a path must not become a header or another site.
         path = "/" + quote(scope["path"].lstrip("/"))
-        headers = {"Location": path + (f"?{rest}" if rest else ""), "Set-Cookie": _page_cookie(token, scope)}
+        headers = {
+            "Location": path + (f"?{rest}" if rest else ""),
+            "Set-Cookie": _page_cookie(self._page_token(token), scope),
+        }
         return json_response({}, 303, headers)
 
     async def _preflight(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,8 +186,8 @@ class Guard:
 
 
 async def sign_in(request: Request) -> Response:
-    """Gives a page a cookie in place of the token that it sends. The guard knows it, unless none is needed."""
-    token = _given(request.headers)
+    """Give a page a cookie in place of the token that it sent, unless none is needed."""
+    token: str | None = getattr(request.state, "page_token", None)
     cookie = {"Set-Cookie": _page_cookie(token, request.scope)} if token else None
     return Response(status_code=204, headers=cookie)
 
@@ -153,7 +195,8 @@ async def sign_in(request: Request) -> Response:
 def _page_cookie(token: str, scope: Scope) -> str:
     place = quote(scope.get("root_path", "").rstrip("/")) or "/"
     secure = "; Secure" if scope["scheme"] == "https" else ""
-    return f"{COOKIE}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path={place}{secure}"
+    name = _cookie_name(Headers(scope=scope))
+    return f"{name}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path={place}{secure}"
 
 
 def _given(headers: Headers) -> str:
@@ -193,9 +236,10 @@ def user_name(user: str) -> str:
     return sha256(b"sidestream-user:" + user.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-async def _user(auth: Auth, scope: Scope) -> str | None:
+async def _answer(function: Callable[[HTTPConnection], Any], scope: Scope) -> Any:
+    """What a function of the app says of a request. Raises RequestError for its HTTPException."""
     try:
-        found = auth(HTTPConnection(scope))
+        found = function(HTTPConnection(scope))
         return await found if isawaitable(found) else found
     except HTTPException as error:
         raise RequestError(
@@ -212,9 +256,14 @@ def _known(given: str, tokens: Iterable[Secret]) -> Secret | None:
     return found
 
 
+def _cookie_name(headers: Headers) -> str:
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}-{port}" if port.isdecimal() and port.isascii() else COOKIE
+
+
 def _cookie(headers: Headers) -> str:
     try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        morsel = SimpleCookie(headers.get("cookie", "")).get(_cookie_name(headers))
     except CookieError:
         return ""
     return unquote(morsel.value) if morsel is not None else ""

@@ -15,28 +15,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sidestream.durable.tuning import allow_many_streams, keep_what_is_loaded
 from sidestream.errors import ConfigurationError
+from sidestream.limits import MAX_BODY_S, SMALL_BODY_BYTES
+from sidestream.server.caps import Bodies, Body
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import json_response
 from sidestream.server.security import HEADERS
-from sidestream.server.settings import MAX_BODY_BYTES
+from sidestream.server.settings import MAX_BODY_BYTES, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
 
 DEFAULT_PORT = 8787
+_INVALID_DATA, _TRY_AGAIN_LATER = 1007, 1013
+"""Codes of RFC 6455."""
 GRACE_S = 5
 """How long requests have to be answered when the server is stopped."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address to bind to."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def is_every_address(host: str) -> bool:
@@ -56,8 +50,8 @@ def check_exposure(host: str, *, has_token: bool) -> None:
     """Raises ConfigurationError for a server that others on the network could use without a token."""
     if not is_loopback(host) and not has_token:
         raise ConfigurationError(
-            f"{host} can be reached from other machines, so the server needs a token: pass --token, or set "
-            "SIDESTREAM_TOKEN; without one, use --host 127.0.0.1"
+            f"{host} can be reached from other machines, so the server needs a token: leave out --no-token, or use "
+            "--host 127.0.0.1"
         )
 
 
@@ -88,8 +82,74 @@ def serving_config(app: ASGIApp) -> "uvicorn.Config":
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        ws=_socket_protocol(),
         ws_max_size=MAX_BODY_BYTES,
+        ws_per_message_deflate=False,  # A few bytes would become as many as a message may have.
     )
+
+
+def _socket_protocol() -> type[asyncio.Protocol]:
+    """The class of WebSocket connections. Unfinished messages are bounded as bodies are; garbage is one log line."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    bodies = Bodies()
+
+    class Socket(WebSocketsSansIOProtocol):
+        _message: Body | None = None
+        _arrived = 0
+        _timer: asyncio.TimerHandle | None = None
+
+        def data_received(self, data: bytes) -> None:
+            self._arrived += len(data)
+            if self._arrived > SMALL_BODY_BYTES:
+                if self._message is None:
+                    state: dict[str, Any] = getattr(self, "scope", {}).get("state", {})
+                    self._message = bodies.body(state.get("owner", ""))
+                    self._timer = self.loop.call_later(MAX_BODY_S, self._refuse, "the message stopped half-way")
+                try:
+                    self._message.reserve(self._arrived)
+                except RequestError as error:
+                    self._refuse(error.close_reason)
+                    return
+            super().data_received(data)
+
+        def send_receive_event_to_app(self) -> None:
+            self._forget()
+            self.frames = [b"".join(self.frames)]
+            if self.curr_msg_data_type == "text" and not _is_utf8(self.frames[0]):
+                self.logger.warning("a message of a WebSocket is not UTF-8: the connection is closed")
+                self.frames = [b""]
+                self.conn.send_close(_INVALID_DATA)
+                self.handle_parser_exception()
+                return
+            super().send_receive_event_to_app()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def _forget(self) -> None:
+            """Gives back the room of a message that is complete, or will never be."""
+            self._arrived = 0
+            if self._message is not None and self._timer is not None:
+                self._message.close()
+                self._timer.cancel()
+            self._message = self._timer = None
+
+        def _refuse(self, reason: str) -> None:
+            self._forget()
+            self.conn.fail(_TRY_AGAIN_LATER, reason)
+            self.handle_parser_exception()
+
+    return Socket
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def serve(
@@ -98,10 +158,12 @@ def serve(
     *,
     exit_now: Callable[[], object],
     on_start: Callable[[], object] = lambda: None,
+    on_stop: Callable[[], object] = lambda: None,
 ) -> None:
     """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection.
 
-    Calls `on_start` once requests are answered. A second SIGINT does not wait for what is being closed: it calls
+    Calls `on_start` once requests are answered, and `on_stop` when no more are: after that, the signal ends the process
+    before anything else does. A second SIGINT does not wait for what is being closed: it calls
     `exit_now`. Raises StoreError if the app's store cannot be used.
     """
     import uvicorn
@@ -131,6 +193,7 @@ def serve(
                 await super().shutdown(sockets)
             finally:
                 ending.cancel()
+                on_stop()
 
         async def _interrupt(self) -> None:
             for _ in range(GRACE_S):

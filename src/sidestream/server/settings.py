@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.protocol import Engine
 from sidestream.durable.worker import INTERVAL_S
 from sidestream.errors import ConfigurationError
-from sidestream.limits import MIB
+from sidestream.limits import MIB, MIN_TOKEN_CHARS
 from sidestream.redaction import Secret
 
 if TYPE_CHECKING:
@@ -21,12 +22,15 @@ Dialect = Literal["openai", "open-responses"]
 Disconnect = Literal["detach", "cancel"]
 _HOST = re.compile(r"[^\s:/\[\]]+|\[?[0-9a-f]*:[0-9a-f.]*:[0-9a-f:.]*\]?", re.IGNORECASE)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*]+/?", re.IGNORECASE)
+_TOKEN = re.compile(r"[!-~]+")
 MAX_BODY_BYTES = 64 * MIB
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
 Auth = Callable[["HTTPConnection"], str | Awaitable[str | None] | None]
 """A request → the name of the user who sent it, or None. Async or not."""
+Admin = Callable[["HTTPConnection"], bool | Awaitable[bool]]
+"""A request → whether its sender may administer the server. Async or not."""
 
 
 class Caps(Struct, frozen=True, kw_only=True):
@@ -59,8 +63,18 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Whether a request may name any model string instead of an agent."""
     tokens: tuple[Secret, ...] = ()
     """A request needs one of them as its bearer token. Without any, all requests belong to one owner."""
+    owner_token: Secret | None = None
+    """The token of whoever runs the server. It may administer, and its conversations are those of a server without
+    tokens, so that they outlive the token."""
+    owner_cookie: Secret | None = None
+    """What the owner's pages keep in place of the token, so that they stay signed in when the server is restarted."""
+    allows_weak_tokens: bool = False
+    """Whether tokens of fewer than 22 characters are accepted, on a server that only this machine can reach."""
     auth: Auth | None = None
     """Whose request it is, by the app's own means; those that it does not know need a token."""
+    allows_admin: bool | Admin = False
+    """Whether requests without the owner's token may administer: change MCP servers, test keys, index folders. Whoever
+    may do that can run programs on this machine."""
     hosts: Sequence[str] = LOOPBACK
     """Values of the `Host` header that are accepted, without the port."""
     origins: Sequence[str] = ()
@@ -94,11 +108,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     @property
     def needs_auth(self) -> bool:
         """Whether a request must say whose it is."""
-        return bool(self.tokens) or self.auth is not None
+        return bool(self.tokens or self.owner_tokens) or self.auth is not None
+
+    @property
+    def owner_tokens(self) -> tuple[Secret, ...]:
+        """The values by which the owner is known."""
+        return tuple(token for token in (self.owner_token, self.owner_cookie) if token is not None)
 
     @property
     def is_shared(self) -> bool:
-        """Whether several people use the server: what belongs to its machine is closed to them."""
+        """Whether several people use the server: the files of its machine are closed to them."""
         return len(self.tokens) > 1 or self.auth is not None
 
     def __post_init__(self) -> None:
@@ -112,6 +131,30 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ConfigurationError(f"{origin!r} is no origin: write it as https://app.example.com")
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        given = (*self.tokens, *self.owner_tokens)
+        if not all(_TOKEN.fullmatch(token) for token in given):
+            raise ConfigurationError("a token of the server is empty, or cannot be sent in a header: use visible ASCII")
+        shortest = min(map(len, given), default=MIN_TOKEN_CHARS)
+        if shortest >= MIN_TOKEN_CHARS or (self.allows_weak_tokens and all(map(is_loopback, self.hosts))):
+            return
+        advice = "on a server that only this machine can reach, --weak-token or allows_weak_tokens=True accepts it"
+        raise ConfigurationError(
+            f"a token must have at least {MIN_TOKEN_CHARS} characters, not {shortest}: make one with "
+            f'`python -c "import secrets; print(secrets.token_urlsafe(24))"`; {advice}'
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a host."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def offers_index(settings: ServerSettings) -> bool:

@@ -17,7 +17,7 @@ from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.models import offered_models
-from sidestream.server.requests import json_response, server_of
+from sidestream.server.requests import check_admin, json_response, may_administer, server_of
 from sidestream.server.security import sign_in
 from sidestream.version import __version__
 
@@ -65,15 +65,16 @@ async def models(request: Request) -> Response:
 
 
 async def keys(request: Request) -> Response:
-    """Which keys are set. Where several people use the server, none of them sees how a key ends."""
-    is_shared = server_of(request).settings.is_shared
+    """Which keys are set. Only the owner sees how a key ends, and may test it."""
+    is_admin = may_administer(request)
     installed = await asyncio.to_thread(installed_providers)
-    found = [_key(provider, is_shared) for provider in installed if provider.key_variables]
-    return json_response({"keys": found})
+    found = [_key(provider, is_admin) for provider in installed if provider.key_variables]
+    return json_response({"keys": found, "editable": is_admin})
 
 
 async def test_key(request: Request) -> Response:
     """Whether a provider accepts the key: lists its models, which costs nothing."""
+    check_admin(request, "test its keys")
     name = request.path_params["provider"]
     provider = next((found for found in installed_providers() if found.name == name), None)
     if provider is None or not provider.key_variables:
@@ -91,7 +92,7 @@ async def test_key(request: Request) -> Response:
     return json_response({"ok": True, "models": len(listed), "ms": round((time.monotonic() - start) * 1000)})
 
 
-def _key(provider: ProviderInfo, is_shared: bool) -> dict[str, Any]:
+def _key(provider: ProviderInfo, is_admin: bool) -> dict[str, Any]:
     values = {name: os.environ.get(name, "").strip() for name in provider.key_variables}
     variable, value = next(((name, value) for name, value in values.items() if value), (provider.key_variables[0], ""))
     return {
@@ -99,7 +100,7 @@ def _key(provider: ProviderInfo, is_shared: bool) -> dict[str, Any]:
         "label": provider.display_name,
         "variable": variable,
         "found": bool(value),
-        "ends": value[-4:] if len(value) >= _MIN_SHOWN and not is_shared else None,
+        "ends": value[-4:] if len(value) >= _MIN_SHOWN and is_admin else None,
     }
 
 

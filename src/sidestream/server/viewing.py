@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from sidestream import jsontext
 from sidestream.errors import BlobError, ConfigurationError
 from sidestream.jsontext import JsonObject, objects
+from sidestream.redaction import Secret
 from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
@@ -27,7 +28,7 @@ from sidestream.server.errors import RequestError, not_found
 from sidestream.server.files_api import file_response
 from sidestream.server.requests import json_response
 from sidestream.server.run_records import record_json
-from sidestream.server.security import Guard
+from sidestream.server.security import Guard, sign_in
 from sidestream.server.settings import ServerSettings
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
@@ -187,8 +188,8 @@ def _parts(path: Path) -> list[JsonObject]:
     return parts
 
 
-def view_app(viewed: ViewedFile, name: str) -> Starlette:
-    """The page over a file; only this machine can reach it."""
+def view_app(viewed: ViewedFile, name: str, token: str | None = None) -> Starlette:
+    """The page over a file; only this machine can reach it, and only those who have the token, if there is one."""
 
     async def about(request: Request) -> Response:
         # The page has nothing to converse with: with `view`, it shows the file alone.
@@ -220,6 +221,7 @@ def view_app(viewed: ViewedFile, name: str) -> Starlette:
 
     routes: list[BaseRoute] = [
         Route("/api/about", about),
+        Route("/api/sign-in", sign_in, methods=["POST"]),
         Route("/api/conversations", conversations),
         Route("/api/view", view),
         Route("/api/runs/{run}/records", records),
@@ -234,9 +236,10 @@ def view_app(viewed: ViewedFile, name: str) -> Starlette:
         finally:
             await viewed.aclose()
 
+    settings = ServerSettings(agents={}, default="", owner_token=None if token is None else Secret(token))
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Guard, settings=ServerSettings(agents={}, default=""))],
+        middleware=[Middleware(Guard, settings=settings)],
         exception_handlers={RequestError: refused, HTTPException: http_error},
     )

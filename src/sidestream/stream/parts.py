@@ -265,6 +265,12 @@ class Source(_Part, frozen=True, tag="source"):
     text_id: str | None = None
     verified: bool | None = None
     """Whether the cited text was found in the source that a tool has read here; None if nobody could check it."""
+    marker_start: int | None = None
+    """Where the model itself has written a link to the source, if `start` and `end` are those of that link."""
+    marker_end: int | None = None
+    claim_start: int | None = None
+    """The sentence before that link. None means that `start` and `end` are what the source supports."""
+    claim_end: int | None = None
 
 
 class File(_Part, frozen=True, tag="file"):

@@ -98,6 +98,7 @@ class RunSpans:
         if not isinstance(error, Exception):
             error = None  # A task that is cancelled has not failed.
         self._end_step()
+        self._server_side.end()
         state = self._turn.state
         run.span.set_attributes(_usage(self._usage) | {names.STEPS: self._steps})
         run.span.set_attribute(names.RUN_REASON, reason or ("cancelled" if error is None else "error"))

@@ -8,7 +8,8 @@ from opentelemetry.metrics import Histogram
 from opentelemetry.trace import Tracer
 
 from sidestream.jsontext import as_object
-from sidestream.run.tool_runs import ToolRun, ToolRunFold
+from sidestream.run.tool_run import ToolRun
+from sidestream.run.tool_runs import ToolRunFold
 from sidestream.stream.parts import StepStart, StreamPart, ToolCall, ToolEvent, ToolResult
 from sidestream.telemetry import names
 from sidestream.telemetry.content import as_json
@@ -91,11 +92,17 @@ class ServerSideCalls:
         for run in self._fold.feed(part):
             if run.provider_executed and run.key not in self._closed:
                 operation = self._operation_of(run, parent)
-                if run.is_over:
+                if run.has_ended:
                     self._close(run, operation, part)
 
     def end_step(self) -> None:
-        """The step is over: what still is open gets no result in it."""
+        """End the spans of a step, but for calls whose results may come with a later one."""
+        for operation, run in [*self._open.values()]:
+            if run.input is None:
+                self._close(run, operation)
+
+    def end(self) -> None:
+        """End all spans."""
         for operation, run in [*self._open.values()]:
             self._close(run, operation)
 

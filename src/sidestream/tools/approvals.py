@@ -36,11 +36,11 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     server_label: str | None = None
     """The MCP server that would run it; None for functions."""
     sources: tuple[str, ...] = ()
-    """What the model read from the open web in this run before it requested the call."""
+    """Untrusted sources that the conversation had read before the model requested the call."""
     is_remote: bool = False
     """True where the provider would run it."""
     pin: str | None = None
-    """What the tool is, as a digest, where a server defines it."""
+    """A digest of the tool's definition, if it is known."""
     deps: Any = None
     """The `deps` of the call, in the question that a policy gets. No stored question has them."""
     safety_checks: tuple[SafetyCheck, ...] = ()
@@ -285,7 +285,7 @@ def check_policy(policy: object) -> None:
 async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Ruling:
     """What the policy says; `ask` means `granted` for a tool that a person has allowed in the conversation.
 
-    A sensitive tool is never run unasked once the run has read from the open web.
+    A sensitive tool is never run unasked once the conversation has read an untrusted source.
     """
     verdict: bool | Ruling
     if callable(policy):

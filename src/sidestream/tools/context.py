@@ -111,5 +111,7 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     """The id of the chat that the run belongs to."""
     store: Any = None
     """The store of the chat (`sidestream.store.Store`), if it has one."""
+    sources: tuple[str, ...] = ()
+    """Untrusted sources that the conversation had read when the model made the call."""
     tools: "CallsTools" = _NO_TOOLS
     """For tools that run programs: the run's other tools."""

@@ -31,6 +31,10 @@ class ExternalTool(Struct, frozen=True):
     """The JSON schema of its arguments, which is an object's."""
     strict: bool | None = None
     """None: strict if that does not change the schema."""
+    is_open_world: bool = False
+    """True: its results are untrusted, as web pages are."""
+    reads_outside: bool = False
+    """True: `WebFetch` may fetch URLs in its results unasked."""
 
     def __post_init__(self) -> None:
         self.as_tool()
@@ -49,6 +53,8 @@ class ExternalTool(Struct, frozen=True):
             parameters=schema,
             strict=strict,
             is_external=True,
+            is_open_world=self.is_open_world,
+            reads_outside=self.reads_outside,
             function=_not_here,
             bind=lambda arguments, context: {},
         )

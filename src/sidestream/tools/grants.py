@@ -9,6 +9,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from sidestream import jsontext
+
 CALL_GRANTED: Final = "sidestream.call-granted"
 """The kind of the custom part that reports a call that runs because of a grant: `call_id`, `name`, `grant`."""
 
@@ -24,7 +26,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_remote: bool = False
     """True where the provider runs it."""
     pin: str | None = None
-    """What the tool was, as a digest, where a server defines it and its definition was known."""
+    """A digest of the tool's definition, if it was known."""
 
 
 class _Call(Protocol):
@@ -36,6 +38,13 @@ class _Call(Protocol):
     def is_remote(self) -> bool: ...
     @property
     def pin(self) -> str | None: ...
+
+
+def pin_of(*aspects: object) -> str:
+    """Return the digest of a tool's definition, which has these aspects."""
+    import hashlib
+
+    return hashlib.sha256(jsontext.canonical(aspects)).hexdigest()
 
 
 def grant_of(id: str, call: _Call) -> Grant:

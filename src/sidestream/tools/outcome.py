@@ -23,6 +23,8 @@ class ToolOutcome(Struct, frozen=True):
     exception: BaseException | None = None
     suspended: Suspended | None = None
     """Set if the tool waits for a person; there is no result yet."""
+    source: str | None = None
+    """An untrusted source that the result comes from, where only the call shows that."""
 
     @classmethod
     def failure(cls, error: str, message: str | None = None, exception: BaseException | None = None) -> Self:

@@ -4,6 +4,7 @@ A field left at its default is not sent, so that the provider's own default appl
 a field raises `UnsupportedError`; none is ignored silently.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,6 +13,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError
 from sidestream.redaction import redact, register_credentials, register_url
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 
 Callers = Sequence[Literal["direct", "programmatic"]]
@@ -51,6 +53,14 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     on_interruption: ServerInterruption | None = None
     """If it runs here: what becomes of a call that was interrupted, by a crash for example. None: `retry` for tools
     that only read (web search, web fetch, file search, tool search), else `ask`."""
+
+    @property
+    def pin(self) -> str:
+        """A digest of the settings: an approval that is remembered is for a tool with these. Secrets do not count."""
+        shown = {name: repr(value) for name, value in self._shown()}
+        if isinstance(folder := getattr(self, "workspace", None), str):
+            shown["workspace"] = os.path.realpath(os.path.expanduser(folder))
+        return pin_of(self.key, type(self).__name__, shown)
 
     @property
     def is_local(self) -> bool:

@@ -5,9 +5,12 @@ pydantic and griffe are loaded when the first function is read, not when this mo
 
 import functools
 import inspect
+import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Container
+from pathlib import PurePath
 from typing import Annotated, Any, cast, get_args, get_origin
 
 from msgspec import Struct
@@ -57,6 +60,26 @@ def implementation(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
     return function
+
+
+def origin_of(function: Callable[..., Any]) -> list[str]:
+    """Return where a callable comes from: its module and name, and the paths that partials bind.
+
+    It is the same in every process that imports the module, and in one that runs it as its program.
+    """
+    target = implementation(function)
+    named = target if hasattr(target, "__qualname__") else type(target)
+    module = str(named.__module__)
+    if module == "__main__" and (path := getattr(sys.modules.get("__main__"), "__file__", None)):
+        module = os.path.splitext(os.path.basename(path))[0]
+    origin = [module, str(named.__qualname__)]
+    while isinstance(function, functools.partial):
+        bound = cast("functools.partial[Any]", function)
+        # Other values may be secrets, or differ from call to call.
+        values = [*enumerate(bound.args), *sorted(bound.keywords.items())]
+        origin += [f"{name}={value}" for name, value in values if isinstance(value, PurePath)]
+        function = bound.func
+    return origin
 
 
 def routine_of(function: Callable[..., Any]) -> Callable[..., Any]:

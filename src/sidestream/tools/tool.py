@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self, overload
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
@@ -16,9 +17,10 @@ from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.tools.approvals import Policy, check_policy
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import ToolContext
+from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy, check_interruption
 from sidestream.tools.outcome import ToolError, ToolOutcome
-from sidestream.tools.signature import implementation, read_function
+from sidestream.tools.signature import implementation, origin_of, read_function
 from sidestream.tools.stages import StagesOf
 
 __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOutcome", "as_tools", "tool"]
@@ -46,13 +48,17 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     asks_by_default: bool = False
     """True: its calls need approval where neither it nor the agent has a policy."""
     is_sensitive: bool = False
-    """True: never run without approval once the run has read from the open web."""
+    """True: never run without approval once the conversation has read an untrusted source."""
     is_open_world: bool = False
-    """True: its results may be written by strangers, like a web page."""
+    """True: its results are untrusted, as web pages are. An MCP tool is, unless its server says otherwise."""
+    reads_outside: bool = False
+    """True: `WebFetch` may fetch URLs in its results unasked. Set it only if a caller cannot choose them: a search does
+    not let its caller write the URLs that it finds, while code, notes and error messages repeat what they are given."""
     server_label: str | None = None
     """The MCP server that runs it; None for a function."""
     pin: str | None = None
-    """A digest of the server's definition of the tool. An approval is valid only while it has not changed."""
+    """A digest of the definition. An approval is valid only while it has not changed. None means that it is computed:
+    of name, description, schema, and the module and name of the function."""
     key: str | None = None
     """The server-side tool that it stands in for: its calls, events and files are reported under this key."""
     has_passages: bool = False
@@ -80,6 +86,9 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         check_interruption(self.on_interruption, f"tool {self.name!r}")
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigurationError(f"tool {self.name!r}: timeout_s must be more than 0, not {self.timeout_s}")
+        if self.pin is None and not self.is_external:
+            aspects = self.name, self.description, self.parameters, self.key, origin_of(self.function)
+            force_setattr(self, "pin", pin_of(*aspects))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -96,14 +105,15 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         approval: Policy | None = None,
         is_sensitive: bool = False,
         is_open_world: bool = False,
+        reads_outside: bool = False,
         defer_loading: bool = False,
         key: str | None = None,
         on_interruption: InterruptionPolicy = "ask",
     ) -> Self:
         """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
 
-        `description`, `is_sensitive`, `defer_loading` and `on_interruption` are as for `@tool`. `is_open_world`: its
-        results may be written by strangers. `key` is the server-side tool that it stands in for.
+        `name`, `description`, `timeout_s`, `approval`, `is_sensitive`, `is_open_world`, `reads_outside`,
+        `defer_loading` and `on_interruption` are as for `@tool`. `key` is the server-side tool that it stands in for.
 
         `strict=None` is strict if that does not change the schema; `strict=True` makes every argument required.
         """
@@ -125,6 +135,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
             approval=approval,
             is_sensitive=is_sensitive,
             is_open_world=is_open_world,
+            reads_outside=reads_outside,
             defer_loading=defer_loading,
             key=key,
             on_interruption=on_interruption,
@@ -155,6 +166,8 @@ def tool(
     strict: bool | None = None,
     approval: Policy | None = None,
     is_sensitive: bool = False,
+    is_open_world: bool = False,
+    reads_outside: bool = False,
     defer_loading: bool = False,
     on_interruption: InterruptionPolicy = "ask",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -168,6 +181,8 @@ def tool(
     strict: bool | None = None,
     approval: Policy | None = None,
     is_sensitive: bool = False,
+    is_open_world: bool = False,
+    reads_outside: bool = False,
     defer_loading: bool = False,
     on_interruption: InterruptionPolicy = "ask",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -188,7 +203,8 @@ def tool(
 
     The model sees the function's name (or `name`), its docstring (or `description`) and its typed parameters; with
     `strict=True` all of them are required. `approval` is `ask`, `run`, `deny` or a function that judges a call. A tool
-    that `is_sensitive` never runs unasked once the run has read from the open web. `defer_loading` keeps it out of
+    that `is_sensitive` never runs unasked once the conversation has read an untrusted source; a tool that
+    `is_open_world` is one. `reads_outside` lets `WebFetch` fetch URLs in its results. `defer_loading` keeps it out of
     requests until `ToolSearch()` finds it. `on_interruption` says what becomes of a call that a crash interrupted:
     `ask` a person, `retry` it, or `fail`. Raises ConfigurationError for a function that cannot be a tool.
     """
@@ -202,6 +218,8 @@ def tool(
             strict=strict,
             approval=approval,
             is_sensitive=is_sensitive,
+            is_open_world=is_open_world,
+            reads_outside=reads_outside,
             defer_loading=defer_loading,
             on_interruption=on_interruption,
         )

@@ -8,21 +8,24 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject, as_object
+from sidestream.limits import MAX_SOURCES
 from sidestream.messages.fold import (
     APPROVAL_DECIDED,
     OUTPUT_REJECTED,
     Completed,
-    FoldState,
     MessageFold,
     MessageMetadata,
+    without_step,
 )
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.provenance import forwarded_part, sources_in
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED, shortened_by
+from sidestream.stream.markers import Markers
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -52,16 +55,7 @@ from sidestream.tools.grants import after_listing, with_grant
 from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
-from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
-
-OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
-"""Tools through which a run reads what strangers wrote."""
-
-_SCREENS = frozenset({"computer_use"})
-"""Tools that show a screen: whatever is on it, also where the client runs them."""
-
-MAX_SOURCES = 1000
-"""What a run has read is shown to a person who decides about a call; nobody reads further than that."""
+from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait
 
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
@@ -91,6 +85,12 @@ class Ledger:
         self.state = state
         self.fold = MessageFold(policy, state.fold, is_logged=is_logged)
         state.fold = self.fold.state
+        _read(state, sources_in(state.messages))
+        self._markers = Markers()
+
+    def placed(self, source: Source, new: Iterable[StreamPart]) -> Source:
+        """Return a source with the link that cites it, if the model has written one; `new` parts are not fed yet."""
+        return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
         """Records parts, `step-finish` excepted; returns the messages that they complete."""
@@ -98,6 +98,8 @@ class Ledger:
         state = self.state
         for _, messages in completed:
             state.messages += messages
+            _read(state, sources_in(messages))
+        _read(state, self.fold.state.brought.sources)
         decided: set[str] = set()
         for part in parts:
             kind = type(part)
@@ -132,7 +134,10 @@ class Ledger:
         if part.reason == "error":
             # What a failed step said does not count: the request is made again when the turn is resumed.
             state.calls, state.requests = (), ()
+            _forget_step(state)
             return EndedStep(messages, is_repeated=False)
+        if state.hosted:
+            state.hosted = {id: entry for id, entry in state.hosted.items() if entry.answered is None}
         state.messages += messages
         state.is_paused = outcome.is_paused
         if outcome.listed:
@@ -323,11 +328,24 @@ def _reported(state: TurnState, call_id: str) -> None:
 def _drop_step(state: TurnState) -> None:
     """Forgets an unfinished step but for what it has read, and an answer that its provider still works on."""
     state.is_in_step = False
+    _forget_step(state)
     state.step -= 1
     state.calls, state.requests = (), ()
     state.digests, state.ending = _NONE, None
-    state.fold = FoldState(files=state.fold.files) if state.fold is not None else None
+    state.fold = without_step(state.fold) if state.fold is not None else None
     state.command = Send()
+
+
+def _forget_step(state: TurnState) -> None:
+    """Drops calls and files of the current step, and reopens the calls that it answered: it is made again."""
+    state.delivered = {file: step for file, step in state.delivered.items() if step < state.step}
+    earlier = {id: entry for id, entry in state.hosted.items() if entry.step < state.step}
+    state.hosted = {id: replace(entry, answered=None) for id, entry in earlier.items()}
+
+
+def open_calls(state: TurnState) -> tuple[ToolCall, ...]:
+    """Return the provider's calls that have no result yet."""
+    return tuple(entry.call for entry in state.hosted.values() if entry.answered is None)
 
 
 def uncertain(state: TurnState, call: ToolCall, approval_id: str, provenance: str = UNCERTAIN) -> PendingApproval:
@@ -353,7 +371,9 @@ def _approval_id(state: TurnState, call: ToolCall) -> str:
 
 
 def _call(state: TurnState, part: ToolCall) -> None:
-    if not part.provider_executed:
+    if part.provider_executed:
+        state.hosted[part.id] = OpenCall(part, state.step)
+    else:
         state.calls += (part,)
 
 
@@ -373,68 +393,45 @@ def _result(state: TurnState, part: ToolResult) -> None:
         state.suspended.pop(part.id, None)
         state.outputs.pop(part.id, None)
         state.attempts.pop(part.id, None)
-    _read(state, source_of_result(part))
+    elif not part.preliminary and (entry := state.hosted.get(part.id)) is not None:
+        if entry.step == state.step:
+            del state.hosted[part.id]
+        else:
+            state.hosted[part.id] = replace(entry, answered=state.step)
 
 
-def source_of_result(part: ToolResult) -> str | None:
-    """What a tool's result brings into the run from outside, if it does."""
-    if part.provider_executed:
-        if part.tool not in OPEN_WEB:
-            return None
-        return f"mcp {part.name}" if part.tool == "mcp" else part.tool
-    if part.tool in _SCREENS and not part.is_error:
-        return part.tool
-    marks = (part.provider_metadata or {}).get("sidestream")
-    if marks is None and part.tool == "mcp":
-        return f"mcp {part.name}"  # Logs of older versions do not say.
-    source = as_object(marks).get("source")
-    return source if isinstance(source, str) else None
-
-
-def _source(state: TurnState, part: Source) -> None:
-    _read(state, part.url)
-
-
-def _read(state: TurnState, source: str | None) -> None:
-    if source is not None and len(state.sources) < MAX_SOURCES and source not in state.sources:
-        state.sources += (source,)
+def _read(state: TurnState, sources: tuple[str, ...]) -> None:
+    """Untrusted sources have been read, in this run or before it."""
+    if sources and not set(sources) <= set(state.sources):
+        state.sources = tuple(dict.fromkeys((*state.sources, *sources)))[:MAX_SOURCES]
 
 
 def _file(state: TurnState, part: File) -> None:
     if state.is_in_step and part.data is not None:
-        state.digests |= {deliverables.digest(part.data)}
+        digest = deliverables.digest(part.data)
+        state.digests |= {digest}
+        state.delivered.setdefault(delivery(part.id, digest), state.step)
+
+
+def delivery(file_id: str, digest: str) -> str:
+    """Return what identifies a file that was delivered; a file that was written again has another digest."""
+    return f"{file_id} {digest}"
+
+
+def is_delivered(state: TurnState, file_id: str, data: bytes) -> bool:
+    """Return whether the turn has delivered this file, or the current step one with the same content."""
+    digest = deliverables.digest(data)
+    return digest in state.digests or delivery(file_id, digest) in state.delivered
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:
-    """A part of an agent that runs as a tool: what it used and what it read count for this run too."""
-    if part.stage in _FORWARDED:
-        _forwarded(state, part, counts_usage=True)
+    """A part of an agent that runs as a tool: what it used counts for this run too.
 
-
-_FORWARDED = frozenset({"finish", "tool-result", "source", "tool-event"})
-
-
-def _forwarded(state: TurnState, event: ToolEvent, *, counts_usage: bool) -> None:
-    data = as_object(event.event)
-    if event.stage not in _FORWARDED or data.get("type") != event.stage:
-        return
-    try:
-        part: StreamPart = convert(data, StreamPart)
-    except ValidationError:
-        return
-    match part:
-        case Finish() if counts_usage and part.reason != "approval":
-            # A suspended agent reports all that it used when it has finished.
-            state.usage = state.usage + part.usage
-        case ToolResult():
-            _read(state, source_of_result(part))
-        case Source():
-            _source(state, part)
-        case ToolEvent():
-            # An agent of that agent, whose usage the latter has counted.
-            _forwarded(state, part, counts_usage=False)
-        case _:
-            pass
+    What agents of that agent used, it has counted itself. A suspended one reports its usage once it has finished.
+    """
+    inner = forwarded_part(part) if part.stage == "finish" else None
+    if isinstance(inner, Finish) and inner.reason != "approval":
+        state.usage = state.usage + inner.usage
 
 
 def _settle(state: TurnState, decided: set[str]) -> None:
@@ -505,7 +502,6 @@ _BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {
     ToolApprovalRequest: _request,
     ToolResult: _result,
     ToolEvent: _event,
-    Source: _source,
     File: _file,
     Custom: _custom,
     Steer: _steer,
@@ -513,4 +509,4 @@ _BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {
 }
 """Part type → what it means for the state; the others mean nothing for it."""
 
-WATCHED = frozenset(_BOOKKEEPING)
+WATCHED = frozenset(_BOOKKEEPING) | {Source}

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sidestream import deliverables
 from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, Completed, MessageMetadata
@@ -23,6 +22,7 @@ from sidestream.stream.parts import (
     Error,
     Finish,
     FinishReason,
+    Source,
     Steer,
     StepFinish,
     StepOutcome,
@@ -53,7 +53,7 @@ from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over,
 
 _WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
 """Parts of a response that mean more than what they add to the message. Tool events do so between two steps only."""
-_CHANGED = frozenset({Finish, Error, ToolCall})
+_CHANGED = frozenset({Finish, Error, ToolCall, Source})
 """Parts of a response that are not passed on as they came."""
 
 _REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
@@ -244,10 +244,10 @@ class Turn:
                     state.error = redacted(part)
                 case Error():
                     out.append(redacted(part))
-                case ToolCall():
-                    out.append(rounds.of_server(part, self._facts))
+                case Source():
+                    out.append(self._ledger.placed(part, out))
                 case _:
-                    out.append(part)
+                    out.append(rounds.of_server(part, self._facts))
         self._emit(out)
         self._joined = len(out), self._ledger.fold.joined
         if state.ending is None:
@@ -259,7 +259,7 @@ class Turn:
 
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
         """A file has been downloaded."""
-        is_known = deliverables.digest(data) in self.state.digests
+        is_known = ledger.is_delivered(self.state, ref.id, data)
         return [] if is_known else self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
@@ -311,11 +311,13 @@ class Turn:
         """A client tool reports progress, or parts of an agent that it runs."""
         return self._emit(parts)
 
-    def tool_done(self, call_id: str, result: Json, is_error: bool, cites: Numbers | None = None) -> list[StreamPart]:
-        """A client tool gave its result, with these passages. The message will hold the results in call order."""
+    def tool_done(
+        self, call_id: str, result: Json, is_error: bool, cites: Numbers | None = None, source: str | None = None
+    ) -> list[StreamPart]:
+        """A client tool gave its result: these passages, from this untrusted source. The message keeps call order."""
         call = self._call(call_id)
         facts, approved = self._facts.get(rounds.function_of(call)), self.state.approved
-        part = rounds.tool_result(call, result, is_error=is_error, facts=facts, approved=approved, cites=cites)
+        part = rounds.tool_result(call, result, is_error, facts=facts, source=source, approved=approved, cites=cites)
         return self._emit([part]) + self._end_of_round()
 
     def tool_saved(self, call_id: str, suspended: Suspended) -> None:

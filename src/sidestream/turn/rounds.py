@@ -11,6 +11,7 @@ from sidestream.actions.safety import SafetyCheck
 from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED, PASSAGES
 from sidestream.messages.message import Numbers
+from sidestream.messages.provenance import PAGE, found_urls
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
@@ -30,6 +31,9 @@ class ToolFacts(Protocol):
 
     @property
     def is_open_world(self) -> bool: ...
+
+    @property
+    def reads_outside(self) -> bool: ...
 
     @property
     def key(self) -> str | None: ...
@@ -166,23 +170,29 @@ def denial(tool: str, reason: str | None = None) -> dict[str, str]:
 def tool_result(
     call: ToolCall,
     result: Json,
-    *,
     is_error: bool,
+    *,
     facts: ToolFacts | None = None,
+    source: str | None = None,
     approved: Collection[str] = (),
     cites: Numbers | None = None,
 ) -> ToolResult:
     """The part with a client tool's result. With `facts` the tool has run: what it read from outside is noted.
 
-    `approved` are the calls that a person approved: the result acknowledges the safety checks of such a call.
-    `cites` are the numbers that the run gave to passages in the result.
+    `source` is an untrusted source that the tool itself names. `approved` are the calls that a person approved: the
+    result acknowledges the safety checks of such a call. `cites` are the numbers that the run gave to passages in it.
     """
     label = facts.server_label if facts is not None else server_label(call)
     marks: dict[str, Json] = {"server_label": label} if label is not None else {}
     if call.id in approved and safety_checks(call):
         marks[ACKNOWLEDGED] = True
-    if facts is not None and facts.is_open_world:
-        marks["source"] = f"{label or 'the tool'} {call.name}"
+    if source is not None or (facts is not None and facts.is_open_world):
+        marks["source"] = source or f"{label or 'the tool'} {call.name}"
+    if facts is not None and facts.reads_outside and not is_error:
+        if facts.key == PAGE:
+            marks["page"] = True
+        elif urls := found_urls(result, [call.input, call.input_text], hits_only=facts.key is not None):
+            marks["urls"] = [*urls]
     if cites is not None:
         marks[PASSAGES] = list(cites)
     metadata = {"sidestream": marks} if marks else None

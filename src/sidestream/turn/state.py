@@ -2,6 +2,7 @@
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
@@ -55,6 +56,16 @@ class Over(Struct, frozen=True, tag="over"):
 Command = Send | Fetch | Judge | CallTools | Check | Wait | Over
 
 
+class OpenCall(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A call that the provider executes, until a step has ended with its result."""
+
+    call: ToolCall
+    step: int
+    """The step that called."""
+    answered: int | None = None
+    """The step in which its result came, while that step has not ended."""
+
+
 class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """Where a turn stands."""
 
@@ -73,6 +84,8 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     fold: FoldState | None = None
     calls: tuple[ToolCall, ...] = ()
     """Client calls of the current round that have no result yet."""
+    hosted: dict[str, OpenCall] = {}
+    """Call id → a call of the provider that has no result yet; it may come with a later step."""
     requests: tuple[ToolApprovalRequest, ...] = ()
     """Calls that the provider asks to be allowed."""
     waiting: tuple[PendingApproval, ...] = ()
@@ -93,9 +106,11 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """How often the run was left while tools ran that may have done their work."""
     tool_calls_made: int = 0
     sources: tuple[str, ...] = ()
-    """What the run has read from the open web."""
+    """Untrusted sources that the conversation has read, in this run or before it."""
     digests: frozenset[str] = frozenset()
     """Files of the current step, so that a download of one of them is not emitted twice."""
+    delivered: dict[str, int] = {}
+    """File id and digest → the step that delivered the file; one that is cited again is not delivered again."""
     ending: Finish | None = None
     """How the current step's response ended, while more is to do for it."""
     error: Error | None = None
@@ -119,6 +134,12 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
 def copied(state: TurnState) -> TurnState:
     """The same state in objects of its own."""
     return msgspec.convert(msgspec.to_builtins(state), TurnState)
+
+
+def suspended_run(state: "RunState") -> Suspended:
+    """A call that waits because the run behind it does. Each approval is for one call: the run ends with its task."""
+    approvals = (replace(entry, can_remember=False) for entry in state.approvals)
+    return Suspended(state.to_json(), tuple(approvals))
 
 
 class RunState(ShortRepr, Struct, frozen=True):

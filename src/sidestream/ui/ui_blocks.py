@@ -96,7 +96,7 @@ class BlockChunks:
         if part.url is not None:
             self.read[part.url] = None
         if part.text_id is None:
-            return [source_chunk(source_of(part, None, None, None))]
+            return [source_chunk(source_of(part))]
         known = self._sources.setdefault(part.text_id, {})
         if known.get(part.id) == part:
             return []
@@ -134,16 +134,28 @@ class BlockChunks:
 
     def _source(self, part: Source) -> Chunk:
         name, text = self._text(part.text_id or "")
-        return source_chunk(source_of(part, _unit(text, part.start), _unit(text, part.end), name))
+        return source_chunk(source_of(part, _spans(part, text), name))
 
 
 def _citation(part: Source, text: str) -> JsonObject:
     return filled(
-        source=source_of(part, None, None, None),
+        source=source_of(part, {name: at for name, at in _spans(part, text).items() if name.startswith("marker")}),
         startIndex=_unit(text, part.start),
         endIndex=_unit(text, part.end),
         citedText=part.cited_text,
     )
+
+
+def _spans(part: Source, text: str) -> JsonObject:
+    """The spans of a source in its text: the provider's, the link that cites it, and the claim before that."""
+    return {
+        "start": _unit(text, part.start),
+        "end": _unit(text, part.end),
+        "markerStart": _unit(text, part.marker_start),
+        "markerEnd": _unit(text, part.marker_end),
+        "claimStart": _unit(text, part.claim_start),
+        "claimEnd": _unit(text, part.claim_end),
+    }
 
 
 def _unit(text: str, index: int | None) -> int | None:

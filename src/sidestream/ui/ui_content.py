@@ -116,13 +116,12 @@ def error_fields(part: Error) -> JsonObject:
     )
 
 
-def source_of(part: Source, start: int | None, end: int | None, block: str | None) -> JsonObject:
+def source_of(part: Source, spans: JsonObject | None = None, block: str | None = None) -> JsonObject:
     """A source in the form of a citation. Spans count UTF-16 units, as a page's strings do."""
     details = filled(
         kind=part.kind,
         block=block,
-        start=start,
-        end=end,
+        **(spans or {}),
         citedText=part.cited_text,
         verified=part.verified,
         fileId=part.file_id,

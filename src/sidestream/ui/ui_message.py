@@ -218,6 +218,7 @@ class UIMessageEncoder:
             cost=part.usage.cost,
             ms=self._ms(self._step_began),
         )
+        self.tools.states(part)
         out = self._close(step, self._run_data())
         self._end_step()
         return out

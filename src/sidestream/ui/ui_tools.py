@@ -2,7 +2,8 @@
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.run.tool_runs import ToolFolds, ToolRun
+from sidestream.run.tool_run import ToolRun
+from sidestream.run.tool_runs import ToolFolds
 from sidestream.stream.parts import (
     StreamPart,
     ToolApprovalRequest,
@@ -18,6 +19,8 @@ from sidestream.ui.ui_content import UrlOf, data_part, error_text, filled, is_de
 
 Chunk = JsonObject
 
+AGAIN = "#"
+"""Stands between the id of a call and its step, on the page, if a call of an earlier step has that id."""
 MAX_READ = 20
 """Sources that an approval names as read before."""
 
@@ -46,7 +49,9 @@ class ToolChunks:
         self._inputs: dict[str, tuple[ToolInputStart, list[str]]] = {}
         """Inputs that are open."""
         self._ids: dict[str, str] = {}
-        """Call id → the id under which the page knows the call."""
+        """Call id → the id under which the page knows the newest call with it."""
+        self._keys: dict[str, tuple[int, str]] = {}
+        """Id on the page → the record that has it."""
         self._names: dict[str, tuple[str, str]] = {}
         """Call id → name and key of its tool."""
         self._requests: dict[str, ToolApprovalRequest] = {}
@@ -68,10 +73,22 @@ class ToolChunks:
         """The states of the calls that a part changes."""
         out: list[Chunk] = []
         for run in self._folds.runs.feed(part, self.at):
-            self._ids[run.call_id] = run.id
+            self._ids[run.call_id] = self._page_id(run)
+            known = self._runs.get(run.call_id)
             self._runs[run.call_id] = run
-            out.append(self._state(run))
+            if known is None or known.key != run.key or not run.is_over or not known.has_ended:
+                out.append(self._state(run))  # Else only its end has come, which its status has told.
         return out
+
+    def _is_continued(self, call_id: str) -> bool:
+        """Whether a call that waited in an earlier step is made now; the page has it already."""
+        run = self._runs.get(call_id)
+        return run is not None and run.step < self._folds.runs.step
+
+    def _page_id(self, run: ToolRun) -> str:
+        """The first id that a call was known by; with its step, if a call of an earlier step has it."""
+        is_first = self._keys.setdefault(run.id, run.key) == run.key
+        return run.id if is_first else f"{run.id}{AGAIN}{run.step}"
 
     def agent(self, call_id: str, facts: JsonObject) -> list[Chunk]:
         """The state of a call whose tool is an agent, with what is known of its run."""
@@ -82,14 +99,19 @@ class ToolChunks:
     def input_start(self, part: ToolInputStart) -> list[Chunk]:
         """An input begins."""
         self._folds.code.feed(part)
+        states = self.states(part)
+        if self._is_continued(part.id):
+            return states
         self._inputs[part.id] = (part, [])
-        return [_input_start(part), *self.states(part)]
+        return [_input_start(part, self.id_of(part.id)), *states]
 
     def input_delta(self, part: ToolInputDelta) -> list[Chunk]:
         """An input grows."""
-        if (known := self._inputs.get(part.id)) is not None:
-            known[1].append(part.delta)
-        return [_input_delta(part.id, part.delta), *self._code(part, part.id)]
+        known = self._inputs.get(part.id)
+        if known is None:
+            return self._code(part, part.id)
+        known[1].append(part.delta)
+        return [_input_delta(self.id_of(part.id), part.delta), *self._code(part, part.id)]
 
     def input_end(self, part: ToolInputEnd) -> list[Chunk]:
         """An input is complete; the call follows."""
@@ -101,6 +123,8 @@ class ToolChunks:
         """A tool is called."""
         states = self.states(part)
         self._names[part.id] = (part.name, part.tool)
+        if self._is_continued(part.id):
+            return states
         chunk = filled(
             type="tool-input-available",
             toolCallId=self.id_of(part.id),
@@ -120,7 +144,7 @@ class ToolChunks:
         """A result or a preview."""
         states = self.states(part)
         call, executed = self.id_of(part.id), part.provider_executed or None
-        if part.id in self._denied:
+        if call in self._denied:
             return states
         if is_denial(part):
             return [*_refused(call, error_text(part)), *states]
@@ -181,8 +205,9 @@ class ToolChunks:
             out.append({**described, "data": {**described["data"], **decided}})
         if not is_approved and "form" not in _marks(request) and request.name in self._names.get(request.id, ()):
             # Else an agent that runs as a tool or a server asked; it continues without the call or the answers.
-            self._denied.add(request.id)
-            out.append({"type": "tool-output-denied", "toolCallId": self.id_of(request.id)})
+            call = self.id_of(request.id)
+            self._denied.add(call)
+            out.append({"type": "tool-output-denied", "toolCallId": call})
         return out
 
     def end_step(self) -> None:
@@ -194,7 +219,10 @@ class ToolChunks:
         return [
             chunk
             for start, deltas in self._inputs.values()
-            for chunk in (_input_start(start), _input_delta(start.id, "".join(deltas)))
+            for chunk in (
+                _input_start(start, self.id_of(start.id)),
+                _input_delta(self.id_of(start.id), "".join(deltas)),
+            )
         ]
 
     def _code(self, part: StreamPart, call_id: str) -> list[Chunk]:
@@ -204,13 +232,13 @@ class ToolChunks:
         return [{"type": "data-code", "data": {"call": self.id_of(call_id), "delta": code}, "transient": True}]
 
     def _state(self, run: ToolRun) -> Chunk:
-        seconds = run.seconds
+        seconds, page_id = run.seconds, self._page_id(run)
         if self.seq is not None:
-            self._first.setdefault(run.id, self.seq)
+            self._first.setdefault(page_id, self.seq)
         return data_part(
             "tool",
-            run.id,
-            call=run.id,
+            page_id,
+            call=page_id,
             tool=run.tool,
             name=run.name,
             where=self.provider if run.provider_executed else "here",
@@ -227,7 +255,7 @@ class ToolChunks:
             error=run.error,
             agent=self._agents.get(run.call_id),
             ms=None if seconds is None else round(seconds * 1000),
-            seq=self._first.get(run.id),
+            seq=self._first.get(page_id),
         )
 
     def _origin(self, part: ToolApprovalRequest) -> str | None:
@@ -281,9 +309,9 @@ def _marks(part: ToolApprovalRequest) -> JsonObject:
     return jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
 
 
-def _input_start(part: ToolInputStart) -> Chunk:
+def _input_start(part: ToolInputStart, call: str) -> Chunk:
     executed = part.provider_executed or None
-    return filled(type="tool-input-start", toolCallId=part.id, toolName=part.name, providerExecuted=executed)
+    return filled(type="tool-input-start", toolCallId=call, toolName=part.name, providerExecuted=executed)
 
 
 def _input_delta(call: str, delta: str) -> Chunk:

@@ -12,10 +12,11 @@ _END = b"\r\n\r\n"
 
 
 class _HeadFirst(ResponseHandler):
-    """Parses the head of a response apart from its body, and resumes only what was paused.
+    """Parses the head of a response apart from its body, tells readers of broken framing, and resumes what was paused.
 
     aiohttp parses each packet whole: if the framing breaks in the packet that holds the head, the response and its
-    events would be lost. And it resumes its parser after each piece that is read, which costs as much as parsing one.
+    events would be lost. If it breaks later, whoever reads the body would wait for the next timeout. And it resumes its
+    parser after each piece that is read, which costs as much as parsing one.
     """
 
     _awaits_head = True
@@ -33,6 +34,12 @@ class _HeadFirst(ResponseHandler):
             if not data:
                 return
         super().data_received(data)
+
+    def set_exception(self, exc: BaseException, *cause: Any, **options: Any) -> None:
+        super().set_exception(exc, *cause, **options)
+        body = self._payload
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(aiohttp.ClientPayloadError())
 
     def resume_reading(self, *args: Any, **options: Any) -> None:
         if self._reading_paused:

@@ -82,6 +82,11 @@ class Splitter:
         """True if an event has begun and is not complete."""
         return bool(self._partial)
 
+    @property
+    def has_begun_event(self) -> bool:
+        """True if it begins with a field; comments keep a connection open, and say nothing."""
+        return bool(self._partial) and not self._partial.startswith(b":")
+
     def flush(self) -> list[bytes]:
         """The last event, if the stream ended without a blank line after it and it is complete.
 

@@ -77,7 +77,9 @@ class EventStream:
         if self._has_ended:
             return []
         limits, splitter = self._limits, self._splitter
-        if self._has_begun and not self._was_ignored:
+        if not self._has_begun:
+            self._deadline_s = math.inf
+        elif not self._was_ignored:
             self._deadline_s = monotonic() + limits.idle_timeout_s
         is_idle, self._was_ignored = self._was_ignored, False
         self._is_waiting = True
@@ -105,6 +107,11 @@ class EventStream:
                 if events := splitter.feed(chunk):
                     self._has_begun = True
                     return events
+                if not self._has_begun:  # The first event may take its time, but not half-way.
+                    end_s = monotonic() + limits.idle_timeout_s if splitter.has_begun_event else math.inf
+                    self._deadline_s = min(self._deadline_s, end_s) if end_s < math.inf else end_s
+                if self._timer is None:
+                    self._watch_later()
         except RunError as error:
             self._error = error
             self._close()

@@ -124,24 +124,37 @@ async def test_resting_processes_end_with_container() -> None:
     assert list(processes(marker)) == []
 
 
-def leftovers() -> dict[str, Any]:
+@pytest.fixture
+def folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Temporary folders that this process makes: others have folders of the same names in the same place."""
+    made: list[str] = []
+    make = tempfile.mkdtemp
+
+    def noted(*arguments: Any, **options: Any) -> str:
+        made.append(make(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", noted)
+    return made
+
+
+def leftovers(folders: list[str]) -> dict[str, Any]:
     """What containers of this process hold."""
     own = f"sidestream-{os.getpid()}-"
     return {
         "processes": [pid for pid in below(os.getpid()) if b"kernel" in Path(f"/proc/{pid}/cmdline").read_bytes()],
         "groups": glob(f"/sys/fs/cgroup/**/{own}*", recursive=True),
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "folders": {*glob(f"{tempfile.gettempdir()}/sidestream-*")},
+        "folders": [folder for folder in folders if os.path.exists(folder)],
     }
 
 
 @requirement("R122")
 @pytest.mark.parametrize("backend", ["bubblewrap", "monty", "none"])
 @pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.bare.UnisolatedWarning")
-async def test_cancelled_start_leaves_nothing(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_start_leaves_nothing(backend: str, folders: list[str]) -> None:
     needs(backend)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other processes have folders of such names, too
-    before = leftovers()
+    before = leftovers(folders)
     steps, is_started = 0, False
     while not is_started:
         starting = asyncio.ensure_future(choice.start(backend, ContainerSpec(packages=())))
@@ -153,15 +166,14 @@ async def test_cancelled_start_leaves_nothing(backend: str, tmp_path: Path, monk
         with suppress(asyncio.CancelledError):
             await (await starting).kill()
         steps += 1 + steps // 4
-        assert leftovers() == before
+        assert leftovers(folders) == before
     assert steps > 1
 
 
 @requirement("R122")
-async def test_cancelled_calls_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_calls_leave_nothing(folders: list[str]) -> None:
     needs("bubblewrap")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = leftovers()
+    before = leftovers(folders)
     code = "import os, time\nfor _ in range(3):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(600)"
     tools = [kind(execution="here", sandbox="bubblewrap") for kind in (CodeInterpreter, Shell, ProgrammaticToolCalling)]
     calls = [
@@ -176,7 +188,7 @@ async def test_cancelled_calls_leave_nothing(tmp_path: Path, monkeypatch: pytest
             sending.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await sending
-        assert leftovers() == before
+        assert leftovers(folders) == before
 
 
 class Slow:

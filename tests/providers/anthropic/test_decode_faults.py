@@ -302,3 +302,37 @@ def test_garbage_never_raises_and_the_stream_stays_legal(garbage: list[Any], kin
 def test_any_order_of_any_events_is_legal(data: st.DataObject):
     pool = [event for kind in sorted(EVERY_BLOCK) for event in EVERY_BLOCK[kind].events()]
     decode(data.draw(st.lists(st.sampled_from(pool), max_size=40)))
+
+
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}}
+ENDED = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "usage": {"input_tokens": 3}}
+
+
+@pytest.mark.parametrize("rest", [[], [{"type": "message_stop"}]], ids=["end of stream", "message_stop"])
+def test_message_may_be_whole_when_it_starts(rest: list[Event]):
+    message = {**ENDED, "content": [{"type": "text", "text": "Hm."}, CALL], "stop_reason": "tool_use"}
+    parts = decode([{"type": "message_start", "message": message}, *rest])
+    assert streamed_text(parts) == "Hm."
+    assert one(parts, ToolCall).input == {"a": 1}
+    finish = one(parts, Finish)
+    assert (finish.reason, finish.raw_reason, finish.usage.input.total) == ("tool-calls", "tool_use", 3)
+    assert of(parts, Error) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {**ENDED, "content": [CALL], "stop_reason": None},
+        {**ENDED, "content": [], "stop_reason": "end_turn"},
+    ],
+    ids=["without stop reason", "without content"],
+)
+def test_message_that_starts_without_its_end_is_cut(message: Event):
+    parts = decode([{"type": "message_start", "message": message}])
+    assert one(parts, Finish).reason == "error"
+
+
+def test_message_that_starts_whole_and_grows_is_cut():
+    message = {**ENDED, "content": [CALL], "stop_reason": "tool_use"}
+    block = {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}}
+    assert one(decode([{"type": "message_start", "message": message}, block]), Finish).reason == "error"

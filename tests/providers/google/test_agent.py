@@ -275,6 +275,16 @@ async def test_typed_output_beside_tools_comes_in_two_phases_where_the_model_can
     assert requests[2]["contents"][-1]["role"] == "user"
 
 
+@requirement("R64")
+async def test_draft_of_typed_output_is_in_metadata():
+    model = {"model": "gemini-2.5-flash"}
+    call = GeminiScript(**model).text("I look.").function_call("weather", {"city": "Köln"})
+    drafted, typed = GeminiScript(**model).text("It is 20 degrees."), GeminiScript(**model).text(KOELN)
+    async with gemini(call.reply(), drafted.reply(), typed.reply()) as fake:
+        result = await agent_at(fake, "google:gemini-2.5-flash", tools=[weather], output_type=City).send("Köln?")
+    assert result.metadata["draft"] == "I look.\nIt is 20 degrees."
+
+
 async def test_images_are_made_by_the_models_own_output():
     script = GeminiScript().inline_data(PNG, thought=True).text("Here:").inline_data(PNG)
     async with gemini(script.reply()) as fake:

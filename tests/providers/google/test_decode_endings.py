@@ -18,6 +18,7 @@ from sidestream.stream.parts import (
     TextEnd,
     ToolCall,
     ToolInputEnd,
+    ToolResult,
 )
 from sidestream.testing.gemini_script import GeminiScript
 from streams import messages, of, one, streamed_text
@@ -51,6 +52,34 @@ def test_an_answer_that_a_filter_stopped_is_a_content_filter_with_its_reason(rea
         finish = one(parts, Finish)
         assert (finish.reason, finish.raw_reason) == ("content-filter", reason)
         assert of(parts, Error) == []
+
+
+@requirement("R65")
+@pytest.mark.parametrize(
+    ("number", "name"), [(1, "STOP"), (2, "MAX_TOKENS"), (3, "SAFETY"), (5, "OTHER"), (13, "TOO_MANY_TOOL_CALLS")]
+)
+def test_finish_reason_may_be_number_of_its_enum(number: int, name: str):
+    chunks = GeminiScript().text(["So ", "far"]).finish(name).chunks()
+    for chunk in chunks:
+        for candidate in chunk.get("candidates", ()):
+            candidate["finishReason"] = number if "finishReason" in candidate else 0
+    finish = one(decode(chunks), Finish)
+    assert (finish.reason, finish.raw_reason) == (REASONS[name], name)
+    assert one(decode(chunks[:-1]), Finish).reason == "error"
+
+
+def test_enums_of_prompts_and_code_may_be_numbers():
+    blocked = one(decode(GeminiScript().blocked(4).chunks()), Finish)  # pyright: ignore[reportArgumentType]
+    assert (blocked.reason, blocked.raw_reason) == ("content-filter", "PROHIBITED_CONTENT")
+    parts = decode(
+        GeminiScript()
+        .part({"executableCode": {"language": 1, "code": "1/0"}})
+        .part({"codeExecutionResult": {"outcome": 2, "output": "ZeroDivisionError"}})
+        .chunks()
+    )
+    assert one(parts, ToolCall).input == {"language": "PYTHON", "code": "1/0"}
+    result = one(parts, ToolResult)
+    assert (result.is_error, result.result) == (True, {"outcome": "OUTCOME_FAILED", "output": "ZeroDivisionError"})
 
 
 @requirement("R65")

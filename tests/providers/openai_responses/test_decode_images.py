@@ -7,6 +7,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.messages.message import DataPart
+from sidestream.messages.references import reference_to
 from sidestream.stream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
 from sidestream.testing import pixel_png
 from streams import (
@@ -26,6 +27,7 @@ from streams import (
     without_events,
 )
 
+PICTURE = reference_to("ig_1", PNG)
 WEBP = base64.b64encode(b"RIFF\x00\x00\x00\x00WEBPVP8L").decode()
 
 
@@ -52,7 +54,7 @@ def test_the_call_comes_at_the_start_each_preview_is_preliminary_and_the_picture
         ToolCall(*same, True, {}),
         ToolResult(*same, {"partial_image_index": 0, "partial_image_b64": "one"}, False, True, preliminary=True),
         ToolResult(*same, {"partial_image_index": 1, "partial_image_b64": "two"}, False, True, preliminary=True),
-        ToolResult(*same, {"status": "completed", "quality": "low"}, False, True),
+        ToolResult(*same, {"status": "completed", "quality": "low", "result": PICTURE}, False, True),
         File("ig_1", "image/png", "image_1.png", PNG, tool="image_generation", call_id="ig_1"),
     ]
 

@@ -289,9 +289,11 @@ class ProcessContainer:
 
     async def _rest(self) -> bool:
         """Stops all processes inside, or ends the container. False if it had to end."""
-        self._is_resting = await self.pause(True)
-        if not self._is_resting:
-            await self.kill()
+        try:
+            self._is_resting = await self.pause(True)
+        finally:
+            if not self._is_resting:  # also if this was cancelled
+                await self.kill()
         return self._is_resting
 
     async def _pause(self, is_paused: bool) -> bool:

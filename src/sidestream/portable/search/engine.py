@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import as_object, objects
+from sidestream.urls import is_allowed, is_blocked
 
 Freshness = Literal["day", "week", "month", "year"]
 MAX_SNIPPET_CHARS = 1200
@@ -86,9 +86,9 @@ def filtered(hits: Sequence[Hit], query: Query) -> list[Hit]:
     """The hits in the allowed domains, each address once: engines take domains as a wish."""
     chosen: dict[str, Hit] = {}
     for hit in hits:
-        host = (urlsplit(hit.url).hostname or "").lower()
-        is_allowed = not query.allowed_domains or any(is_under(host, name) for name in query.allowed_domains)
-        if is_allowed and not any(is_under(host, name) for name in query.blocked_domains):
+        is_wanted = not query.allowed_domains or is_allowed(hit.url, query.allowed_domains)
+        # A file of a corpus has no domain.
+        if is_wanted and (hit.url.startswith("file://") or not is_blocked(hit.url, query.blocked_domains)):
             chosen.setdefault(hit.url, hit)
     return list(chosen.values())[: query.count]
 
@@ -98,12 +98,6 @@ def with_sites(query: Query) -> str:
     allowed = " OR ".join(f"site:{name}" for name in query.allowed_domains)
     blocked = " ".join(f"-site:{name}" for name in query.blocked_domains)
     return " ".join(part for part in (query.text, f"({allowed})" if " OR " in allowed else allowed, blocked) if part)
-
-
-def is_under(host: str, domain: str) -> bool:
-    """True for a domain and its subdomains."""
-    domain = domain.lower().removeprefix("*.").partition("/")[0]
-    return host == domain or host.endswith(f".{domain}")
 
 
 def _text(value: Any) -> str:

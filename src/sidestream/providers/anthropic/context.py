@@ -33,8 +33,6 @@ class MessagesContext(decoding.DecodeContext, frozen=True, kw_only=True):
     """True: calls of the reserved tool are the answer, as text."""
     waiting: Mapping[str, dict[str, Any]] = {}
     """Pending server-side calls of earlier responses, by id."""
-    is_waiting_told: bool = False
-    """True: those calls were emitted earlier in the same run."""
     delivered: frozenset[str] = frozenset()
     """Links and files that earlier responses of this turn delivered."""
     client_names: Mapping[str, str] = {}

@@ -60,4 +60,7 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
         return None
 
     def _end(self, s: MessagesState, error: Error | None) -> None:
-        handlers.fail(s, error or truncated())
+        if error is None and s.is_whole and not any(block.is_open for block in s.blocks):
+            handlers.finish(s)  # Nothing was to follow.
+        else:
+            handlers.fail(s, error or truncated())

@@ -110,7 +110,6 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             base_url=base_url,
             has_result_tool=by_tool,
             waiting=messages.waiting,
-            is_waiting_told=bool(request.messages) and request.messages[-1].role == "model",
             delivered=_delivered(request.messages),
             client_names=tools.client_names,
             container_id=container,

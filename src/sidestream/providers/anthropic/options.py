@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Browser, Memory, TextEditor
-from sidestream.providers.hosting import check_tool_configs, configured_tools, split_servers
+from sidestream.providers.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -135,6 +135,7 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     """Options of a request. What is not set is not sent, except `max_tokens`."""
 
     secrets = frozenset({"extra_headers", "fallback_credit_token"})
+    tool_fields = fields_of_tools(AnthropicServerSideTool, "tool_configs")
 
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     """4096 if not set; 0 only warms the cache."""

@@ -45,16 +45,18 @@ def _call_of(s: MessagesState, call_id: str) -> BlockState | None:
     if call is not None:
         s.end_call(call)
         return call if call.provider_executed else None
-    raw = s.context.waiting.get(call_id)
-    if raw is None:
+    made = s.answered_call("", call_id)
+    if made is None and (raw := s.context.waiting.get(call_id)) is not None:
+        # An earlier turn made it: this stream has not reported it yet.
+        name = text_in(raw, "name") or str(raw.get("type"))
+        made = ToolCall(call_id, name, tool_key(raw), True, input=raw.get("input") or {})
+        s.out.append(made)
+    if made is None:
         return None
-    call = BlockState(-1, str(raw.get("type")), call_id, raw)
-    call.name = text_in(raw, "name") or call.kind
-    call.tool, call.provider_executed, call.called = tool_key(raw), True, True
-    call.input = raw.get("input") or {}
+    call = BlockState(-1, "server_tool_use", call_id, {})
+    call.name, call.tool, call.input = made.name, made.tool, made.input
+    call.provider_executed = call.called = True
     s.calls[call_id] = call
-    if not s.context.is_waiting_told:
-        s.out.append(ToolCall(call.part_id, call.name, call.tool, True, input=call.input))
     return call
 
 

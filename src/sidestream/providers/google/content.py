@@ -13,6 +13,7 @@ from sidestream.providers.google import shapes
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.functions import on_function_call
 from sidestream.providers.google.state import GenerateContentState, HostedCall
+from sidestream.providers.google.values import LANGUAGES, OUTCOMES, named
 
 Handler = Callable[[GenerateContentState, Any, JsonObject], None]
 
@@ -47,7 +48,8 @@ def on_code(s: GenerateContentState, value: shapes.ExecutableCode, raw: JsonObje
     s.end_block()
     call = s.last_code = HostedCall(s.call_id(value.executable_code.id), CODE)
     s.tool_event(CODE, "interpreting", raw, call.id)
-    s.hosted_call(call, {"language": value.executable_code.language, "code": value.executable_code.code})
+    language = named(value.executable_code.language, LANGUAGES)
+    s.hosted_call(call, {"language": language, "code": value.executable_code.code})
     s.keep(raw)
 
 
@@ -55,9 +57,10 @@ def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, r
     """`tool-result`; `file` if its output is a `data:` URL."""
     s.end_block()
     given = value.code_execution_result
-    is_error = given.outcome not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED")
+    outcome = named(given.outcome, OUTCOMES)
+    is_error = outcome not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED")
     call = _answered(s, CODE, given.id, "failed" if is_error else "completed", raw)
-    s.hosted_result(call, {"outcome": given.outcome, "output": given.output or ""}, is_error=is_error)
+    s.hosted_result(call, {"outcome": outcome, "output": given.output or ""}, is_error=is_error)
     data = deliverables.from_data_url((given.output or "").strip())
     if data:
         mime_type = deliverables.sniff(data)
@@ -92,7 +95,7 @@ def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: s
     s.tool_event(tool, stage, raw, call.id)
     if not is_known:
         s.hosted_call(call, {})
-        s.last_code = call if tool == CODE else s.last_code
+    s.last_code = call if tool == CODE else s.last_code
     s.keep(raw)
     return call
 

@@ -25,7 +25,7 @@ from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.functions import close_calls
 from sidestream.providers.google.grounding import on_citations, on_grounding
 from sidestream.providers.google.state import GenerateContentState
-from sidestream.providers.google.values import some_text
+from sidestream.providers.google.values import BLOCK_REASONS, FINISH_REASONS, URL_STATES, named, some_text
 from sidestream.providers.transfers import seconds_of
 from sidestream.stream.parts import Custom, Error
 
@@ -49,7 +49,7 @@ def _on_usage(s: GenerateContentState, value: JsonObject) -> None:
 def _on_prompt_feedback(s: GenerateContentState, value: JsonObject) -> None:
     """Metadata of the `finish`; a blocked prompt gives the reason `content-filter`."""
     s.metadata["prompt_feedback"] = value
-    s.block_reason = some_text(value, "blockReason") or s.block_reason
+    s.block_reason = named(value.get("blockReason") or None, BLOCK_REASONS) or s.block_reason
 
 
 def _on_candidates(s: GenerateContentState, value: list[JsonObject]) -> None:
@@ -76,9 +76,15 @@ def _on_content(s: GenerateContentState, value: JsonObject) -> None:
             s.raw({"part": part})
 
 
-def _on_finish_reason(s: GenerateContentState, value: str) -> None:
+def _read_reason(value: Any) -> str | None:
+    if type(value) is int:
+        return named(value or None, FINISH_REASONS)  # 0 says that there is none yet.
+    return read_text(value)
+
+
+def _on_finish_reason(s: GenerateContentState, value: str | None) -> None:
     """Reason of the `finish`."""
-    s.finish_reason = value
+    s.finish_reason = s.finish_reason if value is None else value
 
 
 def _on_url_context(s: GenerateContentState, value: JsonObject) -> None:
@@ -89,7 +95,7 @@ def _on_url_context(s: GenerateContentState, value: JsonObject) -> None:
 
 
 def _url_stage(value: JsonObject) -> str:
-    states = [str(entry.get("urlRetrievalStatus")) for entry in objects(value.get("urlMetadata"))]
+    states = [str(named(entry.get("urlRetrievalStatus"), URL_STATES)) for entry in objects(value.get("urlMetadata"))]
     return "failed" if states and not any(state.endswith("_SUCCESS") for state in states) else "completed"
 
 
@@ -132,7 +138,7 @@ CANDIDATE_FIELDS: dict[str, FieldRow] = {
     "content": FieldRow(read_object, _on_content),
     "citationMetadata": FieldRow(read_object, on_citations),
     "groundingMetadata": FieldRow(read_object, on_grounding, "google_search, file_search, google_maps or url_context"),
-    "finishReason": FieldRow(read_text, _on_finish_reason),
+    "finishReason": FieldRow(_read_reason, _on_finish_reason),
     "finishMessage": FieldRow(read_text, _kept("finish_message")),
     "safetyRatings": FieldRow(read_array, _kept("safety_ratings")),
     "avgLogprobs": FieldRow(reader(float), _kept("avg_logprobs")),

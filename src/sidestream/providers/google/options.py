@@ -120,6 +120,10 @@ class GoogleFunctionOptions(Config, frozen=True, kw_only=True):
 class ServerSideToolOptions(Config, frozen=True, kw_only=True):
     """Server-side tools in Google's own terms."""
 
+    tool_fields = frozenset(
+        {"server_side_tools", "google_search_config", "file_search", "maps_grounding", "computer_use", "extra_tools"}
+    )
+
     server_side_tools: Set[GoogleServerSideTool] = frozenset()
     google_search_config: GoogleSearch | None = None
     file_search: GoogleFileSearch | None = None

@@ -30,6 +30,7 @@ REASONS: dict[str, FinishReason] = {
     "MALFORMED_RESPONSE": "other",
     "UNEXPECTED_TOOL_CALL": "other",
     "TOO_MANY_TOOL_CALLS": "other",
+    "MISSING_THOUGHT_SIGNATURE": "other",
     "NO_IMAGE": "other",
     "IMAGE_OTHER": "other",
     "CONTINUATION": "other",

@@ -44,7 +44,7 @@ class FunctionCall(Part, kw_only=True, rename="camel"):
 
 class Code(Struct, kw_only=True):
     id: str | None = None
-    language: str | None = None
+    language: str | int | None = None
     code: str = ""
 
 
@@ -54,7 +54,7 @@ class ExecutableCode(Part, kw_only=True, rename="camel"):
 
 class CodeResult(Struct, kw_only=True):
     id: str | None = None
-    outcome: str | None = None
+    outcome: str | int | None = None
     output: str | None = None
 
 

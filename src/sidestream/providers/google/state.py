@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.messages.fold import DRAFT
 from sidestream.providers.decoding import DecoderState, count_in, present, usage_from
 from sidestream.providers.google.arguments import ClientCall
 from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
@@ -32,7 +33,6 @@ from sidestream.stream.parts import (
 )
 
 Family = Literal["text", "reasoning"]
-DRAFT = "sidestream.draft"
 DRAFT_PIECES = "pieces"
 """In a layout that is not complete yet: the text of a draft, which is joined at the end."""
 MAX_SEARCHED = 16_000_000
@@ -297,8 +297,13 @@ class GenerateContentState(GoogleState):
     def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
         """The call of a result: by its id, or the last one of this tool without a result."""
         if given is not None:
-            return self.hosted.get(given)
-        return next(reversed(self._unanswered.get(tool, {}).values()), None)
+            call = self.hosted.get(given)
+        else:
+            call = next(reversed(self._unanswered.get(tool, {}).values()), None)
+        if call is None and (made := self.answered_call(tool, given)) is not None:
+            call = self.hosted[made.id] = HostedCall(made.id, made.tool)
+            self.hosted_tools.add(made.tool)
+        return call
 
 
 def _thought(family: Family) -> JsonObject:

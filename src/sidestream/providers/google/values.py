@@ -1,6 +1,35 @@
 """Reading values from Google's JSON."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from sidestream.jsontext import JsonObject
+
+FINISH_REASONS = dict(
+    enumerate(
+        (
+            *("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "LANGUAGE"),
+            *("BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL", "IMAGE_SAFETY"),
+            *("UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"),
+        )
+    )
+)
+BLOCK_REASONS = dict(
+    enumerate(("BLOCK_REASON_UNSPECIFIED", "SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "IMAGE_SAFETY"))
+)
+OUTCOMES = dict(enumerate(("OUTCOME_UNSPECIFIED", "OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")))
+LANGUAGES = dict(enumerate(("LANGUAGE_UNSPECIFIED", "PYTHON")))
+URL_STATES = {
+    number: f"URL_RETRIEVAL_STATUS_{state}"
+    for number, state in enumerate(("UNSPECIFIED", "SUCCESS", "ERROR", "PAYWALL", "UNSAFE"))
+}
+
+
+def named(value: Any, names: Mapping[int, str]) -> str | None:
+    """Return the name of an enum's value, which some servers and proxies send as its number; None if it is neither."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return names.get(value, str(value))
+    return value if isinstance(value, str) and value else None
 
 
 def some_text(value: JsonObject, key: str) -> str | None:

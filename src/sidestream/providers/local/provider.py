@@ -16,7 +16,7 @@ from sidestream.providers.embedding import EmbeddingCall
 from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
 from sidestream.providers.local.schemas import bounded
-from sidestream.providers.local.sources import ModelSource, source_of
+from sidestream.providers.local.sources import ModelSource, is_of_this_machine, source_of
 from sidestream.providers.local.transport import LocalTransport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.openai_chat.context import Dialect
@@ -183,6 +183,10 @@ class LocalProvider:
         if settings.base_url:
             raise ConfigurationError("the embedded model has no base URL; for your own server use openai:MODEL")
         return LocalModel(name, Settings(headers=settings.headers))
+
+    def is_of_this_machine(self, model: str) -> bool:
+        """True if only whoever runs this machine may choose a model of this name."""
+        return is_of_this_machine(model)
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """Chat through the local server, embeddings in this process."""

@@ -78,6 +78,12 @@ def is_chat_model(name: str) -> bool:
     return base == CHAT.model or base.lower().endswith(ENDING) or any(base == model.name for model in added_models())
 
 
+def is_of_this_machine(name: str) -> bool:
+    """True if a name is a path, or sets up the server of a model: only whoever runs this machine may choose that."""
+    base, _, options = name.partition("?")
+    return bool(options) or (base.lower().endswith(ENDING) and all(base != model.name for model in added_models()))
+
+
 def source_of(name: str) -> ModelSource:
     """The file of a model. Raises ConfigurationError, with what to do, if there is none or it is no chat model."""
     base, _, query = name.partition("?")

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sidestream import deliverables, jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.messages.references import reference_to
 from sidestream.providers.decoding import parse_input
 from sidestream.providers.openai_responses import local_actions, reasoning, shapes, text
 from sidestream.providers.openai_responses.state import PROVIDER_NAME, X_SEARCH, ItemState, ResponsesState
@@ -94,7 +95,7 @@ def _custom_done(s: ResponsesState, item: ItemState, value: shapes.CustomToolIte
 
 
 def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearchItem) -> None:
-    """`tool-call` with the action, `tool-result` with the sources."""
+    """`tool-input-*`, `tool-call` with the action, `tool-result` with the sources."""
     action = value.action or {}
     s.whole_call(item, {key: content for key, content in action.items() if key != "sources" and content is not None})
     sources = {"sources": action["sources"]} if action.get("sources") else {}
@@ -102,7 +103,7 @@ def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearch
 
 
 def _file_search_done(s: ResponsesState, item: ItemState, value: shapes.FileSearchItem) -> None:
-    """`tool-call` with the queries, `tool-result` with the matches."""
+    """`tool-input-*`, `tool-call` with the queries, `tool-result` with the matches."""
     s.whole_call(item, {"queries": value.queries or []})
     s.result(item, {"status": value.status, "results": value.results}, is_error=value.status in _FAILED)
 
@@ -159,12 +160,12 @@ def _code_image(s: ResponsesState, item: ItemState, number: int, output: JsonObj
 
 
 def _image_added(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
-    """`tool-call`."""
+    """`tool-input-*`, `tool-call`."""
     s.whole_call(item, {})
 
 
 def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
-    """`tool-result`, `file`; without an image, the last preview."""
+    """`tool-result` that refers to its `file`; without an image, the last preview."""
     s.whole_call(item, {})
     raw = item.raw
     facts = {
@@ -181,7 +182,7 @@ def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> 
             facts["error"] = {"message": "the image data is not base64"}
         s.result(item, facts, is_error=True)
         return
-    s.result(item, facts)
+    s.result(item, {**facts, "result": reference_to(item.part_id, data)})
     mime_type = deliverables.sniff(data, f"image.{raw.get('output_format')}")
     name = f"image_{item.index}.{deliverables.extension(mime_type)}"
     s.files[item.id] = name
@@ -189,7 +190,7 @@ def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> 
 
 
 def _mcp_done(s: ResponsesState, item: ItemState, value: shapes.McpCallItem) -> None:
-    """`tool-call`, `tool-result`."""
+    """`tool-input-*`, `tool-call`, `tool-result`."""
     s.open_input(item)
     arguments = value.arguments if value.arguments is not None else item.input_final
     s.json_call(item, "".join(item.streamed) if arguments is None else arguments)
@@ -199,7 +200,7 @@ def _mcp_done(s: ResponsesState, item: ItemState, value: shapes.McpCallItem) -> 
 
 
 def _approval_done(s: ResponsesState, item: ItemState, value: shapes.McpApprovalItem) -> None:
-    """`tool-call`, `tool-approval-request`."""
+    """`tool-input-*`, `tool-call`, `tool-approval-request`."""
     s.open_input(item)
     s.json_call(item, value.arguments or "")
     given, error = parse_input(value.arguments)
@@ -216,7 +217,7 @@ def _approval_done(s: ResponsesState, item: ItemState, value: shapes.McpApproval
 
 
 def _tool_search_done(s: ResponsesState, item: ItemState, value: shapes.ToolSearchItem) -> None:
-    """`tool-call`."""
+    """`tool-input-*`, `tool-call`."""
     item.provider_executed = value.execution != "client"
     item.call_id = value.call_id
     arguments = value.arguments
@@ -228,12 +229,12 @@ def _tool_search_done(s: ResponsesState, item: ItemState, value: shapes.ToolSear
 
 
 def _program_done(s: ResponsesState, item: ItemState, value: shapes.ProgramItem) -> None:
-    """`tool-call`."""
+    """`tool-input-*`, `tool-call`."""
     s.whole_call(item, {"code": value.code or ""})
 
 
 def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
-    """`tool-result`; `custom` if it is the output of no call of this response."""
+    """`tool-result`; `custom` if its call is unknown."""
     raw = item.raw
     call = _call_of(s, item, value)
     if call is None:
@@ -246,9 +247,9 @@ def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None
 def _call_of(s: ResponsesState, output: ItemState, value: shapes.Item) -> ItemState | None:
     """The call of an output; one without a call id belongs to the nearest call before it."""
     if value.call_id is not None:
-        return s.unanswered(output.tool, value.call_id)
+        return s.unanswered(output.tool, value.call_id) or s.taken_up(output.tool, value.call_id)
     before = (item for item in s.last_unanswered(output.tool) if item.index < output.index)
-    return max(before, key=lambda item: item.index, default=None)
+    return max(before, key=lambda item: item.index, default=None) or s.taken_up(output.tool, None)
 
 
 def _timed_out(output: Any) -> bool:

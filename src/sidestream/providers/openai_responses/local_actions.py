@@ -87,7 +87,7 @@ def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> N
 
 
 def action_done(s: ResponsesState, item: ItemState, value: shapes.ActionItem) -> None:
-    """`tool-call`."""
+    """`tool-input-*`, `tool-call`."""
     if item.tool == "local_shell":
         item.action = client_actions.local_shell_action(value.action or {})
         s.whole_call(item, value.action or {})

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.providers.hosting import check_tool_configs, configured_tools, split_servers
+from sidestream.providers.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
 from sidestream.providers.openai import Moderation
 from sidestream.tools.server_side import (
     TOOLS,
@@ -118,6 +118,7 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     """
 
     secrets = frozenset({"extra_headers"})
+    tool_fields = fields_of_tools(OpenAIServerSideTool)
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None

@@ -305,6 +305,16 @@ class ResponsesState(DecoderState):
         """The last calls of a tool that have no result yet, the newest first."""
         return islice(reversed(self._unanswered.get(tool, {}).values()), _NEAREST)
 
+    def taken_up(self, tool: str, call_id: str | None) -> ItemState | None:
+        """Return the call of an earlier response that an output of this one answers."""
+        made = self.answered_call(tool, call_id)
+        if made is None:
+            return None
+        item = ItemState(-1, -1, "", made.id)
+        item.name, item.tool, item.called = made.name, made.tool, True
+        self._unanswered.setdefault(made.tool, {})[made.id] = item
+        return item
+
     def in_container(self, item: ItemState, container_id: str | None) -> None:
         """A code run uses this container."""
         item.container_id = container_id

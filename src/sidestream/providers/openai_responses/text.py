@@ -221,7 +221,9 @@ def _container_file(s: ResponsesState, annotation: JsonObject, event: Any) -> No
     """A citation of a sandbox file is an event of its tool, and names a file to download."""
     container, file_id = text_in(annotation, "container_id"), text_in(annotation, "file_id")
     call = s.code_call_in(container)
-    s.item_event("code_interpreter", "annotation", event, call.index if call else None, call)
+    # The code may have run in an earlier response.
+    call_id, index = (call.part_id, call.index) if call is not None else (None, None)
+    s.tool_event("code_interpreter", "annotation", event, call_id, index)
     start, end = int_in(annotation, "start_index"), int_in(annotation, "end_index")
     is_empty = start is not None and start == end
     if file_id and not is_empty and (container, file_id) not in s.downloads:

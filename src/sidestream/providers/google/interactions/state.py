@@ -178,6 +178,15 @@ class InteractionState(GoogleState):
         if step.tool:
             self._unanswered.setdefault(step.tool, {})[step.call_id] = step
 
+    def taken_up(self, tool: str, call_id: str | None) -> Step | None:
+        """Return the call of an earlier interaction that a result of this one answers."""
+        made = self.answered_call(tool, call_id)
+        if made is None:
+            return None
+        step = self.calls[made.id] = Step(-1, "", {})
+        step.call_id, step.name, step.tool, step.called, step.done = made.id, made.name, made.tool, True, True
+        return step
+
     def last_unanswered(self, tool: str) -> Step | None:
         """The last call of a hosted tool that has no result yet."""
         return next(reversed(self._unanswered.get(tool, {}).values()), None)

@@ -99,7 +99,7 @@ def _function_stop(s: InteractionState, step: Step) -> None:
 
 
 def _call_stop(s: InteractionState, step: Step) -> None:
-    """`tool-call`."""
+    """`tool-input-*`, `tool-call`."""
     _finish_call(s, step)
 
 
@@ -119,6 +119,7 @@ def _result_start(s: InteractionState, step: Step) -> None:
     """Nothing yet: the result is emitted when it is complete."""
     given = some_text(step.raw, "call_id")
     call = s.begun.get(given) if given is not None else s.last_unanswered(step.tool)
+    call = call or s.taken_up(step.tool, given)
     step.call_id = call.call_id if call is not None else s.unique_id(given or s.made_call_id(step))
     step.name = (call.name if call is not None else None) or some_text(step.raw, "name") or step.tool
 

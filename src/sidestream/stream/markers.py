@@ -1,0 +1,106 @@
+"""Links that a model writes behind a statement to cite a page: where they stand, and the sentence before them. Pure.
+
+Some providers give the span of the link as that of the citation: `Oslo is the capital. ([site](https://…))`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from sidestream.stream.parts import Source, StreamPart, TextDelta
+
+MAX_MARKER_CHARS = 2000
+"""A longer span is not looked into."""
+MAX_LAG_CHARS = 100
+"""Characters behind a link after which its source is no longer expected."""
+_MAX_CLAIM_CHARS = 2000
+
+_LINK = r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]\((?:[^()\s]|\([^()\s]*\))+(?:\s+\"[^\"\n]*\")?\)"
+_MARKER = re.compile(rf"\s*(?:\(\s*{_LINK}(?:\s*[,;]?\s*{_LINK})*\s*\)|{_LINK})\s*")
+_CERTAIN = re.compile(rf"\(\s*{_LINK}(?:\s*[,;]?\s*{_LINK})*\s*\)|\[\[\d+\]\]\((?:[^()\s]|\([^()\s]*\))+\)")
+"""A marker, whatever is around it."""
+_NUMBERED = re.compile(r"\s*\[\[\d+\]\]\(")
+_AT_END = re.compile(r"\s*[.!?。\[(\n]")
+"""What follows a link that ends a sentence; elsewhere, a link may be a word of it."""
+_BETWEEN = re.compile(r"[\s,;]*")
+_OPENING = re.compile(r"[(\[]")
+_PIECE = (
+    r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*"
+    r"(?:\[[^\[\]\n]*|\](?:\((?:[^()\s]|\([^()\s]*\))*(?:\([^()\s]*|\s+(?:\"[^\"\n]*\"?)?|\))?)?)?"
+)
+"""A link, or the beginning of one."""
+_PENDING = re.compile(rf"(?:\(\s*(?:{_LINK}\s*[,;]?\s*)*(?:{_PIECE})?\s*\)?|{_PIECE})\Z")
+_SENTENCE_END = re.compile(r"(?<!\b[A-Z])[.!?。][\"”)\]*_]*\s+|\n")
+_BEFORE_SENTENCE = re.compile(r"[\s,;:.)]*(?:(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+)*")
+
+
+class Markers:
+    """Finds the markers of the sources of a run."""
+
+    def __init__(self) -> None:
+        self._step = -1
+        self._last: dict[str, tuple[int, int, int]] = {}
+        """Text block → the end of its last marker, and the claim before that."""
+
+    def placed(self, source: Source, text_of: Callable[[str], str], new: Iterable[StreamPart], step: int) -> Source:
+        """Return the source with its marker and its claim, if its span is a marker.
+
+        `text_of` returns the text of a block of the step so far, without that of `new` parts.
+        """
+        if step != self._step:
+            self._step, self._last = step, {}
+        if source.start is None or source.text_id is None:
+            return source
+        deltas = (part.delta for part in new if type(part) is TextDelta and part.id == source.text_id)
+        text = "".join([text_of(source.text_id), *deltas])
+        span = marker_at(text, source.start, source.end)
+        if span is None:
+            return source
+        start, end = span
+        last = self._last.get(source.text_id)
+        if last is not None and (start < last[0] or _BETWEEN.fullmatch(text, last[0], start)):
+            claim = last[1:]  # One sentence, several sources.
+        else:
+            claim = claim_before(text, start, 0 if last is None else last[0])
+        self._last[source.text_id] = (max(end, 0 if last is None else last[0]), *claim)
+        return replace(source, marker_start=start, marker_end=end, claim_start=claim[0], claim_end=claim[1])
+
+
+def marker_at(text: str, start: int | None, end: int | None) -> tuple[int, int] | None:
+    """Return the span of the marker if this span of the text is one: a link, and nothing else."""
+    if start is None or end is None or not 0 <= start < end <= len(text) or end - start > MAX_MARKER_CHARS:
+        return None
+    span = text[start:end]
+    if _MARKER.fullmatch(span) is None:
+        return None
+    start, end = start + len(span) - len(span.lstrip()), start + len(span.rstrip())
+    if text[start] == "(":
+        return start, end
+    if text[start - 1 : start] == "(" and text[end : end + 1] == ")":
+        return start - 1, end + 1
+    return (start, end) if _NUMBERED.match(span) or _AT_END.match(text, end) else None
+
+
+def claim_before(text: str, at: int, since: int = 0) -> tuple[int, int]:
+    """Return the span of the sentence that ends before a position."""
+    since = max(since, at - _MAX_CLAIM_CHARS)
+    end = since + len(text[since:at].rstrip())
+    body = since + len(text[since:end].rstrip('.!?。"”)]*_'))
+    start = max((found.end() for found in _SENTENCE_END.finditer(text, since, body)), default=since)
+    begins = _BEFORE_SENTENCE.match(text, start, end)
+    return (start if begins is None else begins.end()), end
+
+
+def marker_beginning(text: str) -> int | None:
+    """Return where a marker begins whose source may still come; None if there is none.
+
+    The text ends in it, or shortly after it: providers report a citation a little after its link.
+    """
+    for found in _OPENING.finditer(text, max(0, len(text) - MAX_MARKER_CHARS)):
+        if _PENDING.match(text, found.start()):
+            return found.start()
+        whole = _CERTAIN.match(text, found.start())
+        if whole is not None and len(text) - whole.end() <= MAX_LAG_CHARS:
+            return found.start()
+    return None
