@@ -99,10 +99,16 @@ async def test_frames_that_are_cut_anywhere_are_put_together():
 
 @requirement("R180")
 async def test_binary_garbage_is_an_error_once_the_answer_is_read():
-    error = await failure_of(sse([*EVENTS[:HALF], socket_frame(b"\xff\xfe\x00", BINARY), *EVENTS[HALF:]]))
-    assert (error.kind, error.code) == ("protocol", "not-json")
-    assert error.result is not None
-    assert error.result.output == "Hello"
+    garbage = sse([*EVENTS[:HALF], socket_frame(b"\xff\xfe\x00", BINARY), *EVENTS[HALF:]])
+    async with FakeProvider([garbage, sse(EVENTS)]) as fake:
+        talking = agent(fake)
+        with pytest.raises(ProtocolError) as caught:
+            await talking.send("hi")
+        assert caught.value.code == "not-json"
+        assert caught.value.result is not None
+        assert caught.value.result.output == "Hello"
+        assert (await talking.send("again")).output == "Hello"
+        await close_session()
 
 
 @requirement("R115")
