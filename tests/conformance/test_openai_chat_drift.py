@@ -36,6 +36,9 @@ FIELDS_OF_OURS = {
     "reasoning_content": "of servers that show their reasoning: DeepSeek's name, which most took over",
     "reasoning": "the same at OpenRouter, Groq, Ollama",
     "reasoning_details": "beside it at OpenRouter",
+    "executed_tools": "what Groq's compound models ran",
+    "channel": "of every token at Groq",
+    "token_id": "of every token at Together",
 }
 """Fields of a delta that we read and the vendor's SDK does not know, each with its reason."""
 

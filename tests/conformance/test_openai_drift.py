@@ -30,12 +30,15 @@ VENDOR_ITEMS = members(ResponseOutputItem) | members(BetaResponseOutputItem)
 _NO_STAGE = "a stage beside those in the vendor's types; the item's status says the same"
 _STREAMED_PATCH = "sent while a diff streams; the vendor's types have no such event"
 _OPEN_RESPONSES = "the Open Responses specification's name for response.reasoning_text.*"
+_VLLM = "vLLM's name for response.content_part.* of reasoning"
 EVENTS_OF_OURS = {
     "keepalive": "seen on long streams",
     "ping": "sent by gateways",
     "response.cancelled": "sent by other servers; the vendor has the status only",
     "response.reasoning.delta": _OPEN_RESPONSES,
     "response.reasoning.done": _OPEN_RESPONSES,
+    "response.reasoning_part.added": _VLLM,
+    "response.reasoning_part.done": _VLLM,
     "response.apply_patch_call_operation_diff.delta": _STREAMED_PATCH,
     "response.apply_patch_call_operation_diff.done": _STREAMED_PATCH,
     "response.web_search_call.failed": _NO_STAGE,

@@ -21,6 +21,7 @@ from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport, pieces
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
+    TEXT_CORRECTED,
     Custom,
     Error,
     File,
@@ -139,7 +140,8 @@ def fold(parts: list[StreamPart]) -> dict[str, Any]:
         ],
         "approvals": of(parts, ToolApprovalRequest),
         "files": [(f.id, f.mime_type, f.name, f.data, f.url, f.tool, f.call_id) for f in of(parts, File)],
-        "custom": of(parts, Custom),
+        # That deltas were lost, only the stream can say.
+        "custom": [part for part in of(parts, Custom) if part.kind != TEXT_CORRECTED],
         "finish": (finish.reason, finish.raw_reason, finish.usage, finish.metadata),
     }
 
