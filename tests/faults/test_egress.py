@@ -443,6 +443,8 @@ MODULES: dict[str, set[str]] = {
     "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
+    "portable/documents/child.py": {"select", "socket"},  # a pair of sockets to the caller
+    "portable/documents/isolated.py": {"socket"},  # its other end
     "portable/index/postgres.py": {"psycopg"},
     "server/serving.py": {"socket", "uvicorn"},  # listens
     "store/postgres/__init__.py": {"psycopg"},
@@ -470,6 +472,8 @@ CALLS: dict[str, set[str]] = {
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
     "mcp/process_tree.py": {"socketpair"},  # to its own child
+    "portable/documents/child.py": {"socket"},  # the descriptor that its caller passed on
+    "portable/documents/isolated.py": {"socketpair"},  # to its own child
     "server/security.py": {"HTTPConnection"},  # Starlette's, which is a request
     "server/serving.py": {"socket"},  # listens, on 127.0.0.1 unless told otherwise
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1

@@ -197,7 +197,7 @@ async def test_base64_above_the_limit_of_an_event_is_an_error_before_it_is_decod
 def test_nothing_unpacks_archives_or_decodes_pictures_but_a_child_with_limits():
     """Neither is possible without one of these modules, so no other cap of either is needed."""
     bounded = {
-        "portable/documents/child.py"
+        "portable/documents/binary.py"
     }  # its memory, time and sizes have limits: tests/portable/test_documents.py
     forbidden = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "shutil.unpack_archive", "PIL", "cv2", "imageio"}
     root = Path(sidestream.__file__).parent

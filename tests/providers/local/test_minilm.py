@@ -76,7 +76,8 @@ def test_vectors_are_those_of_a_plain_implementation(model: MiniLM):
 def test_a_vector_does_not_depend_on_the_texts_beside_it(model: MiniLM):
     together = model.embed(TEXTS * 3).vectors
     assert np.abs(np.array(together[2]) - np.array(model.embed([TEXTS[2]]).vectors[0])).max() < 1e-5
-    assert np.array_equal(together[3], together[3 + len(TEXTS)])
+    # Which rows share a matrix product, and so its rounding, depends on the processor.
+    assert np.abs(np.array(together[3]) - np.array(together[3 + len(TEXTS)])).max() < 1e-5
 
 
 def test_the_threads_of_numpy_are_as_before(model: MiniLM):
