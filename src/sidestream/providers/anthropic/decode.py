@@ -60,7 +60,4 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
         return None
 
     def _end(self, s: MessagesState, error: Error | None) -> None:
-        if error is None and s.is_whole and not any(block.is_open for block in s.blocks):
-            handlers.finish(s)  # Nothing was to follow.
-        else:
-            handlers.fail(s, error or truncated())
+        handlers.fail(s, error or truncated())

@@ -25,9 +25,7 @@ def on_message_start(s: MessagesState, e: shapes.MessageStart, raw: JsonObject) 
     is_repeated = identity is not None and identity == s.message_id
     s.message_id = identity or s.message_id
     outcome.note(s, message, message.get("usage"))
-    contents = jsontext.as_list(message.get("content"))
-    s.is_whole = bool(contents) and message.get("stop_reason") is not None
-    for index, content in enumerate(() if is_repeated else contents):
+    for index, content in enumerate(() if is_repeated else jsontext.as_list(message.get("content"))):
         whole_block(s, index, content)
 
 

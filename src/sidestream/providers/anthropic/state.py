@@ -98,8 +98,6 @@ class MessagesState(DecoderState):
         self.facts: JsonObject = {}
         """Facts of the response: model, stop_reason, container and so on; the last value counts."""
         self.usage: JsonObject = {}
-        self.is_whole = False
-        """True if the message came with its blocks and its stop reason when it started."""
         self._held_text: list[StreamPart] = []
         self._pending_call: BlockState | None = None
 
