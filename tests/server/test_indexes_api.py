@@ -69,7 +69,11 @@ async def test_only_allowed_folders_can_be_indexed_and_links_do_not_lead_out(tmp
 @requirement("F56")
 async def test_skipped_files_are_described(tmp_path: Path, docs: Path):
     expected = hostile_folder(docs)
-    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)]) as (server, client):
+    folders = [str(docs)]
+    async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=folders, allows_admin=True) as (
+        server,
+        client,
+    ):
         await added(server, client, docs)
         (folder,) = (await client.get("/api/indexes")).json()["folders"]
         assert folder["problemCount"] == len(expected)

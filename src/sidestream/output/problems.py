@@ -14,7 +14,7 @@ class OutputError(SidestreamError, ValueError):
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
-        self.problem = problem
+        self.problem = str(self)
 
 
 def not_json(body: str, error: ValueError | RecursionError) -> OutputError:
