@@ -50,8 +50,8 @@ SDK_ONLY = {"sdkHttpResponse", "automaticFunctionCallingHistory", "parsed"}
 """Fields that the SDK adds to a response itself."""
 VERTEX_ONLY = {"MODEL_ARMOR", "JAILBREAK"}
 """Reasons that the SDK lists for blocked prompts only, and that Vertex gives for blocked answers too."""
-API_ONLY = {"MISSING_THOUGHT_SIGNATURE"}
-"""Reasons that the API documents and the SDK does not list."""
+SERVER_ONLY = {"MISSING_THOUGHT_SIGNATURE"}
+"""Reasons that the API documents and this SDK does not list yet."""
 ROOT_OF_OURS = {"error": "in a stream, in place of a status"}
 
 
@@ -69,7 +69,7 @@ def test_an_answer_that_was_blocked_for_a_reason_to_block_prompts_is_filtered():
 
 @requirement("R65")
 def test_each_finish_reason_has_a_meaning():
-    assert values(types.FinishReason) | {"FINISH_REASON_UNSPECIFIED"} | VERTEX_ONLY | API_ONLY == REASONS.keys()
+    assert values(types.FinishReason) | {"FINISH_REASON_UNSPECIFIED"} | VERTEX_ONLY | SERVER_ONLY == REASONS.keys()
 
 
 def test_each_type_of_hosted_tool_has_a_key():

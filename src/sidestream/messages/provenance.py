@@ -67,7 +67,11 @@ _WRITTEN = Provenance(is_written=True)
 
 
 def _joined(first: tuple[str, ...], second: tuple[str, ...], limit: int) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))[:limit] if second else first
+    if not second or len(first) >= limit:
+        return first
+    if len(second) == 1:  # A citation: there may be thousands.
+        return first if second[0] in first else (*first, *second)
+    return tuple(dict.fromkeys((*first, *second)))[:limit]
 
 
 def provenance_of(message: ChatMessage) -> Provenance:

@@ -304,7 +304,7 @@ class ChunkFold:
         for link in links:
             if link.url not in self._urls:
                 new.setdefault(link.url, link)
-        self._urls |= new.keys()
+        self._urls.update(new)
         return tuple(new.values())
 
     def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:

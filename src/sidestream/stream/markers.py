@@ -4,7 +4,7 @@ Some providers give the span of the link as that of the citation: `Oslo is the c
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -12,6 +12,8 @@ from sidestream.stream.parts import Source, StreamPart, TextDelta
 
 MAX_MARKER_CHARS = 2000
 """A longer span is not looked into."""
+MAX_SEARCHED = 64_000_000
+"""Characters of text in which markers are looked for in one step, each time that it has grown; then no more."""
 MAX_LAG_CHARS = 100
 """Characters behind a link after which its source is no longer expected."""
 _MAX_CLAIM_CHARS = 2000
@@ -42,18 +44,25 @@ class Markers:
         self._step = -1
         self._last: dict[str, tuple[int, int, int]] = {}
         """Text block → the end of its last marker, and the claim before that."""
+        self._new: Sequence[StreamPart] = ()
+        self._read = 0
+        """How many of the new parts have been read."""
+        self._deltas: dict[str, list[str]] = {}
+        """Text block → its text in those."""
+        self._text = ("", 0, 0, "")
+        """The text that was looked into last: its block, the length of its beginning, the count of its deltas."""
+        self._left = MAX_SEARCHED
 
-    def placed(self, source: Source, text_of: Callable[[str], str], new: Iterable[StreamPart], step: int) -> Source:
+    def placed(self, source: Source, text_of: Callable[[str], str], new: Sequence[StreamPart], step: int) -> Source:
         """Return the source with its marker and its claim, if its span is a marker.
 
-        `text_of` returns the text of a block of the step so far, without that of `new` parts.
+        `text_of` returns the text of a block of the step so far, without that of `new` parts, a list that grows.
         """
         if step != self._step:
-            self._step, self._last = step, {}
-        if source.start is None or source.text_id is None:
+            self._step, self._last, self._left = step, {}, MAX_SEARCHED
+        if source.start is None or source.text_id is None or self._left <= 0:
             return source
-        deltas = (part.delta for part in new if type(part) is TextDelta and part.id == source.text_id)
-        text = "".join([text_of(source.text_id), *deltas])
+        text = self._text_with(source.text_id, text_of(source.text_id), new)
         span = marker_at(text, source.start, source.end)
         if span is None:
             return source
@@ -65,6 +74,21 @@ class Markers:
             claim = claim_before(text, start, 0 if last is None else last[0])
         self._last[source.text_id] = (max(end, 0 if last is None else last[0]), *claim)
         return replace(source, marker_start=start, marker_end=end, claim_start=claim[0], claim_end=claim[1])
+
+    def _text_with(self, block: str, beginning: str, new: Sequence[StreamPart]) -> str:
+        """The text of a block, with that of the new parts."""
+        if new is not self._new:
+            self._new, self._read, self._deltas = new, 0, {}
+        for part in new[self._read :]:
+            if type(part) is TextDelta:
+                self._deltas.setdefault(part.id, []).append(part.delta)
+        self._read = len(new)
+        deltas = self._deltas.get(block, [])
+        key = (block, len(beginning), len(deltas))
+        if self._text[:3] != key:
+            self._text = (*key, "".join([beginning, *deltas]))
+            self._left -= len(self._text[3])
+        return self._text[3]
 
 
 def marker_at(text: str, start: int | None, end: int | None) -> tuple[int, int] | None:

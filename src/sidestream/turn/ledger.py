@@ -4,7 +4,7 @@ The live machine writes its state through it while a run streams; the event log 
 afterwards. There is no second place that knows. Pure: no I/O, no clock.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -88,7 +88,7 @@ class Ledger:
         _read(state, sources_in(state.messages))
         self._markers = Markers()
 
-    def placed(self, source: Source, new: Iterable[StreamPart]) -> Source:
+    def placed(self, source: Source, new: Sequence[StreamPart]) -> Source:
         """Return a source with the link that cites it, if the model has written one; `new` parts are not fed yet."""
         return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
@@ -402,7 +402,7 @@ def _result(state: TurnState, part: ToolResult) -> None:
 
 def _read(state: TurnState, sources: tuple[str, ...]) -> None:
     """Untrusted sources have been read, in this run or before it."""
-    if sources and not set(sources) <= set(state.sources):
+    if sources and sources is not state.sources and len(state.sources) < MAX_SOURCES:
         state.sources = tuple(dict.fromkeys((*state.sources, *sources)))[:MAX_SOURCES]
 
 
