@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from hostile.corpus import SCRIPTS
 from sidestream import Agent, Limits
-from sidestream.errors import ProviderError, RunError, StreamTimeoutError, StreamTruncatedError
+from sidestream.errors import ProtocolError, ProviderError, RunError, StreamTimeoutError, StreamTruncatedError
 from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, Received, Reply, dropped, encode_events, error_reply
 from sidestream.wire.http import HttpTransport, close_session
@@ -41,12 +41,13 @@ CASES = {
     "pieces": None,
     "slow_reader": None,
     "tool": None,
-    "broken_json": None,
+    "strange": None,
     "rate_limited": None,
     "overloaded": None,
     "dropped": None,
     "leaving": None,
     "cancelled": None,
+    "broken_json": ProtocolError,
     "cut": StreamTruncatedError,
     "reset": RunError,
     "refused": ProviderError,
@@ -102,7 +103,10 @@ def faulty(case: str, number: int, reply: Reply) -> Reply:
         case "pieces":
             return Reply(body=frames, chunk_sizes=(1, 3, 50, 7))
         case "broken_json":
-            junk = [b": ping\n\n", b"data: {\n\n", b"data: [1,\n\n", b'data: {"type":"new"}\n\n', b"data: \xff\n\n"]
+            junk = [b"data: {\n\n", b"data: [1,\n\n", b"data: \xff\n\n"]
+            return Reply(body=[*frames[:4], junk[number % len(junk)], *frames[4:]])
+        case "strange":
+            junk = [b": ping\n\n", b'data: {"type":"new"}\n\n']
             return Reply(body=[*frames[:4], junk[number % len(junk)], *frames[4:]])
         case "cut" | "reset" | "stalled":
             middle = encode_events(frames).index(words_of(number)[WORDS // 2].strip().encode()) + 2
