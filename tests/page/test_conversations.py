@@ -426,17 +426,20 @@ async def test_a_message_that_the_run_has_not_read_yet_is_seen_after_a_reload_an
 
 
 @requirement("R143")
-async def test_a_conversation_that_another_window_has_deleted_is_not_shown_as_if_it_were_there(
-    chromium: Browser, tmp_path: Path
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "ended"])
+async def test_another_window_stops_showing_a_deleted_conversation(
+    chromium: Browser, tmp_path: Path, *, is_running: bool
 ):
     gate = asyncio.Event()
+    if not is_running:
+        gate.set()
     model = scripted([slow("One two three four.", gate)])
     async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Count.")
-        await expect(answers(page)).to_contain_text("One two")
+        await expect(answers(page)).to_contain_text("One two" if is_running else "four.")
         other = await page.context.new_page()
         await other.goto(page.url)
-        await expect(answers(other)).to_contain_text("One two")
+        await expect(answers(other)).to_contain_text("One two" if is_running else "four.")
         await page.locator(".rail-row").hover()
         await page.get_by_role("button", name="Delete conversation: Count.").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()

@@ -3,7 +3,7 @@
 import { Chat } from "@ai-sdk/react";
 import { generateId, isToolUIPart } from "ai";
 import { ApiError, api, type Grant, type Leaf } from "../api";
-import { refreshConversations } from "../rail/conversations";
+import { isMissing, type List, refreshConversations } from "../rail/conversations";
 import { words } from "../words";
 import { readQueue, writeQueue } from "./drafts";
 import { type Decision, PageTransport, pause, type Want } from "./transport";
@@ -324,10 +324,12 @@ export class Session {
     announceChange(this.id);
   }
 
-  /** The server lists the conversation as changed at this time: it is read again, if that is news. */
-  listed(updated: number): void {
+  /** Reads the conversation again if the server's list shows that it has changed, or no longer has it. */
+  listed(list: List): void {
+    if (this.isRunning || this.state.phase !== "open") return;
     const known = Math.max(0, ...this.state.leaves.map((leaf) => leaf.updated));
-    if (!this.isRunning && this.state.phase === "open" && updated > known) void this.refresh();
+    const updated = list.conversations.find((row) => row.id === this.id)?.updated ?? 0;
+    if (updated > known || isMissing(list, this.id, known)) void this.refresh();
   }
 
   private onAccepted: () => void = () => undefined;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Conversation } from "../api";
-import { withFurther } from "./conversations";
+import { isMissing, withFurther } from "./conversations";
 
 const row = (id: string, updated: number): Conversation => ({
   id,
@@ -30,4 +30,13 @@ test("a list of another search, and one that is whole, replace what was there", 
   for (const first of [list("x", "c", row("c", 9)), list("", null, row("c", 9))]) {
     expect(withFurther(first, old)).toBe(first);
   }
+});
+
+test("a conversation is missing where a list would have it, not in a search or on a later page", () => {
+  const rows = [row("c", 9), row("b", 8)];
+  expect(isMissing(list("", null, ...rows), "a", 7)).toBe(true);
+  expect(isMissing(list("", "b", ...rows), "a", 10)).toBe(true);
+  expect(isMissing(list("", "b", ...rows), "a", 7)).toBe(false);
+  expect(isMissing(list("x", null, ...rows), "a", 10)).toBe(false);
+  expect(isMissing(list("", null, ...rows), "b", 8)).toBe(false);
 });

@@ -1,10 +1,10 @@
 // The list of conversations, shared by all that show it. It is read again when a run starts or ends.
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { api, type Conversation } from "../api";
-import { onChange } from "../chat/windows";
+import { announceChange, onChange } from "../chat/windows";
 import { date } from "../format";
 
-interface List {
+export interface List {
   /** What it was searched for. */
   search: string;
   conversations: Conversation[];
@@ -17,7 +17,7 @@ const POLL_MS = 15_000;
 const EMPTY: List = { search: "", conversations: [], next: null, isLoaded: false };
 const listeners = new Set<() => void>();
 const deleted = new Set<string>();
-const readers = new Set<(rows: Conversation[]) => void>();
+const readers = new Set<(list: List) => void>();
 let version = 0;
 onChange(refreshConversations);
 
@@ -31,6 +31,7 @@ export function refreshConversations(): void {
 export function dropConversation(id: string): void {
   deleted.add(id);
   refreshConversations();
+  announceChange(id);
 }
 
 /** The first page of a list, read again: what further pages brought stays below it. */
@@ -45,8 +46,14 @@ export function withFurther(first: List, old: List): List {
   return { ...first, conversations: [...first.conversations, ...further], next: old.next };
 }
 
+/** Returns whether a conversation that changed at this time is missing: it is in no search and on no later page. */
+export function isMissing({ search, conversations, next }: List, id: string, updated: number): boolean {
+  const isOnPage = next === null || updated > (conversations.at(-1)?.updated ?? 0);
+  return search === "" && isOnPage && !conversations.some((row) => row.id === id);
+}
+
 /** Calls back with each list that the server gives; returns how to end that. */
-export function onConversations(reader: (rows: Conversation[]) => void): () => void {
+export function onConversations(reader: (list: List) => void): () => void {
   readers.add(reader);
   return () => readers.delete(reader);
 }
@@ -73,8 +80,9 @@ export function useConversations(search: string): List & { more: () => void; err
         api.conversations({ search, limit: 50 }, abort.signal).then(
           (found) => {
             setError(null);
-            setList((old) => withFurther({ ...found, search, isLoaded: true }, old));
-            for (const reader of readers) reader(found.conversations);
+            const first = { ...found, search, isLoaded: true };
+            setList((old) => withFurther(first, old));
+            for (const reader of readers) reader(first);
           },
           (failure: Error) => abort.signal.aborted || setError(failure.message),
         );

@@ -84,10 +84,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
       }
     };
     document.addEventListener("visibilitychange", onVisible);
-    const leave = onConversations((rows) => {
-      const row = rows.find((one) => one.id === session.id);
-      if (row) session.listed(row.updated);
-    });
+    const leave = onConversations((list) => session.listed(list));
     return () => {
       document.removeEventListener("visibilitychange", onVisible);
       leave();
