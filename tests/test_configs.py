@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from requirements import requirement
-from sidestream.configs import changed, levels_of, merged_configs
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic import AnthropicOptions
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions, Reasoning
+from sidestream.tools.configs import changed, levels_of, merged_configs
 from sidestream.tools.server_side import WebSearch
 
 AGENT = OpenAIResponsesOptions(store=False, temperature=0.1, reasoning=Reasoning(effort="low", summary="auto"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.deliverables import digest, extension, from_base64, from_data_url, is_text, sniff
+from sidestream.files.media_types import digest, extension, from_base64, from_data_url, is_text, sniff
 from sidestream.testing import pixel_png
 
 PNG = pixel_png(red=7)

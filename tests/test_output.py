@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, SidestreamError
-from sidestream.json_schema import allows_strict
 from sidestream.output import OutputError, OutputType, output_type
+from sidestream.output.json_schema import allows_strict
 
 T = TypeVar("T")
 

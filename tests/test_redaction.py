@@ -10,10 +10,12 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, strategies as st
 
-from sidestream import Agent, MCPServer, RemoteMCP, redaction
+from sidestream import Agent, MCPServer, RemoteMCP
 from sidestream.errors import ProviderError, ToolServerError
 from sidestream.logs import redact_logger
-from sidestream.redaction import (
+from sidestream.testing import FakeProvider, error_reply
+from sidestream.text import redaction
+from sidestream.text.redaction import (
     MAX_SECRETS,
     Secret,
     hidden,
@@ -23,7 +25,6 @@ from sidestream.redaction import (
     redact_url,
     register_secret,
 )
-from sidestream.testing import FakeProvider, error_reply
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from requirements import requirement
-from sidestream.urls import host_of, is_allowed, is_blocked, plain_url, urls_in, urls_of
+from sidestream.text.urls import host_of, is_allowed, is_blocked, plain_url, urls_in, urls_of
 
 
 def test_urls_in_strips_trailing_punctuation():

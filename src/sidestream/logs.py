@@ -9,7 +9,7 @@ import traceback
 from functools import cache
 
 from sidestream.errors import encodable
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 ROOT = "sidestream"
 

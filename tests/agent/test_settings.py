@@ -35,11 +35,11 @@ from sidestream import (
     WebSearch,
 )
 from sidestream.agent.settings import AgentSettings, CallSettings
-from sidestream.configs import Config
 from sidestream.providers.google import GoogleEmbeddingOptions, GoogleInteractionsOptions, GoogleOptions
 from sidestream.providers.openai import OpenAIEmbeddingOptions
 from sidestream.providers.openai_chat import OpenAIChatOptions
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript
+from sidestream.tools.configs import Config
 from sidestream.tools.server_side import TOOLS
 
 OPTIONS = (

@@ -17,11 +17,11 @@ from sidestream.cli.field_values import read_fields
 from sidestream.cli.schemas import read_schema
 from sidestream.cli.template_files import Template, to_toml
 from sidestream.cli.tool_options import read_tool
-from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.openai_responses import OpenAIResponsesOptions
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png, responses_text, sse
 from sidestream.tools.approvals import Verdict
+from sidestream.tools.configs import Config
 from sidestream.tools.server_side import (
     CodeInterpreter,
     Comparison,

@@ -20,7 +20,6 @@ from openai.types.chat import (
 )
 
 from requirements import requirement
-from sidestream.configs import config_fields
 from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.content import AUDIO_TYPES
 from sidestream.providers.openai_chat.decode import FIELDS, IGNORED, PLACED
@@ -28,6 +27,7 @@ from sidestream.providers.openai_chat.encode import PLAIN_OPTIONS
 from sidestream.providers.openai_chat.encode_content import AUDIO_FORMATS
 from sidestream.providers.openai_chat.options import AudioOutput, ChatPromptCache, OpenAIChatOptions
 from sidestream.providers.openai_chat.outcome import REASONS
+from sidestream.tools.configs import config_fields
 
 FACTS = {"metadata", "moderation", "service_tier", "system_fingerprint"}
 """Fields of an answer that are told in the metadata of `finish`, as any unknown field would be."""

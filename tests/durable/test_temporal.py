@@ -22,7 +22,7 @@ from sidestream.durable.temporal import TemporalEngine, figures, workflow
 from sidestream.durable.temporal.address import parse_address
 from sidestream.durable.temporal.engine import SANDBOX
 from sidestream.errors import ConfigurationError
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 from temporal_server import arguments, await_server, free_port
 
 CHILD = Path(__file__).with_name("temporal_child.py")

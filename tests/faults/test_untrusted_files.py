@@ -17,7 +17,8 @@ import pytest
 import sidestream
 from hostile_streams import HOSTILE, wire
 from requirements import requirement
-from sidestream import Agent, deliverables
+from sidestream import Agent
+from sidestream.files import media_types
 from sidestream.limits import Limits
 from sidestream.stream.parts import Error, File, StreamPart
 from sidestream.stream.previews import preview_of
@@ -212,6 +213,6 @@ def test_nothing_unpacks_archives_or_decodes_pictures_but_a_child_with_limits():
 
 @requirement("F38")
 def test_a_type_is_as_claimed_where_content_does_not_show_it():
-    assert deliverables.checked_type(b"a,b\n1,2", "text/csv") == "text/csv"
-    assert deliverables.checked_type(b'{"a":1}', "application/json; charset=utf-8") == "application/json; charset=utf-8"
-    assert deliverables.checked_type(b"\x00\x01", "audio/pcm") == "audio/pcm"
+    assert media_types.checked_type(b"a,b\n1,2", "text/csv") == "text/csv"
+    assert media_types.checked_type(b'{"a":1}', "application/json; charset=utf-8") == "application/json; charset=utf-8"
+    assert media_types.checked_type(b"\x00\x01", "audio/pcm") == "audio/pcm"

@@ -10,8 +10,8 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, StreamStart, ToolResult, UnsupportedError
 from sidestream.mcp import MCPConfig, MCPServer, load_mcp_config
-from sidestream.redaction import redact
 from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.text.redaction import redact
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter
 from sidestream.tools.toolset import Toolset
 

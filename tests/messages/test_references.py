@@ -5,7 +5,7 @@ import base64
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.stream.parts import File
 from sidestream.testing import pixel_png
@@ -13,8 +13,8 @@ from sidestream.testing import pixel_png
 PNG = pixel_png(red=7)
 TEXT = "a fetched page, word by word. " * 5
 IDS = file_ids([File("ig_1", "image/png", data=PNG), File("doc", "text/plain", data=TEXT.encode())])
-IMAGE = {"$file": "ig_1", "sha256": deliverables.digest(PNG)}
-PAGE = {"$file": "doc", "sha256": deliverables.digest(TEXT.encode())}
+IMAGE = {"$file": "ig_1", "sha256": media_types.digest(PNG)}
+PAGE = {"$file": "doc", "sha256": media_types.digest(TEXT.encode())}
 BASE64 = base64.b64encode(PNG).decode()
 
 

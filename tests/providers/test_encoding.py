@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, UnsupportedError
 from sidestream.providers.encoding import check_function_options, checked_options, given, merged, without_none
 from sidestream.providers.endpoints import response_object
@@ -12,7 +11,8 @@ from sidestream.providers.hosting import allowed_names, refuse, refuse_others, r
 from sidestream.providers.openai import request_headers
 from sidestream.providers.protocol import Settings
 from sidestream.providers.registry import find_provider
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
+from sidestream.tools.configs import Config
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ToolFilter, WebFetch, WebSearch
 from sidestream.tools.spec import ToolSpec
 

@@ -7,7 +7,6 @@ import pytest
 
 from requirements import requirement
 from sidestream import jsontext
-from sidestream.configs import merged_configs
 from sidestream.errors import UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
@@ -17,6 +16,7 @@ from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.portable import PORTABLE
 from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Settings
 from sidestream.providers.registry import caps_of, find_provider, providers
+from sidestream.tools.configs import merged_configs
 from sidestream.tools.spec import ToolSpec
 
 Json = dict[str, Any]

@@ -9,7 +9,6 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream import Agent, Chat, ChatResult, Citations
-from sidestream.display import without_tracking
 from sidestream.run.results import fold
 from sidestream.server.run_records import markdown_text
 from sidestream.store import open_store
@@ -18,6 +17,7 @@ from sidestream.store.log import stream_of
 from sidestream.stream.markers import MAX_LAG_CHARS, claim_before, marker_at
 from sidestream.stream.parts import Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart, part_from_json
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, sse
+from sidestream.text.html import without_tracking
 from sidestream.ui.ui_message import UIMessageEncoder
 from sidestream.ui.ui_snapshot import UIMessageFold
 

@@ -21,11 +21,11 @@ from sidestream import (
     ToolResult,
     Usage,
 )
-from sidestream.display import file_html, safe_markdown
 from sidestream.run.results import ChunkFold, fold
-from sidestream.shortrepr import MAX_CHARS
 from sidestream.stream.parts import Finish, Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png
+from sidestream.text.html import file_html, safe_markdown
+from sidestream.text.reprs import MAX_CHARS
 
 BIG = b"\x89PNG\r\n\x1a\n" + bytes(300_000)
 DEEP: Any = {"a": "x" * 5000, "b": [{"c": ["y" * 900] * 90}] * 90}

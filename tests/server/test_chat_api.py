@@ -324,7 +324,7 @@ async def test_conversations_are_listed_searched_and_paged_and_runs_show_their_r
 
 @requirement("R141")
 async def test_nobody_sees_the_chats_of_another_token(tmp_path: Path):
-    from sidestream.redaction import Secret
+    from sidestream.text.redaction import Secret
 
     tokens = [Secret("token-of-anna-0123456789"), Secret("token-of-ben-0123456789")]
     async with (

@@ -12,10 +12,10 @@ from server.chat_client import Client, Json, chatting, paused, user
 from serving import served
 from sidestream import Agent
 from sidestream.limits import MIB
-from sidestream.redaction import Secret
 from sidestream.server import create_app
 from sidestream.server.chat_socket import MAX_REQUESTS
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from sidestream.text.redaction import Secret
 
 SEND = {"type": "send", "requestId": "r1", "id": "c1", "trigger": "submit-message", "messages": [user("Count.")]}
 TOKEN = "token-of-anna-0123456789"

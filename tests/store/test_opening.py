@@ -9,7 +9,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError
-from sidestream.folders import data_folder
+from sidestream.files.folders import data_folder
 from sidestream.store import Store, open_store
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore

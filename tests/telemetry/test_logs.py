@@ -16,8 +16,8 @@ from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.errors import ProviderError, RunError
 from sidestream.logs import get_logger
-from sidestream.redaction import register_secret
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, json_reply, tool_call
+from sidestream.text.redaction import register_secret
 from telemetry.collected import Collected
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "sidestream"

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from left_runs import fields as fields_of
 from requirements import requirement
-from sidestream.deliverables import digest
+from sidestream.files.media_types import digest
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
 from sidestream.messages.provenance import written

@@ -6,7 +6,7 @@ Every fact of every drive is repeated on the state as JSON; see `turn_drive.Driv
 import pytest
 
 from requirements import requirement
-from sidestream.deliverables import digest
+from sidestream.files.media_types import digest
 from sidestream.limits import Limits
 from sidestream.messages.fold import OUTPUT_REJECTED
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart, ToolResultPart

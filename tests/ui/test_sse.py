@@ -33,7 +33,6 @@ from sidestream import (
     part_from_json,
     sse,
 )
-from sidestream.redaction import register_secret
 from sidestream.testing import (
     FakeProvider,
     ResponsesScript,
@@ -45,6 +44,7 @@ from sidestream.testing import (
     sse as sse_reply,
     tool_call,
 )
+from sidestream.text.redaction import register_secret
 from sidestream.ui.sse import HEARTBEAT, MAX_BUFFERED_BYTES
 
 BOUND_S = 10.0

@@ -41,9 +41,9 @@ from sidestream.errors import (
 )
 from sidestream.limits import MIB, Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
-from sidestream.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, Keepalives, encode_event, encode_events, responses_text, sse
+from sidestream.text.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RetryPolicy
@@ -1509,7 +1509,7 @@ asyncio.run(main())
 def test_sockets_are_not_imported_before_the_transport_is():
     program = """
 import sys
-import sidestream, sidestream.redaction, sidestream.wire.sse
+import sidestream, sidestream.text.redaction, sidestream.wire.sse
 assert not {"aiohttp", "ssl"} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", program], timeout=60, check=True)

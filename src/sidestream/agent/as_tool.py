@@ -10,6 +10,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.provenance import Provenance, written
 from sidestream.run.run import Run
 from sidestream.stream.parts import Finish
+from sidestream.text.urls import urls_in
 from sidestream.tools.approvals import Policy
 from sidestream.tools.arguments import InvalidArgumentsError
 from sidestream.tools.grants import pin_of
@@ -18,7 +19,6 @@ from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
 from sidestream.turn.state import Wait, suspended_run
-from sidestream.urls import urls_in
 
 _SCHEMA: JsonObject = {
     "type": "object",

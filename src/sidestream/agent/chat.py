@@ -13,11 +13,11 @@ from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
 from sidestream.output import OutputType
-from sidestream.redaction import Secret
 from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
+from sidestream.text.redaction import Secret
 from sidestream.tools.approvals import Decision, PendingApproval, check_unspent, spend
 from sidestream.tools.grants import Grant, without_grant
 from sidestream.turn.machine import Turn

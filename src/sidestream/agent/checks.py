@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from sidestream.agent.settings import Tools, TransportName
-from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -13,6 +12,7 @@ from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
 from sidestream.run.prompts import shown, user_message as user_message
 from sidestream.run.results import ResultMetadata
+from sidestream.tools.configs import Config
 from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 from sidestream.tools.tool import Tool

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 from msgspec.structs import replace
 
-from sidestream import deliverables
 from sidestream.errors import ConfigurationError, LimitError, RunError, UnsupportedError
+from sidestream.files import media_types
 from sidestream.limits import Limits
 from sidestream.messages.message import DataPart
 from sidestream.providers.calls import HttpCall, Transport
@@ -102,7 +102,7 @@ class HandlesFiles(ABC):
         given = next((entry for entry in place if isinstance(entry, StoredFile)), None)
         known = given if given is not None and given.name else await self._described(address)
         name = os.path.basename(known.name) if known is not None and known.name else None
-        return File(address.id, deliverables.sniff(data, name), name, data)
+        return File(address.id, media_types.sniff(data, name), name, data)
 
     async def describe_file(
         self, file_id: str, *, container_id: str | None = None, store: str | None = None
@@ -256,12 +256,12 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> Upload:
         raise ConfigurationError(f"a path, bytes, a DataPart or a File can be uploaded, not {type(source).__name__}")
     if not size:
         raise ConfigurationError(f"{path or name or 'the file'} is empty; providers accept no empty files")
-    kind = mime_type or deliverables.sniff(head, name)
+    kind = mime_type or media_types.sniff(head, name)
     if not re.fullmatch(_MIME_TYPE, kind):
         raise ConfigurationError(f"{kind!r} is not a MIME type; write it as application/pdf")
     return Upload(
         source=path if data is None and path is not None else data or b"",
-        name=name or f"file.{deliverables.extension(kind)}",
+        name=name or f"file.{media_types.extension(kind)}",
         mime_type=kind,
         size_bytes=size,
         boundary=f"sidestream-{os.urandom(16).hex()}",

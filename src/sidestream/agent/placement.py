@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.configs import config_fields
 from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, ConfiguresServers, HostsTools, ModelRequest
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
+from sidestream.tools.configs import config_fields
 from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import Tool, as_tools

@@ -9,7 +9,6 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from sidestream.configs import Config, config_fields, levels_of, merged_configs, without_tools
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -19,12 +18,13 @@ from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.portable import supported_settings
 from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
-from sidestream.redaction import Secret, hidden, hidden_url
 from sidestream.run.prompts import Prompt as Prompt
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
+from sidestream.text.redaction import Secret, hidden, hidden_url
 from sidestream.tools.approvals import Policy
+from sidestream.tools.configs import Config, config_fields, levels_of, merged_configs, without_tools
 from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool

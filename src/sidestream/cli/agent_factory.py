@@ -17,7 +17,7 @@ from sidestream.cli.tool_options import read_tool
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Verdict
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool

@@ -7,9 +7,9 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from sidestream import deliverables
 from sidestream.cli import clipboard
 from sidestream.cli.stdio import stdin_bytes
+from sidestream.files import media_types
 from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 
 MAX_BYTES = 32_000_000
@@ -62,7 +62,7 @@ def _content(data: bytes, name: str | None, source: str) -> MessagePart:
         raise click.UsageError(f"{source} is empty: there is nothing to attach")
     if len(data) > MAX_BYTES:
         raise click.UsageError(f"{source} is too large: attachments are limited to {MAX_BYTES // 1_000_000} MB")
-    mime_type = deliverables.sniff(data, name)
+    mime_type = media_types.sniff(data, name)
     if mime_type.startswith("text/") or mime_type in _TEXT_TYPES:
         try:
             text = data.decode("utf-8-sig")

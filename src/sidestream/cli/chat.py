@@ -99,7 +99,7 @@ async def _chat(
     from sidestream.cli.line_reader import HISTORY, TerminalReader, open_reader
     from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
-    from sidestream.folders import data_folder
+    from sidestream.files.folders import data_folder
     from sidestream.store.opening import open_store
 
     screen, view = screen_and_view(view_options, prompts_for_approval=True)
@@ -202,7 +202,7 @@ class _ChatLoop:
     async def _handle(self, text: str) -> None:
         """Handles one input. Errors are printed, and the chat continues."""
         from sidestream.errors import ConfigurationError
-        from sidestream.redaction import redact
+        from sidestream.text.redaction import redact
         from sidestream.tools.approvals import ApprovalError
 
         try:

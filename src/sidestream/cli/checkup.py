@@ -21,7 +21,7 @@ from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.providers.base_urls import checked_base_url, is_loopback
 from sidestream.providers.installed import base_urls, installed_providers
 from sidestream.providers.registry import providers
-from sidestream.redaction import redact, redact_url
+from sidestream.text.redaction import redact, redact_url
 
 PROBE_S = 0.5
 """How long a server on this machine may take to answer."""

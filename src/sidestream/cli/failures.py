@@ -5,7 +5,7 @@ import sys
 from sidestream.cli import exit_codes
 from sidestream.cli.terminal import OutputClosedError, discard_output, one_line
 from sidestream.errors import ConfigurationError, SidestreamError
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 DEBUG = "--debug"
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from sidestream import jsontext
-from sidestream.configs import Config, allowed_values, config_fields
 from sidestream.errors import ConfigurationError
+from sidestream.tools.configs import Config, allowed_values, config_fields
 
 _JSON_STARTS = ("{", "[", '"')
 

@@ -6,11 +6,11 @@ from sidestream import jsontext
 from sidestream.cli.terminal import one_line
 from sidestream.cli.tool_lines import LINES
 from sidestream.cli.words import things
-from sidestream.display import without_tracking
-from sidestream.redaction import redact
 from sidestream.run.citations import CitedSource
 from sidestream.run.tool_run import ToolRun
 from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
+from sidestream.text.html import without_tracking
+from sidestream.text.redaction import redact
 
 DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
 """Kinds of custom parts that report data loss."""

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 from sidestream.cli.approvals import PrintLine
 from sidestream.cli.terminal import one_line
 from sidestream.errors import SteerError, StoreError
-from sidestream.redaction import redact
 from sidestream.run.run import Run
+from sidestream.text.redaction import redact
 
 
 class Interjections(Protocol):

@@ -13,8 +13,8 @@ from typing import Any, cast
 import click
 
 from sidestream.errors import ConfigurationError
-from sidestream.folders import config_folder, write_private
-from sidestream.redaction import register_secret
+from sidestream.files.folders import config_folder, write_private
+from sidestream.text.redaction import register_secret
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_VALUE = 16 * 1024

@@ -7,12 +7,12 @@ sources, whichever provider sent them. Files that were downloaded are not part o
 from collections.abc import Iterator
 
 from sidestream import jsontext
-from sidestream.redaction import redact
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import MessageAdded, Record, RunStarted, Segment
 from sidestream.store.search import text_of
 from sidestream.stream.parts import Finish, StepFinish, StepStart, StreamPart
+from sidestream.text.redaction import redact
 from sidestream.ui.responses import ResponsesEncoder
 from sidestream.ui.responses_object import ResponseHead
 

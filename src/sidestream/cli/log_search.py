@@ -72,8 +72,8 @@ def switch_off() -> int:
 @options.store_option
 def path(store: str | None) -> int:
     """Print where conversations are stored."""
-    from sidestream.redaction import redact_url
     from sidestream.store.opening import default_location
+    from sidestream.text.redaction import redact_url
 
     click.echo(redact_url(str(store or default_location())))
     return exit_codes.OK

@@ -46,7 +46,7 @@ def list_servers(file: str | None) -> int:
     """List the servers: what each is, and who calls it. Nothing is started."""
     from sidestream.cli.terminal import one_line, write
     from sidestream.mcp import load_mcp_config
-    from sidestream.redaction import redact, redact_url
+    from sidestream.text.redaction import redact, redact_url
 
     config = load_mcp_config(file)
     width = max(map(len, config.labels), default=0)

@@ -10,7 +10,7 @@ from sidestream.cli.terminal import one_line
 from sidestream.cli.words import duration, things
 from sidestream.errors import SidestreamError
 from sidestream.mcp import MCPConfig, MCPServer
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 TIMEOUT_S = 30.0
 

@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.cli.field_values import read_fields, read_value
-from sidestream.configs import allowed_values, config_fields
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, HasOptions
+from sidestream.tools.configs import allowed_values, config_fields
 
 
 class ModelOptions(Struct, frozen=True, kw_only=True):

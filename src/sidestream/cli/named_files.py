@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from sidestream.cli.terminal import one_line, write
 from sidestream.errors import ConfigurationError
-from sidestream.folders import config_folder, write_private
+from sidestream.files.folders import config_folder, write_private
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 

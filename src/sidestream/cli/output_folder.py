@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sidestream.errors import ConfigurationError
-from sidestream.saving import safe_name, save_in
+from sidestream.files.saving import safe_name, save_in
 from sidestream.stream.parts import File
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.folders import config_folder, write_private
+from sidestream.files.folders import config_folder, write_private
 
 
 class Preferences(Struct, frozen=True, kw_only=True, omit_defaults=True):

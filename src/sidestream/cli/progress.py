@@ -11,7 +11,6 @@ from sidestream.cli import formatting, words
 from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.terminal import Screen, one_line
 from sidestream.cli.tool_lines import is_code, language_of, tool_line
-from sidestream.redaction import redact
 from sidestream.run.citations import Citations, source_key
 from sidestream.run.code import CODE_FIELDS, CodeExtractor, code_in
 from sidestream.run.tool_run import ToolRun
@@ -46,6 +45,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.stream.previews import preview_of
+from sidestream.text.redaction import redact
 from sidestream.tools.grants import CALL_GRANTED
 
 MIN_SHOWN_S = 2.0

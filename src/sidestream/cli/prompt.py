@@ -191,8 +191,8 @@ def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, 
 
     from sidestream.cli import preferences
     from sidestream.errors import ConfigurationError
-    from sidestream.redaction import redact_url
     from sidestream.store.opening import default_location
+    from sidestream.text.redaction import redact_url
 
     if id is not None and is_latest:
         raise click.UsageError("--cid and --continue both select a conversation: use one of them")

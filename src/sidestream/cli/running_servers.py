@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from sidestream.folders import NO_FOLLOW, data_folder, try_lock, write_private
-from sidestream.redaction import register_secret
+from sidestream.files.folders import NO_FOLLOW, data_folder, try_lock, write_private
+from sidestream.text.redaction import register_secret
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):

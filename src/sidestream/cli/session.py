@@ -17,9 +17,9 @@ from sidestream.cli.terminal import Screen, one_line
 from sidestream.cli.views import show_run
 from sidestream.errors import ConflictError, StoreError
 from sidestream.messages.message import ChatMessage
-from sidestream.redaction import redact
 from sidestream.run.run import Run
 from sidestream.store.protocol import Store
+from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError
 from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus, status_after
 

@@ -13,7 +13,7 @@ import click
 
 from sidestream.cli import exit_codes
 from sidestream.errors import MissingExtraError
-from sidestream.folders import data_folder, write_private
+from sidestream.files.folders import data_folder, write_private
 
 _PAGE = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
 

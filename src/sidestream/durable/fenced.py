@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from sidestream.errors import ConflictError, FencedError, NewerSchemaError, StoreError
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.store.protocol import Store
 from sidestream.store.records import Row
 from sidestream.store.wrapped import WrappedStore
+from sidestream.text.redaction import redact
 
 RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.5)
 """Before each new attempt to append; the last one repeats."""

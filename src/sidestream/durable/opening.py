@@ -6,9 +6,9 @@ from importlib.metadata import entry_points
 
 from sidestream.durable.protocol import Engine
 from sidestream.errors import ConfigurationError, MissingExtraError
-from sidestream.redaction import Secret, redact_url
 from sidestream.store.protocol import SharedStore, Store
 from sidestream.store.wrapped import shared
+from sidestream.text.redaction import Secret, redact_url
 
 GROUP = "sidestream.engines"
 """The entry point group of other engines, by URL scheme."""

@@ -3,7 +3,7 @@
 import time
 
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 REPEAT_S = 60.0
 """How often a failure that lasts is reported: an outage of an hour must not fill the logs of all workers."""

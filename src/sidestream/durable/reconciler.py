@@ -17,9 +17,9 @@ from sidestream.durable.protocol import Engine, EngineError, Task
 from sidestream.durable.queues import queue_of
 from sidestream.errors import NewerSchemaError, SidestreamError, StoreError
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row
+from sidestream.text.redaction import redact
 
 INTERVAL_S = 30.0
 """Between two passes, whichever process makes them."""

@@ -15,11 +15,11 @@ from sidestream.durable.reporting import report, stats_of
 from sidestream.durable.worker import INTERVAL_S, Worker
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_object
-from sidestream.redaction import redact
 from sidestream.store.protocol import Store
 from sidestream.store.wrapped import shared
 from sidestream.store.writer import LogDetail
 from sidestream.telemetry.settings import Telemetry
+from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -37,13 +37,13 @@ from sidestream.errors import (
     StoreError,
 )
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.run.run import Run
 from sidestream.store.conversation import Conversation
 from sidestream.store.moments import moments
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row
 from sidestream.store.writer import LogDetail
+from sidestream.text.redaction import redact
 
 INTERVAL_S = 0.05
 """How long what a run says waits to be written to the log: followers see it then."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 from msgspec import Struct, convert, field, to_builtins
 
 from sidestream import jsontext
-from sidestream.folders import config_folder, write_private
+from sidestream.files.folders import config_folder, write_private
 from sidestream.logs import get_logger
 from sidestream.mcp.tool_definitions import ToolDefinition, digests_of, pin_of
 

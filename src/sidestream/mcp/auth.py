@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from sidestream.errors import ConfigurationError
 from sidestream.mcp.token_store import MemoryTokens, TokenStore, default_tokens
-from sidestream.redaction import register_secret
+from sidestream.text.redaction import register_secret
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from sidestream.deliverables import from_base64
+from sidestream.files.media_types import from_base64
 from sidestream.logs import get_logger
 from sidestream.mcp.content import mime_type_of
 from sidestream.mcp.display import one_line, visible
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 from sidestream.tools.forms import defaults
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from sidestream.errors import SidestreamError, ToolServerError
 from sidestream.mcp.connection import Connection, ServerStoppedError
 from sidestream.mcp.display import visible
 from sidestream.mcp.failures import describe_error
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import ToolOutcome

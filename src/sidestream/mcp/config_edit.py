@@ -9,10 +9,10 @@ from typing import Any, cast
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.folders import write_private
+from sidestream.files.folders import write_private
 from sidestream.mcp.config_entry import ServerEntry
 from sidestream.mcp.config_file import REMOTE_SECTION, SECTIONS, config_entries, decode_config
-from sidestream.redaction import REDACTED, redact, redact_url
+from sidestream.text.redaction import REDACTED, redact, redact_url
 
 _SECRET_MAPS = ("headers", "env")
 _SECRETS = ("authorization",)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from sidestream.deliverables import from_base64, sniff
+from sidestream.files.media_types import from_base64, sniff
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.messages.message import Content, DataPart, LinkPart, TextPart
 from sidestream.tools.results import cut, json_value

@@ -5,7 +5,7 @@ from typing import Any, cast
 from sidestream.mcp.display import one_line, visible
 from sidestream.mcp.http import SIGN_IN
 from sidestream.mcp.server_config import ServerConfig
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 _MAX_DETAIL = 300
 _BY_STATUS = {

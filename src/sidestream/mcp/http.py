@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from sidestream.logs import redact_logger
 from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
-from sidestream.redaction import hidden
+from sidestream.text.redaction import hidden
 
 if TYPE_CHECKING:
     from httpx2 import URL, AsyncClient, Auth, Request, Response

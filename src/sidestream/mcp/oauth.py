@@ -19,7 +19,7 @@ from sidestream.mcp.auth import Auth, OAuth, SignInFailedError, StepUps
 from sidestream.mcp.display import one_line
 from sidestream.mcp.http import SIGN_IN
 from sidestream.mcp.oauth_providers import Paused, UserProvider, check_address, official_provider
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 log = get_logger(__name__)
 MAX_STEP_UPS = 5

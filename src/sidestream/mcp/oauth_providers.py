@@ -37,7 +37,7 @@ from sidestream.mcp.auth import (
     SignInFailedError,
 )
 from sidestream.mcp.token_store import SignIn, TokenStore
-from sidestream.redaction import redact, register_secret
+from sidestream.text.redaction import redact, register_secret
 
 Paused = Callable[[], AbstractContextManager[None]]
 """Suspends the time limits of the connection while a person signs in."""

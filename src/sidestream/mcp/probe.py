@@ -9,7 +9,7 @@ from sidestream.errors import SignInError, ToolServerError
 from sidestream.mcp.accepted import AcceptedDefinitions
 from sidestream.mcp.server import MCPServer
 from sidestream.mcp.tool_definitions import parse_tool_list
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 Stage = Literal["start", "handshake", "list"]
 

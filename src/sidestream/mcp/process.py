@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Self
 
 from sidestream.mcp.process_tree import ProcessTree, ServerProtocol, start_tree
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 # fmt: off
 INHERITED = (

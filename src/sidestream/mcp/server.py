@@ -22,7 +22,7 @@ from sidestream.mcp.failures import describe_error
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
 from sidestream.mcp.server_config import ServerConfig
 from sidestream.mcp.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition, parse_tool_list
-from sidestream.redaction import hidden, hidden_url, hidden_variables, redact
+from sidestream.text.redaction import hidden, hidden_url, hidden_variables, redact
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.context import ToolContext
 from sidestream.tools.interruption import ServerInterruption, check_server_interruption, server_policy

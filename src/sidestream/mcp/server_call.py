@@ -29,7 +29,7 @@ from sidestream.mcp.content import outcome_of
 from sidestream.mcp.display import visible
 from sidestream.mcp.questions import CallState
 from sidestream.mcp.tasks import CancelTask, GetTask, Task, TaskCreated, TaskParams, UpdateParams, UpdateTask, result_of
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import ToolOutcome
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from sidestream.mcp.auth import Auth, StepUps
-from sidestream.redaction import hidden_variables, redact_url, register_credentials, register_url
+from sidestream.text.redaction import hidden_variables, redact_url, register_credentials, register_url
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from sidestream.errors import ConfigurationError, MissingExtraError
-from sidestream.folders import NO_FOLLOW, config_folder, try_lock, write_private
-from sidestream.redaction import register_secret
+from sidestream.files.folders import NO_FOLLOW, config_folder, try_lock, write_private
+from sidestream.text.redaction import register_secret
 
 VARIABLE = "SIDESTREAM_MCP_TOKENS"
 """`files`, or `keyring` for the system's."""

@@ -6,7 +6,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from sidestream import deliverables, jsontext
+from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.messages import provenance, sessions
 from sidestream.messages.message import (
     ApprovalPart,
@@ -44,7 +45,7 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.urls import urls_of
+from sidestream.text.urls import urls_of
 
 MessageMetadata = Literal["session", "summary", "full"]
 """What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
@@ -331,7 +332,7 @@ def _file_ids(state: FoldState) -> FileIds:
     known: dict[str, str] = {}
     for name, entry in state.entries.items():
         if isinstance(entry, DataPart):
-            known.setdefault(deliverables.digest(entry.bytes), name.removeprefix(_FILE))
+            known.setdefault(media_types.digest(entry.bytes), name.removeprefix(_FILE))
     return known
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import is_array, is_object
-from sidestream.shortrepr import ShortRepr
+from sidestream.text.reprs import ShortRepr
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,12 +53,12 @@ class DataPart(_MessagePart, frozen=True, tag="data"):
 
     def save(self, path: "str | Path") -> "Path":
         """Writes the bytes to this path, or into this folder under a safe name; returns their path. See `File.save`."""
-        from sidestream.saving import save
+        from sidestream.files.saving import save
 
         return save(self.bytes, path, self.name, self.mime_type)
 
     def _repr_html_(self) -> str:
-        from sidestream.display import file_html
+        from sidestream.text.html import file_html
 
         return file_html(self.bytes, self.mime_type, self.name)
 

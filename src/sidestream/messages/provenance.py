@@ -14,7 +14,7 @@ from sidestream.jsontext import Json, JsonObject, as_object, is_array, is_object
 from sidestream.limits import MAX_FOUND_URLS, MAX_SOURCES
 from sidestream.messages.message import ChatMessage, LinkPart, MessagePart, TextPart
 from sidestream.stream.parts import Source, StreamPart, ToolEvent, ToolResult
-from sidestream.urls import plain_url, urls_in, urls_of
+from sidestream.text.urls import plain_url, urls_in, urls_of
 
 KEY = "_provenance"
 """The metadata key."""

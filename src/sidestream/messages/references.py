@@ -7,7 +7,7 @@ the digest finds the same file among the parts of a message.
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject
 from sidestream.stream.parts import File
 
@@ -24,7 +24,7 @@ def file_ids(files: Iterable[File]) -> FileIds:
     known: dict[str, str] = {}
     for file in files:
         if file.data:
-            known.setdefault(deliverables.digest(file.data), file.id)
+            known.setdefault(media_types.digest(file.data), file.id)
     return known
 
 
@@ -52,14 +52,14 @@ def with_file_references(value: Json, files: FileIds) -> Json:
 
 def reference_to(file_id: str, data: bytes) -> JsonObject:
     """Return what refers to a file in place of its bytes."""
-    return {FILE: file_id, "sha256": deliverables.digest(data)}
+    return {FILE: file_id, "sha256": media_types.digest(data)}
 
 
 def _reference(text: str, files: FileIds) -> JsonObject | None:
-    data = deliverables.from_data_url(text) if text.startswith("data:") else deliverables.from_base64(text)
+    data = media_types.from_data_url(text) if text.startswith("data:") else media_types.from_base64(text)
     for candidate in (data, text.encode("utf-8", "replace")):
         if candidate:
-            digest = deliverables.digest(candidate)
+            digest = media_types.digest(candidate)
             if digest in files:
                 return {FILE: files[digest], "sha256": digest}
     return None

@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sidestream import deliverables, jsontext
+from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject, as_object, is_array, is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import StepOutcome
@@ -56,7 +57,7 @@ def for_log(outcome: StepOutcome) -> tuple[StepOutcome, dict[str, bytes]]:
         session = metadata.get(key, {})
         data = jsontext.dumps(session[field]) if field in session else b""
         if len(data) > INLINE_BYTES:
-            digest = deliverables.digest(data)
+            digest = media_types.digest(data)
             blobs[digest] = data
             metadata[key] = {**session, field: {BLOB: digest}}
     return replace(outcome, message_metadata=metadata, replay={}, is_held=False), blobs

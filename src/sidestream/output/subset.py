@@ -7,8 +7,8 @@ member fits, where a model needs to read what is wrong with the nearest one.
 from collections.abc import Iterator
 from typing import Any
 
-from sidestream.json_schema import TYPES, resolve, strings
 from sidestream.jsontext import JsonObject, as_list, as_object, dumps, is_object, shown
+from sidestream.output.json_schema import TYPES, resolve, strings
 from sidestream.output.problems import MISSING, problem_at
 
 

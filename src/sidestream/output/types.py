@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import close, drop_titles, is_strict, tighten, wrap
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.output.json_schema import close, drop_titles, is_strict, tighten, wrap
 from sidestream.output.problems import not_json
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import msgspec
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import inline_root, schema_generator
 from sidestream.jsontext import JsonObject, shown
+from sidestream.output.json_schema import inline_root, schema_generator
 from sidestream.output.problems import MISSING, misfit, path_of, problem_at
 from sidestream.output.subset import problems_of
 

@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream import deliverables, jsontext
+from sidestream import jsontext
 from sidestream.errors import UnsupportedError
+from sidestream.files import media_types
+from sidestream.files.saving import safe_name
 from sidestream.jsontext import JsonObject
 from sidestream.limits import DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
 from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
@@ -15,7 +17,6 @@ from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, Kept
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
 from sidestream.providers.continuation import CONTAINER_REPLACED
-from sidestream.saving import safe_name
 from sidestream.store.wrapped import identity_of
 from sidestream.stream.parts import Custom, File, ToolEvent
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
@@ -151,7 +152,7 @@ def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> No
     """Emits what code has made."""
     for file in files:
         place.kept.has(file)
-        mime_type = deliverables.sniff(file.data, file.name)
+        mime_type = media_types.sniff(file.data, file.name)
         origin: JsonObject = {"container_id": place.container_id, "path": file.path}
         context.emit(File("", mime_type, file.name, file.data, provider_metadata={"sidestream": origin}))
 

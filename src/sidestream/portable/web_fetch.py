@@ -11,12 +11,12 @@ from sidestream.portable.fetch.policy import MAX_HOPS, KnownAddresses
 from sidestream.portable.functions import Functions
 from sidestream.portable.services import Services
 from sidestream.stream.parts import File
+from sidestream.text.urls import host_of
 from sidestream.tools.approvals import PendingApproval, Suspended, digest_of
 from sidestream.tools.execution import ToolOutcome
 from sidestream.tools.server_side import WebFetch
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
-from sidestream.urls import host_of
 
 CHARS_PER_TOKEN = 4
 MAX_CHARS = 100_000

@@ -5,7 +5,7 @@ import re
 from urllib.parse import urlsplit
 
 from sidestream.errors import ConfigurationError
-from sidestream.redaction import hidden_url, redact, redact_url
+from sidestream.text.redaction import hidden_url, redact, redact_url
 
 _LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from sidestream.jsontext import as_object
 from sidestream.limits import Limits
-from sidestream.redaction import redact_url
+from sidestream.text.redaction import redact_url
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,10 +5,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from sidestream.configs import Config, config_fields, unsent_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.stream.parts import StreamPart
+from sidestream.tools.configs import Config, config_fields, unsent_fields
 from sidestream.tools.spec import ToolSpec
 
 OptionsT = TypeVar("OptionsT", bound=Config)

@@ -16,7 +16,7 @@ from sidestream.providers.base_urls import is_loopback
 from sidestream.providers.calls import FileBody, HttpCall
 from sidestream.providers.encoding import ContextT, EncodedRequest
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
-from sidestream.redaction import Secret, register_secret
+from sidestream.text.redaction import Secret, register_secret
 
 JSON = "application/json"
 BYTES = "application/binary"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar, cast
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
     ChatMessage,
@@ -85,7 +85,7 @@ class UnsentParts:
             self._digests = {}
             for place, part in enumerate(self._parts):
                 if isinstance(part, DataPart):
-                    self._digests.setdefault(deliverables.digest(part.bytes), deque()).append(place)
+                    self._digests.setdefault(media_types.digest(part.bytes), deque()).append(place)
         return self._taken_from([self._digests.get(digest)] if isinstance(digest, str) else [])
 
     def _taken_from(self, groups: list[deque[int] | None]) -> Any:

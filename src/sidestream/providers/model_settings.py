@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from sidestream.configs import Config
+from sidestream.tools.configs import Config
 
 ThinkingLevel = Literal["off", "on", "low", "medium", "high"]
 Thinking = ThinkingLevel | bool | Annotated[int, Meta(ge=1)]

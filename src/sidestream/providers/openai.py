@@ -9,7 +9,6 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.configs import Config
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.calls import HttpCall
@@ -18,6 +17,7 @@ from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vect
 from sidestream.providers.encoding import checked_options, given
 from sidestream.providers.endpoints import response_object
 from sidestream.stream.parts import InputUsage, Usage
+from sidestream.tools.configs import Config
 
 MAX_BATCH = 2048
 """The most texts in one request."""

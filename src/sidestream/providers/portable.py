@@ -5,11 +5,11 @@ from typing import Any, NoReturn, TypeVar
 
 from msgspec import Struct
 
-from sidestream.configs import MERGED_BY_KEY, Config, changed, config_fields, levels_of
 from sidestream.errors import UnsupportedError
 from sidestream.providers.encoding import merged
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.registry import providers_with
+from sidestream.tools.configs import MERGED_BY_KEY, Config, changed, config_fields, levels_of
 
 OptionsT = TypeVar("OptionsT", bound=Config)
 Thinking = str | int

@@ -11,7 +11,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 import msgspec
 from msgspec import Struct
 
-from sidestream.configs import Config
 from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import LoadedReplays
@@ -19,8 +18,9 @@ from sidestream.output import OutputSchema
 from sidestream.prices.price import Bill
 from sidestream.providers.calls import HttpCall, OpensHttp, SocketCodec, Transport
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.redaction import redact_url
 from sidestream.stream.parts import Error, File, Finish, StreamPart, ToolCall
+from sidestream.text.redaction import redact_url
+from sidestream.tools.configs import Config
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.providers.capabilities import Capabilities, declared_caps
 from sidestream.providers.protocol import ChatModel, Provider
-from sidestream.redaction import redact_url
+from sidestream.text.redaction import redact_url
 from sidestream.tools.server_side import ServerSideTool
 
 if TYPE_CHECKING:

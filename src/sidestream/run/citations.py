@@ -12,10 +12,8 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream import display
 from sidestream.messages.message import TextPart
 from sidestream.run.content import Content
-from sidestream.shortrepr import ShortRepr
 from sidestream.stream.markers import marker_beginning
 from sidestream.stream.parts import (
     Finish,
@@ -28,6 +26,8 @@ from sidestream.stream.parts import (
     TextEnd,
     TextStart,
 )
+from sidestream.text import html
+from sidestream.text.reprs import ShortRepr
 
 CitationStyle = Literal["numbers", "markdown", "footnotes"]
 """`[1]`; `[[1]](url)`; `[^1]`."""
@@ -54,7 +54,7 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
     @property
     def shown_url(self) -> str | None:
         """Its URL without tracking parameters."""
-        return None if self.url is None else display.without_tracking(self.url)
+        return None if self.url is None else html.without_tracking(self.url)
 
     @property
     def label(self) -> str:
@@ -86,7 +86,7 @@ class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
 def _link(source: CitedSource) -> str:
     label = _MARKDOWN.sub(r"\\\1", source.label)
     url = source.shown_url
-    return f"[{label}]({display.link_target(url)})" if url and display.is_web(url) else label
+    return f"[{label}]({html.link_target(url)})" if url and html.is_web(url) else label
 
 
 def _numbers_entry(source: CitedSource) -> str:
@@ -96,8 +96,8 @@ def _numbers_entry(source: CitedSource) -> str:
 
 def _markdown_marker(source: CitedSource) -> str:
     url = source.shown_url
-    if url and display.is_web(url):
-        return f"[[{source.number}]]({display.link_target(url)})"
+    if url and html.is_web(url):
+        return f"[[{source.number}]]({html.link_target(url)})"
     return f"[{source.number}]"
 
 
@@ -328,7 +328,7 @@ class Citations:
 def source_key(source: Source) -> str:
     """Return what identifies a source in a list: the same page has the same number."""
     if source.url:
-        return display.without_tracking(source.url)
+        return html.without_tracking(source.url)
     return source.file_id or source.title or source.id
 
 

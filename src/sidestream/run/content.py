@@ -7,7 +7,6 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.messages.fold import WARNING
 from sidestream.messages.message import ChatMessage
-from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -23,6 +22,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
+from sidestream.text.reprs import ShortRepr
 from sidestream.tools.server_side import (
     CodeInterpreter,
     FileSearch,

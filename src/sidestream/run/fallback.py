@@ -1,7 +1,7 @@
 """What the stream reports when a run continues with another model."""
 
-from sidestream.redaction import redact
 from sidestream.stream.parts import Custom, Error
+from sidestream.text.redaction import redact
 from sidestream.turn.ledger import MODEL_FALLBACK
 
 

@@ -3,10 +3,11 @@
 import html
 import re
 
-from sidestream import display, jsontext
+from sidestream import jsontext
 from sidestream.run.citations import CitedSource, citations_of
 from sidestream.run.content import Content
 from sidestream.run.tool_run import ToolRun
+from sidestream.text import html as display
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARKER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from sidestream.configs import changed
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -23,6 +22,7 @@ from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
 from sidestream.stream.parts import Finish, Steer, Usage
 from sidestream.tools.approvals import Decision, Policy, Question, Ruling, judge, unless_checked
+from sidestream.tools.configs import changed
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 

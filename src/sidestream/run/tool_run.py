@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import File
+from sidestream.text.reprs import ShortRepr
 
 ToolStatus = Literal["writing", "running", "waiting", "done", "failed", "unfinished"]
 """`writing`: its input streams. `waiting`: for an approval, or for its result from outside. `unfinished`: the run ended

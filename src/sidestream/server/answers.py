@@ -10,11 +10,11 @@ from starlette.types import Receive, Scope, Send
 from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
-from sidestream.redaction import redact
 from sidestream.server.live import RunInfo
 from sidestream.server.runs import Runs
 from sidestream.store.records import RunStarted, Segment
 from sidestream.stream.parts import Error, StreamPart
+from sidestream.text.redaction import redact
 from sidestream.ui.sse import HEARTBEAT, SSE_HEADERS
 
 HEARTBEAT_S = 15.0

@@ -9,10 +9,10 @@ from sidestream.agent.agent import Agent
 from sidestream.durable.expiry import OnExpiry
 from sidestream.durable.protocol import Engine
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
-from sidestream.redaction import Secret
 from sidestream.server.settings import LOOPBACK, Admin, Auth, Caps, Dialect, Disconnect, ServerSettings
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
+from sidestream.text.redaction import Secret
 
 try:
     from starlette.applications import Starlette

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mimetypes import guess_type
 from urllib.parse import urlsplit
 
-from sidestream.deliverables import sniff
+from sidestream.files.media_types import sniff
 from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 from sidestream.server.errors import RequestError
 

@@ -11,12 +11,12 @@ from sidestream import jsontext
 from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.server.chat_input import ChatBody
 from sidestream.server.chat_turns import Turn, begin_turn, open_turn
 from sidestream.server.chats import read_chat
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import checked, owner_of, server_of
+from sidestream.text.redaction import redact
 
 MAX_REQUESTS = 32
 """Open requests of one socket."""

@@ -7,10 +7,10 @@ from sidestream import jsontext
 from sidestream.durable.jobs import Job, job_in
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
-from sidestream.redaction import redact
 from sidestream.server.chats import Blobs, TurnEncoder, chunks_of, loaded, message_id_of
 from sidestream.server.core import Server
 from sidestream.store.records import MessageAdded, Record, RunStarted
+from sidestream.text.redaction import redact
 from sidestream.ui.ui_content import UrlOf
 from sidestream.ui.ui_message import DONE, Chunk
 

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream.deliverables import digest
+from sidestream.files.media_types import digest
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
 from sidestream.server.errors import not_found

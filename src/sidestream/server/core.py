@@ -12,7 +12,6 @@ from sidestream.durable.opening import open_engine
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.providers.registry import is_of_this_machine
-from sidestream.redaction import redact
 from sidestream.server.caps import Bodies, CapKeeper
 from sidestream.server.driving import Driving
 from sidestream.server.errors import RequestError
@@ -25,6 +24,7 @@ from sidestream.server.runs import Runs
 from sidestream.server.settings import ServerSettings
 from sidestream.store.protocol import Store
 from sidestream.store.writer import LogDetail
+from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:
     from sidestream.mcp import MCPConfig

@@ -19,10 +19,10 @@ from sidestream.durable.reporting import report
 from sidestream.durable.worker import Worker
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.server.log import PublishedStore
 from sidestream.server.unstored import delete_left, is_unstored
 from sidestream.store.writer import LogDetail
+from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval
 
 SLOTS = 100

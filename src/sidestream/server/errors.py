@@ -9,7 +9,7 @@ from sidestream.errors import (
     encodable,
 )
 from sidestream.jsontext import JsonObject
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError
 
 _MAX_REASON_BYTES = 123

@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream.deliverables import sniff
 from sidestream.errors import BlobError
-from sidestream.saving import safe_name
+from sidestream.files.media_types import sniff
+from sidestream.files.saving import safe_name
 from sidestream.server.core import Server
 from sidestream.server.errors import not_found
 from sidestream.server.requests import owner_of, server_of

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import inline_root
 from sidestream.jsontext import JsonObject
 from sidestream.output import output_type
+from sidestream.output.json_schema import inline_root
 from sidestream.server.errors import RequestError
 from sidestream.tools.external import ExternalTool
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.server.errors import RequestError, not_found
+from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:
     from sidestream.portable.index import Index

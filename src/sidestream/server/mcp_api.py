@@ -20,10 +20,10 @@ from sidestream.mcp.accepted import AcceptedDefinitions
 from sidestream.mcp.config_edit import ConfigEditor, ConfiguredServer
 from sidestream.mcp.http import without_user
 from sidestream.mcp.probe import probe
-from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.requests import check_admin, json_response, may_administer, read_json, server_of
+from sidestream.text.redaction import redact
 from sidestream.tools.server_side import RemoteMCP
 
 CALLBACK = "/mcp/callback"

@@ -8,7 +8,7 @@ from sidestream.mcp.auth import AuthorizationCode, OAuth, SignInFailedError
 from sidestream.mcp.http import without_user
 from sidestream.mcp.server import MCPServer
 from sidestream.mcp.token_store import MemoryTokens, TokenFiles
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 from sidestream.tools.server_side import RemoteMCP
 
 MAX_PENDING = 16

@@ -14,8 +14,8 @@ from sidestream.providers.installed import ProviderInfo, installed_providers
 from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
 from sidestream.providers.protocol import BillsUsage, ChatModel, KnowsWindow, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
-from sidestream.redaction import redact
 from sidestream.server.settings import ServerSettings, offers_index
+from sidestream.text.redaction import redact
 from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
 
 _LEVELS: tuple[ThinkingLevel, ...] = ("off", "low", "medium", "high")

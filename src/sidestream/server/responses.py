@@ -13,7 +13,6 @@ from sidestream.durable.open_runs import open_run
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
-from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.decisions import RefusedDecisionError
 from sidestream.server.errors import RequestError, as_request_error, not_found
@@ -29,6 +28,7 @@ from sidestream.store.log import fold, joined
 from sidestream.store.records import Body, Row, RunStarted, Segment
 from sidestream.store.writer import imported
 from sidestream.stream.parts import Finish, StreamStart, Usage
+from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.tools.results import json_value
 from sidestream.tools.server_side import RemoteMCP

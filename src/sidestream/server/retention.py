@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from sidestream.errors import StoreError
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.server.log import PublishedStore
 from sidestream.server.runs import Runs
 from sidestream.store.expiry import expired_chats
 from sidestream.store.protocol import ConversationInfo
+from sidestream.text.redaction import redact
 
 MAX_INTERVAL_S = 3600.0
 MIN_INTERVAL_S = 1.0

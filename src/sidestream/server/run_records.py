@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from sidestream import jsontext
 from sidestream.jsontext import Json, JsonObject, as_object, objects
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
-from sidestream.redaction import REDACTED, redact
 from sidestream.run.citations import Citations, source_key
 from sidestream.store.log import stream_of
 from sidestream.store.records import (
@@ -19,6 +18,7 @@ from sidestream.store.records import (
     Segment,
 )
 from sidestream.stream.parts import Error, File, Finish, Source, StepStart, StreamPart, TextStart, ToolCall, ToolResult
+from sidestream.text.redaction import REDACTED, redact
 
 
 def record_json(row: Row) -> JsonObject:

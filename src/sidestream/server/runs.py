@@ -25,7 +25,6 @@ from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreE
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
-from sidestream.redaction import redact
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.run import Run
 from sidestream.server.caps import CapKeeper
@@ -43,6 +42,7 @@ from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import Body, Record, RunStarted
 from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.stream.parts import Error
+from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.tools.grants import Grant
 from sidestream.turn.state import Wait

@@ -15,7 +15,6 @@ from sidestream.durable.protocol import Task
 from sidestream.durable.reporting import stats_of
 from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
-from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.live import RunInfo
@@ -24,6 +23,7 @@ from sidestream.server.requests import json_response, owner_of, server_of
 from sidestream.server.run_list import runs_in_progress
 from sidestream.server.run_records import markdown_text, parts_text, record_json
 from sidestream.store.records import Record, Row, RunStarted, unpack
+from sidestream.text.redaction import redact
 
 _LEAF = re.compile(r"~\d+$")
 """What the id of a branch ends with."""

@@ -15,11 +15,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidestream.limits import MIN_TOKEN_CHARS
-from sidestream.redaction import Secret, register_secret
 from sidestream.server.caps import TokenGuesses
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import json_response
 from sidestream.server.settings import ServerSettings
+from sidestream.text.redaction import Secret, register_secret
 
 COOKIE = "sidestream"
 """Holds the token of a page; it is set when the page is opened with `#token=…`, or with `?token=…`. Its name ends with

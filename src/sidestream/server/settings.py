@@ -13,7 +13,7 @@ from sidestream.durable.protocol import Engine
 from sidestream.durable.worker import INTERVAL_S
 from sidestream.errors import ConfigurationError
 from sidestream.limits import MIB, MIN_TOKEN_CHARS
-from sidestream.redaction import Secret
+from sidestream.text.redaction import Secret
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection

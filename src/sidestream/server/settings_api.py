@@ -13,12 +13,12 @@ from starlette.routing import BaseRoute, Route
 from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
 from sidestream.providers.installed import ProviderInfo, installed_providers
-from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.models import offered_models
 from sidestream.server.requests import check_admin, json_response, may_administer, server_of
 from sidestream.server.security import sign_in
+from sidestream.text.redaction import redact
 from sidestream.version import __version__
 
 _MIN_SHOWN = 16

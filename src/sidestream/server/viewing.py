@@ -17,7 +17,6 @@ from starlette.routing import BaseRoute, Route
 from sidestream import jsontext
 from sidestream.errors import BlobError, ConfigurationError
 from sidestream.jsontext import JsonObject, objects
-from sidestream.redaction import Secret
 from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
@@ -34,6 +33,7 @@ from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
 from sidestream.store.records import RunStarted, unpack
 from sidestream.stream.parts import ResponseMetadata, part_from_json
+from sidestream.text.redaction import Secret
 from sidestream.version import __version__
 
 MAX_CONVERSATIONS = 500

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sidestream.errors import ConfigurationError, MissingExtraError, StoreError
-from sidestream.redaction import register_secret
 from sidestream.store.blobs import GRACE_S, BlobStore, checked, is_digest
+from sidestream.text.redaction import register_secret
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sidestream.errors import ConfigurationError
-from sidestream.folders import data_folder
-from sidestream.redaction import Secret, redact_url
+from sidestream.files.folders import data_folder
 from sidestream.store.protocol import Store
+from sidestream.text.redaction import Secret, redact_url
 
 if TYPE_CHECKING:
     from sidestream.store.blobs import BlobStore

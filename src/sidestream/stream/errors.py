@@ -16,8 +16,8 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.jsontext import Json, as_list, as_object
-from sidestream.redaction import redact
 from sidestream.stream.parts import Error
+from sidestream.text.redaction import redact
 
 _BY_KIND: dict[str, type[RunError]] = {
     "truncated": StreamTruncatedError,

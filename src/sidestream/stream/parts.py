@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ErrorKind
 from sidestream.jsontext import Json
-from sidestream.shortrepr import ShortRepr
+from sidestream.text.reprs import ShortRepr
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -293,12 +293,12 @@ class File(_Part, frozen=True, tag="file"):
         """
         if self.data is None:
             raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
-        from sidestream.saving import save
+        from sidestream.files.saving import save
 
         return save(self.data, path, self.name or self.id, self.mime_type)
 
     def _repr_html_(self) -> str:
-        from sidestream.display import file_html
+        from sidestream.text.html import file_html
 
         return file_html(self.data, self.mime_type, self.name or self.id, self.url)
 

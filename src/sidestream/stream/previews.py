@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sidestream import deliverables, jsontext
-from sidestream.shortrepr import ShortRepr
+from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.stream.parts import Custom, StreamPart, ToolResult
+from sidestream.text.reprs import ShortRepr
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +28,12 @@ class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
 
     def save(self, path: "str | Path") -> "Path":
         """Writes the picture to this path, or into this folder as `preview-INDEX`; returns its path."""
-        from sidestream.saving import save
+        from sidestream.files.saving import save
 
         return save(self.data, path, f"preview-{self.index}", self.mime_type)
 
     def _repr_html_(self) -> str:
-        from sidestream.display import file_html
+        from sidestream.text.html import file_html
 
         return file_html(self.data, self.mime_type, f"preview {self.index}")
 
@@ -49,8 +50,8 @@ def preview_of(part: StreamPart) -> Preview | None:
 
 
 def _preview(encoded: object, index: object, tool: str | None, call_id: str | None) -> Preview | None:
-    data = deliverables.from_base64(encoded) if isinstance(encoded, str) else None
+    data = media_types.from_base64(encoded) if isinstance(encoded, str) else None
     if data is None:
         return None
     number = index if type(index) is int else 0
-    return Preview(index=number, data=data, mime_type=deliverables.sniff(data), tool=tool, call_id=call_id)
+    return Preview(index=number, data=data, mime_type=media_types.sniff(data), tool=tool, call_id=call_id)

@@ -17,7 +17,7 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.providers.protocol import ModelRequest
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 _ROLES = {"model": "assistant"}
 _MODALITIES = frozenset({"image", "audio", "video"})

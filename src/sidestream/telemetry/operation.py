@@ -24,9 +24,9 @@ from sidestream.errors import OutputInvalidError, RunError, SidestreamError
 from sidestream.limits import MAX_ATTRIBUTE_CHARS
 from sidestream.logs import get_logger
 from sidestream.providers.protocol import ChatModel, NamedInTelemetry
-from sidestream.redaction import redact
 from sidestream.telemetry import names
 from sidestream.telemetry.metrics import Attributes
+from sidestream.text.redaction import redact
 from sidestream.version import __version__
 
 log = get_logger(__name__)

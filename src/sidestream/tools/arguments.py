@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import (
+from sidestream.jsontext import JsonObject, is_object, shown
+from sidestream.output.json_schema import (
     PORTABLE_FORMATS,
     PORTABLE_KEYWORDS,
     close,
@@ -23,7 +24,6 @@ from sidestream.json_schema import (
     schema_generator,
     walk,
 )
-from sidestream.jsontext import JsonObject, is_object, shown
 from sidestream.output.problems import MISSING, listing, path_of, problem_at
 from sidestream.tools.context import ToolContext
 

@@ -5,8 +5,8 @@ The schema describes an object whose properties are texts, numbers, booleans or 
 
 from typing import Any
 
-from sidestream.json_schema import TYPES
 from sidestream.jsontext import JsonObject, as_list, as_object, is_array
+from sidestream.output.json_schema import TYPES
 
 
 def defaults(schema: JsonObject | None) -> JsonObject:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError
-from sidestream.redaction import redact, register_credentials, register_url
+from sidestream.text.redaction import redact, register_credentials, register_url
+from sidestream.tools.configs import Config, config_fields
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.limits import MAX_SOURCES
 from sidestream.messages.fold import (
@@ -408,7 +408,7 @@ def _read(state: TurnState, sources: tuple[str, ...]) -> None:
 
 def _file(state: TurnState, part: File) -> None:
     if state.is_in_step and part.data is not None:
-        digest = deliverables.digest(part.data)
+        digest = media_types.digest(part.data)
         state.digests |= {digest}
         state.delivered.setdefault(delivery(part.id, digest), state.step)
 
@@ -420,7 +420,7 @@ def delivery(file_id: str, digest: str) -> str:
 
 def is_delivered(state: TurnState, file_id: str, data: bytes) -> bool:
     """Return whether the turn has delivered this file, or the current step one with the same content."""
-    digest = deliverables.digest(data)
+    digest = media_types.digest(data)
     return digest in state.digests or delivery(file_id, digest) in state.delivered
 
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from sidestream import deliverables
 from sidestream.actions.safety import SafetyCheck
+from sidestream.files import media_types
 from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED, PASSAGES
 from sidestream.messages.message import Numbers
@@ -206,6 +206,6 @@ def server_label(call: ToolCall) -> str | None:
 
 def downloaded(ref: FileRef, data: bytes) -> File:
     """A file that was fetched, with the type that its bytes have."""
-    mime_type = deliverables.sniff(data, ref.name)
-    name = ref.name or f"{ref.id}.{deliverables.extension(mime_type)}"
+    mime_type = media_types.sniff(data, ref.name)
+    name = ref.name or f"{ref.id}.{media_types.extension(mime_type)}"
     return File(ref.id, mime_type, name, data, tool=ref.tool, call_id=ref.call_id)

@@ -9,8 +9,8 @@ from sidestream.errors import ConfigurationError
 from sidestream.messages.fold import FoldState
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
-from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Error, Finish, Steer, ToolApprovalRequest, ToolCall, Usage
+from sidestream.text.reprs import ShortRepr
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended
 from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import Attempt

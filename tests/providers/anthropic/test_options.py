@@ -7,7 +7,6 @@ import pytest
 
 from providers.anthropic.messages_wire import MODEL
 from requirements import requirement
-from sidestream.configs import unsent_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.providers.anthropic import (
@@ -31,6 +30,7 @@ from sidestream.providers.anthropic import (
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import KINDS, tools_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.tools.configs import unsent_fields
 from sidestream.tools.server_side import (
     CodeInterpreter,
     ComputerUse,

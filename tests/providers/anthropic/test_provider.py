@@ -16,8 +16,8 @@ from sidestream.providers.anthropic.files import read_file
 from sidestream.providers.anthropic.provider import MessagesModel
 from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
-from sidestream.redaction import redact
 from sidestream.stream.parts import Custom
+from sidestream.text.redaction import redact
 from sidestream.tools.server_side import ImageGeneration, WebFetch
 from sidestream.wire.http import HttpTransport
 

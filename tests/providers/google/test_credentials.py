@@ -26,8 +26,8 @@ from sidestream.providers.google import (
 )
 from sidestream.providers.google.interactions.model import InteractionsModel
 from sidestream.providers.protocol import Settings
-from sidestream.redaction import MAX_SECRETS, register_secret
 from sidestream.testing import FakeProvider, InteractionScript, error_reply, json_reply
+from sidestream.text.redaction import MAX_SECRETS, register_secret
 from sidestream.wire.http import HttpTransport
 
 pytest.importorskip("google.genai", reason="google-genai is not installed: bodies were not compared with its types")

@@ -19,8 +19,8 @@ from sidestream.providers.openai_chat import PRESETS, PROVIDER, OpenAIChatOption
 from sidestream.providers.openai_chat.provider import CompletionsModel, CompletionsProvider
 from sidestream.providers.protocol import ChatModel, FileRef, ListsModels, ModelRequest, ResumesStreams, Settings
 from sidestream.providers.registry import find_provider, providers
-from sidestream.redaction import redact
 from sidestream.stream.parts import Custom
+from sidestream.text.redaction import redact
 from sidestream.tools.server_side import CustomTool, WebSearch
 from sidestream.wire.http import HttpTransport
 

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.configs import unsent_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.providers.openai_responses import (
@@ -22,6 +21,7 @@ from sidestream.providers.openai_responses import (
 )
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
+from sidestream.tools.configs import unsent_fields
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,

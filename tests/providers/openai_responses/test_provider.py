@@ -11,8 +11,8 @@ from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
 from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
-from sidestream.redaction import redact
 from sidestream.stream.parts import Custom
+from sidestream.text.redaction import redact
 from sidestream.tools.server_side import WebFetch, WebSearch
 from sidestream.wire.http import HttpTransport
 

@@ -13,8 +13,8 @@ from sidestream.durable.embedded.work import Work
 from sidestream.durable.protocol import Drive, EngineError, EngineStats, Outcome, Task, TaskHeldError
 from sidestream.errors import StoreError
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
+from sidestream.text.redaction import redact
 
 LEASE_S = 15.0
 

@@ -14,8 +14,8 @@ from sidestream.durable.outages import Outage
 from sidestream.durable.protocol import Drive, LeaseLostError
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
+from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:
     from sidestream.durable.embedded.engine import EmbeddedEngine

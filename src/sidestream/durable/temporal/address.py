@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 from sidestream.durable.protocol import EngineError
 from sidestream.errors import ConfigurationError
 from sidestream.lazy import outlast_threads
-from sidestream.redaction import redact, register_secret
+from sidestream.text.redaction import redact, register_secret
 
 LEASE_S = 30.0
 """How long a worker may be silent. Shorter ones cost the server more requests, and lines in its log."""

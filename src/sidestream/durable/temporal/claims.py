@@ -12,7 +12,7 @@ from sidestream.durable.protocol import EngineError, LeaseLostError, Outcome, Ta
 from sidestream.durable.temporal.address import ANSWER_S, forget_frames
 from sidestream.durable.temporal.workflow import Drive, Driven
 from sidestream.durable.tokens import token_after, token_at
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 FAILED_S = 0.5
 """How soon a task on which a worker failed is given to another; doubled with each attempt, up to a lease."""

@@ -12,7 +12,7 @@ from sidestream.durable.temporal.queue import Queue
 from sidestream.durable.temporal.workflow import activity_queue
 from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 MIN_POLL_S = 2.2
 """The service refuses polls below 2 s, and answers a second before their time is over."""

@@ -28,8 +28,8 @@ from sidestream.durable.temporal.workflow import (
     State,
 )
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
+from sidestream.text.redaction import redact
 from sidestream.version import __version__
 
 RETRY_S = 1.0

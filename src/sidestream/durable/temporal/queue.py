@@ -21,7 +21,7 @@ from sidestream.durable.temporal.address import forget_frames
 from sidestream.durable.temporal.claims import TemporalClaim
 from sidestream.durable.temporal.workflow import Drive
 from sidestream.logs import get_logger
-from sidestream.redaction import redact
+from sidestream.text.redaction import redact
 
 RETRY_S = 1.0
 STOP_S = 0.3

@@ -5,8 +5,8 @@ import os
 from functools import cache
 from typing import Any, Protocol
 
-from sidestream import deliverables
 from sidestream.errors import DocumentError
+from sidestream.files import media_types
 from sidestream.portable.documents.charset import plain_utf8, text_document
 from sidestream.portable.documents.document import Document, DocumentLimits
 
@@ -116,7 +116,7 @@ def _kind(data: bytes, claimed: str | None) -> str:
     head = data[:1024].lstrip().lower()
     if head.startswith((b"<!doctype html", b"<html")):
         return "text/html"
-    sniffed = deliverables.sniff(data)
+    sniffed = media_types.sniff(data)
     return "text/plain" if sniffed == "application/octet-stream" and b"\x00" not in data[:8192] else sniffed
 
 

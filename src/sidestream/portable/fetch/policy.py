@@ -9,7 +9,7 @@ from sidestream.errors import FetchError
 from sidestream.jsontext import as_object
 from sidestream.messages.message import ChatMessage, LinkPart, TextPart, ToolResultPart
 from sidestream.messages.provenance import provenance_of
-from sidestream.urls import host_of, is_allowed, is_blocked, normal_host, plain_url, urls_in, urls_of
+from sidestream.text.urls import host_of, is_allowed, is_blocked, normal_host, plain_url, urls_in, urls_of
 
 Verdict = Literal["known", "linked", "ask"]
 """Given by the user or found by a search; linked from a page on the same host; neither, so a person must decide."""

@@ -3,7 +3,7 @@
 import os
 
 from sidestream.errors import ConfigurationError
-from sidestream.folders import data_folder
+from sidestream.files.folders import data_folder
 from sidestream.portable.index.records import Database
 
 VARIABLE = "SIDESTREAM_INDEX"

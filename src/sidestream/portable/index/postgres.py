@@ -21,7 +21,7 @@ from sidestream.portable.index.records import (
     embedded_text,
     stored_file,
 )
-from sidestream.redaction import Secret, redact_url
+from sidestream.text.redaction import Secret, redact_url
 
 VERSION = 1
 WRITER = 0x53445349

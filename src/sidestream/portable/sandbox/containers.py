@@ -16,7 +16,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.limits import MAX_CONTAINER_IDLE_S, MAX_CONTAINERS
 from sidestream.portable.sandbox import choice
 from sidestream.portable.sandbox.port import CodeFile, Container, ContainerSpec, SandboxError
@@ -72,7 +72,7 @@ class Kept:
 
 
 def _digest(file: CodeFile) -> str:
-    return deliverables.digest(file.name.encode() + b"\0" + file.data)
+    return media_types.digest(file.name.encode() + b"\0" + file.data)
 
 
 _kept: dict[Holder, Kept] = {}

@@ -3,9 +3,9 @@
 import codecs
 from collections.abc import Callable
 
+from sidestream.files.saving import safe_name
 from sidestream.limits import SandboxLimits
 from sidestream.portable.sandbox.port import CodeFile, Ending
-from sidestream.saving import safe_name
 
 CHUNK_BYTES = 1 << 16
 """Output that is read, or sent in a frame, at once."""

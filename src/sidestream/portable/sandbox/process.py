@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from sidestream.files.saving import safe_name
 from sidestream.limits import SandboxLimits
 from sidestream.logs import get_logger
 from sidestream.portable.sandbox import processes
@@ -32,7 +33,6 @@ from sidestream.portable.sandbox.port import (
     OnStreams,
     SandboxError,
 )
-from sidestream.saving import safe_name
 
 _log = get_logger(__name__)
 _GRACE_S = 5.0

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import as_object, objects
-from sidestream.urls import is_allowed, is_blocked
+from sidestream.text.urls import is_allowed, is_blocked
 
 Freshness = Literal["day", "week", "month", "year"]
 MAX_SNIPPET_CHARS = 1200

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import is_record, nodes
 from sidestream.jsontext import JsonObject
+from sidestream.output.json_schema import is_record, nodes
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS, Versions, callers_of, mcp_server
 from sidestream.providers.anthropic.options import AnthropicFunctionOptions, AnthropicOptions, tools_of

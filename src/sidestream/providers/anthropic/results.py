@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.anthropic import shapes
 from sidestream.providers.anthropic.state import BlockState, MessagesState
@@ -87,9 +87,9 @@ def _document(s: MessagesState, block: BlockState, content: object, call_id: str
     if data is None or not is_object(document) or not is_object(source):
         return
     claimed = text_in(source, "media_type")
-    mime_type = deliverables.checked_type(data, claimed) if claimed else deliverables.sniff(data)
+    mime_type = media_types.checked_type(data, claimed) if claimed else media_types.sniff(data)
     name = _name(text_in(document, "title"), text_in(fetched, "url"), mime_type)
-    digest = deliverables.digest(data)
+    digest = media_types.digest(data)
     known = s.documents.get(digest)
     block.file = known or name
     if known is None and s.is_new(digest):
@@ -102,7 +102,7 @@ def _bytes_of(source: JsonObject) -> bytes | None:
     if not data:
         return None
     if source.get("type") == "base64":
-        return deliverables.from_base64(data)
+        return media_types.from_base64(data)
     return data.encode("utf-8", "replace") if source.get("type") == "text" else None
 
 
@@ -113,7 +113,7 @@ def _name(title: str | None, url: str | None, mime_type: str) -> str:
     except ValueError:
         parts = urlsplit("")
     name = (title or "").strip() or posixpath.basename(parts.path.rstrip("/")) or parts.netloc or "document"
-    ending = f".{deliverables.extension(mime_type)}"
+    ending = f".{media_types.extension(mime_type)}"
     return name if name.lower().endswith(ending) else name + ending
 
 
@@ -132,13 +132,13 @@ def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id
     source = entry.get("source")
     held: JsonObject = source if is_object(source) else {**entry, "type": "base64"}
     data = _bytes_of(held) if held.get("type") == "base64" else None
-    if data is None or not s.is_new(deliverables.digest(data)):
+    if data is None or not s.is_new(media_types.digest(data)):
         return
     s.count_entry()
-    mime_type = deliverables.sniff(data)
+    mime_type = media_types.sniff(data)
     number = len(s.documents)
-    name = f"output_{block.index}_{number}.{deliverables.extension(mime_type)}"
-    s.documents[deliverables.digest(data)] = name
+    name = f"output_{block.index}_{number}.{media_types.extension(mime_type)}"
+    s.documents[media_types.digest(data)] = name
     s.out.append(File(f"{call_id}:output:{number}", mime_type, name, data, tool=block.tool, call_id=call_id))
 
 
@@ -153,16 +153,16 @@ def _viewed_file(s: MessagesState, block: BlockState, content: object, call_id: 
     """An image or a PDF that the editor showed: the result itself holds it."""
     seen = content if is_object(content) else {}
     data = (
-        deliverables.from_base64(text_in(seen, "content") or "") if seen.get("file_type") in ("image", "pdf") else None
+        media_types.from_base64(text_in(seen, "content") or "") if seen.get("file_type") in ("image", "pdf") else None
     )
     if data is None:
         return
-    digest = deliverables.digest(data)
+    digest = media_types.digest(data)
     block.file = s.documents.get(digest)
     if not s.is_new(digest):
         return
-    mime_type = deliverables.sniff(data)
-    name = f"view_{block.index}.{deliverables.extension(mime_type)}"
+    mime_type = media_types.sniff(data)
+    name = f"view_{block.index}.{media_types.extension(mime_type)}"
     block.file = s.documents[digest] = name
     s.out.append(File(f"{call_id}:view", mime_type, name, data, tool=block.tool, call_id=call_id))
 

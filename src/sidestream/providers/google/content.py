@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.decoding import UNREADABLE
 from sidestream.providers.google import shapes
@@ -61,11 +61,11 @@ def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, r
     is_error = outcome not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED")
     call = _answered(s, CODE, given.id, "failed" if is_error else "completed", raw)
     s.hosted_result(call, {"outcome": outcome, "output": given.output or ""}, is_error=is_error)
-    data = deliverables.from_data_url((given.output or "").strip())
+    data = media_types.from_data_url((given.output or "").strip())
     if data:
-        mime_type = deliverables.sniff(data)
+        mime_type = media_types.sniff(data)
         kind = "image" if mime_type.startswith("image/") else "file"
-        name = f"{kind}_{s.files}.{deliverables.extension(mime_type)}"
+        name = f"{kind}_{s.files}.{media_types.extension(mime_type)}"
         s.file(mime_type, name, data=data, tool=call.tool, call_id=call.id)
 
 
@@ -103,7 +103,7 @@ def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: s
 def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonObject) -> None:
     """`file`; an image of a thought is a `custom` part."""
     blob = value.inline_data
-    data = deliverables.from_base64(blob.data)
+    data = media_types.from_base64(blob.data)
     if data is None:
         s.raw(raw)
         return
@@ -114,10 +114,10 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
             s.keep(raw)
         return
     kind = "image" if blob.mime_type.startswith("image/") else "file"
-    name = blob.display_name or f"{kind}_{s.files}.{deliverables.extension(blob.mime_type)}"
-    mime_type = deliverables.checked_type(data, blob.mime_type, name)
+    name = blob.display_name or f"{kind}_{s.files}.{media_types.extension(blob.mime_type)}"
+    mime_type = media_types.checked_type(data, blob.mime_type, name)
     if blob.display_name is None:
-        name = f"{kind}_{s.files}.{deliverables.extension(mime_type)}"
+        name = f"{kind}_{s.files}.{media_types.extension(mime_type)}"
     call = s.last_code  # The code run that wrote it: files follow its result.
     transcription = {"audio_transcription": value.audio_transcription} if value.audio_transcription else {}
     s.file(
@@ -129,7 +129,7 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
         provider_metadata={PROVIDER_NAME: transcription} if transcription else None,
     )
     rest = {key: content for key, content in blob_fields(raw).items() if key != "data"}
-    s.keep({**raw, "inlineData": rest}, file=deliverables.digest(data))
+    s.keep({**raw, "inlineData": rest}, file=media_types.digest(data))
 
 
 def on_file_data(s: GenerateContentState, value: shapes.FileData, raw: JsonObject) -> None:

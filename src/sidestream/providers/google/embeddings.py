@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from sidestream import jsontext
-from sidestream.configs import Config
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.decoding import count_in
@@ -15,6 +14,7 @@ from sidestream.providers.encoding import checked_options, given
 from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.endpoint import model_path
 from sidestream.stream.parts import InputUsage, Usage
+from sidestream.tools.configs import Config
 
 BATCH = 100
 """The most texts in one request."""

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
+from sidestream.tools.configs import Config
 
 Texts = dict[str, str]
 Objects = dict[str, Any]

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.folders import write_private
+from sidestream.files.folders import write_private
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES, digest
 from sidestream.providers.local.gguf import GgufInfo, read_gguf
 from sidestream.providers.local.install import whole_copy

@@ -76,7 +76,7 @@ PACKAGES = {package.model: package for package in (CHAT, EMBEDDINGS)}
 
 def models_folder() -> Path:
     """Where `sidestream local install` puts the files."""
-    from sidestream.folders import data_folder
+    from sidestream.files.folders import data_folder
 
     return data_folder() / "models"
 

@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from sidestream.json_schema import nodes
+from sidestream.output.json_schema import nodes
 
 MAX_TEXT = 200
 MAX_ITEMS = 20

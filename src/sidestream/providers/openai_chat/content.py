@@ -5,7 +5,8 @@ import binascii
 from collections.abc import Callable
 from typing import Any
 
-from sidestream import deliverables, jsontext
+from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_array, is_object, objects, text_in
 from sidestream.providers.decoding import int_in
 from sidestream.providers.openai_chat import shapes
@@ -142,8 +143,8 @@ def end_audio(s: CompletionsState) -> None:
         s.raw({"audio": {**s.audio_facts, "data": "".join(s.audio)}})
         return
     requested = s.context.audio_format or ""
-    mime_type = AUDIO_TYPES.get(requested) or deliverables.sniff(data)
-    ending = "pcm" if requested == "pcm16" else requested or deliverables.extension(mime_type)
+    mime_type = AUDIO_TYPES.get(requested) or media_types.sniff(data)
+    ending = "pcm" if requested == "pcm16" else requested or media_types.extension(mime_type)
     name = f"audio.{ending}"
     file_id = str(s.audio_facts.get("id") or s.block_id("audio"))
     s.out.append(File(file_id, mime_type, name, data, provider_metadata={WIRE: s.audio_facts}))
@@ -154,7 +155,7 @@ def _joined(pieces: list[str]) -> bytes | None:
     try:
         return b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
     except (binascii.Error, ValueError):
-        return deliverables.from_base64("".join(pieces))
+        return media_types.from_base64("".join(pieces))
 
 
 def keep_logprobs(s: CompletionsState) -> None:

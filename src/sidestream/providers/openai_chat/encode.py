@@ -5,8 +5,8 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
+from sidestream.output.json_schema import allows_strict
 from sidestream.providers.encoding import (
     EncodedRequest,
     checked_options,

@@ -4,7 +4,7 @@ Images, WAV and MP3 are sent as such, text files as text, other bytes as files. 
 any other link as text, since the API does not support it.
 """
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
 from sidestream.providers.attachments import as_base64, data_url, is_image, link_text, link_type, stored_id, text_of
@@ -38,7 +38,7 @@ def content_of(part: DataPart | LinkPart, image_detail: str | None) -> JsonObjec
     text = text_of(part, kind)
     if text is not None:
         return text_content(f"{part.name or 'A file'}:\n{text}")
-    name = part.name or f"file.{deliverables.extension(kind)}"
+    name = part.name or f"file.{media_types.extension(kind)}"
     return {"type": "file", "file": {"filename": name, "file_data": data_url(part)}}
 
 
@@ -54,7 +54,7 @@ def _link(part: LinkPart, image_detail: str | None) -> JsonObject:
         return _image(part.url, image_detail)
     if file_id := stored_id(part, FILE_SCHEME):
         return {"type": "file", "file": {"file_id": file_id}}
-    data = deliverables.from_data_url(part.url)
+    data = media_types.from_data_url(part.url)
     if data is not None:
         return content_of(DataPart(data, kind or "text/plain", part.name), image_detail)
     return text_content(link_text(part))

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from sidestream.errors import NotHostedError
-from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
+from sidestream.output.json_schema import allows_strict
 from sidestream.providers.encoding import given, loose_warning
 from sidestream.providers.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.openai_chat.context import WIRE

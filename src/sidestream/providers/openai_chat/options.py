@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.openai import Moderation
+from sidestream.tools.configs import Config
 from sidestream.tools.server_side import Effort
 
 Texts = dict[str, str]

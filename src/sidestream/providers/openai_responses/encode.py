@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
 from sidestream.messages.replays import Replays
+from sidestream.output.json_schema import allows_strict
 from sidestream.providers.continuation import replay_notices
 from sidestream.providers.encoding import (
     EncodedRequest,

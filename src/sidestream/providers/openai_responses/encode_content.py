@@ -4,7 +4,7 @@ Images are sent as such, other bytes as files. A link is sent as an image or a f
 that of one; a link to a page or of unknown type is sent as text.
 """
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
 from sidestream.providers.attachments import PAGES, data_url, is_image, link_text, link_type, stored_id
@@ -41,4 +41,4 @@ def _image(url: str, detail: str) -> JsonObject:
 
 
 def _file(url: str, kind: str, name: str | None) -> JsonObject:
-    return {"type": "input_file", "filename": name or f"file.{deliverables.extension(kind)}", "file_data": url}
+    return {"type": "input_file", "filename": name or f"file.{media_types.extension(kind)}", "file_data": url}

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
+from sidestream.output.json_schema import allows_strict
 from sidestream.providers.encoding import check_function_options, given, loose_warning
 from sidestream.providers.hosting import require_hosted, without_repeats
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS

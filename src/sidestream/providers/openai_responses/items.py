@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream import deliverables, jsontext
+from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
 from sidestream.messages.references import reference_to
 from sidestream.providers.decoding import parse_input
@@ -57,7 +58,7 @@ def _listed(s: ResponsesState, item: ItemState, value: shapes.McpListToolsItem) 
     if value.server_label is not None and value.error is None:
         # Grants hold for tools as they were defined.
         s.listed[value.server_label] = {
-            str(tool.get("name")): deliverables.digest(jsontext.canonical(tool))
+            str(tool.get("name")): media_types.digest(jsontext.canonical(tool))
             for tool in jsontext.objects(value.tools)
         }
 
@@ -139,12 +140,12 @@ def _code_image(s: ResponsesState, item: ItemState, number: int, output: JsonObj
     url = output.get("url")
     if output.get("type") != "image" or not isinstance(url, str):
         return
-    data = deliverables.from_data_url(url)
+    data = media_types.from_data_url(url)
     if data is None and not url.startswith(("https://", "http://")):
         return
     s.count_entry()
-    mime_type = deliverables.sniff(data) if data is not None else "image/png"
-    name = f"output_{item.index}_{number}.{deliverables.extension(mime_type)}"
+    mime_type = media_types.sniff(data) if data is not None else "image/png"
+    name = f"output_{item.index}_{number}.{media_types.extension(mime_type)}"
     link = url if data is None else None
     s.out.append(
         File(
@@ -175,7 +176,7 @@ def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> 
     result = value.result
     if not result and value.status == "completed" and value.error is None and item.preview:
         result, facts["from_preview"] = item.preview, True
-    data = deliverables.from_base64(result) if result else None
+    data = media_types.from_base64(result) if result else None
     failed = value.error is not None or value.status in _FAILED or data is None
     if failed or data is None:
         if result and data is None:
@@ -183,8 +184,8 @@ def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> 
         s.result(item, facts, is_error=True)
         return
     s.result(item, {**facts, "result": reference_to(item.part_id, data)})
-    mime_type = deliverables.sniff(data, f"image.{raw.get('output_format')}")
-    name = f"image_{item.index}.{deliverables.extension(mime_type)}"
+    mime_type = media_types.sniff(data, f"image.{raw.get('output_format')}")
+    name = f"image_{item.index}.{media_types.extension(mime_type)}"
     s.files[item.id] = name
     s.out.append(File(item.part_id, mime_type, name, data, tool=item.tool, call_id=item.part_id))
 

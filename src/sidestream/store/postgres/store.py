@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, LiteralString
 
 from sidestream.errors import StoreError
-from sidestream.folders import data_folder
-from sidestream.redaction import Secret
+from sidestream.files.folders import data_folder
 from sidestream.store.audit import orphan
 from sidestream.store.blobs import BlobStore
 from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query, rows_of
@@ -26,6 +25,7 @@ from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.schema import Migration
 from sidestream.store.threads import completed
+from sidestream.text.redaction import Secret
 
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Before each attempt of `tail` to read again, after a connection broke: a server may take this long to restart."""

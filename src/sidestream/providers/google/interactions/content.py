@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sidestream import deliverables
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.state import InteractionState, Step
@@ -69,21 +69,21 @@ def on_file(s: InteractionState, step: Step, value: shapes.MediaDelta, raw: Json
 def media(s: InteractionState, step: Step, content: JsonObject) -> bool:
     """Emits a file. False if the content holds none."""
     data, uri = some_text(content, "data"), some_text(content, "uri")
-    decoded = deliverables.from_base64(data) if data else None
+    decoded = media_types.from_base64(data) if data else None
     if decoded is None and uri is None:
         return False
     claimed = some_text(content, "mime_type") or "application/octet-stream"
-    mime_type = deliverables.checked_type(decoded, claimed) if decoded else claimed
+    mime_type = media_types.checked_type(decoded, claimed) if decoded else claimed
     kind = "image" if mime_type.startswith("image/") else "file"
     is_tools = step.kind != "model_output"
     s.file(
         mime_type,
-        f"{kind}_{s.files}.{deliverables.extension(mime_type)}",
+        f"{kind}_{s.files}.{media_types.extension(mime_type)}",
         data=decoded,
         url=None if decoded else uri,
         tool=step.tool if is_tools else None,
         call_id=step.call_id if is_tools else None,
     )
     kept = {key: value for key, value in content.items() if key != "data"}
-    step.content.append({**kept, "file": deliverables.digest(decoded)} if decoded else kept)
+    step.content.append({**kept, "file": media_types.digest(decoded)} if decoded else kept)
     return True

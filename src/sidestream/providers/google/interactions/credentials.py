@@ -10,13 +10,13 @@ from typing import Literal, assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, objects
 from sidestream.providers.encoding import given
 from sidestream.providers.endpoints import response_object
 from sidestream.providers.google.values import some_text
-from sidestream.redaction import register_secret
+from sidestream.text.redaction import register_secret
+from sidestream.tools.configs import Config
 
 Place = Literal["header", "query", "body"]
 

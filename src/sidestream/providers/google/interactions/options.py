@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import is_array, is_object, objects
 from sidestream.providers.google.options import GoogleSafetySetting, Objects, ServerSideToolOptions, Texts
-from sidestream.redaction import hidden, hidden_variables
+from sidestream.text.redaction import hidden, hidden_variables
+from sidestream.tools.configs import Config
 
 
 class GoogleEnvironmentSource(Config, frozen=True, kw_only=True):

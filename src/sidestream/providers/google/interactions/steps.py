@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sidestream import deliverables, jsontext
+from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.decoding import UNREADABLE, input_fields
 from sidestream.providers.google.interactions import shapes
@@ -147,7 +148,7 @@ def _summary(s: InteractionState, step: Step, value: shapes.SummaryDelta, raw: J
     text, image = value.content.get("text"), value.content.get("data")
     if isinstance(text, str):
         s.text(step, "reasoning", text)
-    elif isinstance(image, str) and deliverables.from_base64(image) is not None:
+    elif isinstance(image, str) and media_types.from_base64(image) is not None:
         s.thought_image(value.content.get("mime_type"), image)
     else:
         s.raw(raw)

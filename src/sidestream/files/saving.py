@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from sidestream import deliverables
+from sidestream.files import media_types
 
 MAX_NAME_BYTES = 180
 """Below the usual limit of 255, with space for a number and for other encodings."""
@@ -34,7 +34,7 @@ def safe_name(name: str | None, mime_type: str | None) -> str:
     stem, extension = _split_extension(base or FALLBACK)
     if _RESERVED.fullmatch(stem.split(".")[0].rstrip()):
         stem = f"{FALLBACK}-{stem}"
-    extension = extension or ("." + deliverables.extension(mime_type) if mime_type else "")
+    extension = extension or ("." + media_types.extension(mime_type) if mime_type else "")
     max_bytes = MAX_NAME_BYTES - len(extension.encode())
     return (_truncated(stem, max_bytes).rstrip(". ") or FALLBACK) + extension
 
