@@ -1,7 +1,7 @@
 """Prints the parts that each event and item emits, from the decoder's tables: `python docs/event_matrix.py`."""
 
-from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON, PASSED_ON_ITEMS
-from sidestream.providers.openai_responses.items import ITEMS
+from sidestream.providers.openai.responses.decode.decoder import EVENTS, IGNORED, PASSED_ON, PASSED_ON_ITEMS
+from sidestream.providers.openai.responses.decode.items import ITEMS
 
 
 def first_line(function: object) -> str:

@@ -3,9 +3,9 @@
 Run: `python docs/event_matrix_anthropic.py`.
 """
 
-from sidestream.providers.anthropic.blocks import BLOCKS, DELTAS
-from sidestream.providers.anthropic.decode import EVENTS, IGNORED
-from sidestream.providers.anthropic.results import RESULTS
+from sidestream.providers.anthropic.decode.blocks import BLOCKS, DELTAS
+from sidestream.providers.anthropic.decode.decoder import EVENTS, IGNORED
+from sidestream.providers.anthropic.decode.results import RESULTS
 
 KEYS = {**RESULTS, "mcp_tool_use": "mcp", "mcp_tool_listing": "mcp", "container_upload": "code_execution"}
 BY_NAME = {"server_tool_use": "depends on its name"}

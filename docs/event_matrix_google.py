@@ -5,14 +5,14 @@ Run: `python docs/event_matrix_google.py`.
 
 from collections.abc import Mapping
 
-from sidestream.providers.google.content import BESIDE, PARTS, PASSED_ON
-from sidestream.providers.google.decode import CANDIDATE_FIELDS, CHUNK_FIELDS, FieldRow
-from sidestream.providers.google.grounding import SOURCES
+from sidestream.providers.google.decode.content import BESIDE, PARTS, PASSED_ON
+from sidestream.providers.google.decode.decoder import CANDIDATE_FIELDS, CHUNK_FIELDS, FieldRow
+from sidestream.providers.google.decode.grounding import SOURCES
+from sidestream.providers.google.decode.outcome import REASONS
 from sidestream.providers.google.interactions.content import NO_SOURCES, SOURCES as CITATIONS
 from sidestream.providers.google.interactions.decode import EVENTS
 from sidestream.providers.google.interactions.outcome import STATUSES
 from sidestream.providers.google.interactions.steps import DELTAS, IGNORED_DELTAS, IGNORED_STEPS, STEPS
-from sidestream.providers.google.outcome import REASONS
 
 
 def first_line(function: object) -> str:

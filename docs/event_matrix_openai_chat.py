@@ -3,9 +3,9 @@
 Run: `python docs/event_matrix_openai_chat.py`.
 """
 
-from sidestream.providers.openai_chat import PRESETS, PROVIDER
-from sidestream.providers.openai_chat.decode import FIELDS, IGNORED, PLACED
-from sidestream.providers.openai_chat.outcome import REASONS
+from sidestream.providers.openai.chat import PRESETS, PROVIDER
+from sidestream.providers.openai.chat.decode.decoder import FIELDS, IGNORED, PLACED
+from sidestream.providers.openai.chat.decode.outcome import REASONS
 
 
 def first_line(function: object) -> str:

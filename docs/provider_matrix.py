@@ -14,8 +14,8 @@ from sidestream.portable.here import DELEGATION, MODULES
 from sidestream.portable.where import is_there, place_of
 from sidestream.providers import Capabilities, ModelSettings, Provider, Settings, caps_of, find_provider, providers
 from sidestream.providers.capabilities import instead_of
-from sidestream.providers.openai_chat import PRESETS
-from sidestream.providers.portable import PORTABLE
+from sidestream.providers.openai.chat import PRESETS
+from sidestream.providers.shared.settings_mapping import PORTABLE
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 
 PAGE = Path(__file__).with_name("providers.md")

@@ -13,7 +13,7 @@ from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ApprovalPart, ToolResultPart
 from sidestream.messages.replays import for_log
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
-from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
+from sidestream.providers.openai.responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.replay.provider import decoder_of

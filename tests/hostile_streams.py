@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from sidestream.messages.fold import MessageMetadata
 from sidestream.providers.anthropic.context import MessagesContext
-from sidestream.providers.anthropic.decode import MessagesDecoder
+from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.providers.google.context import GoogleContext
-from sidestream.providers.google.decode import GenerateContentDecoder
+from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
-from sidestream.providers.openai_chat.context import CompletionsContext
-from sidestream.providers.openai_chat.decode import CompletionsDecoder
-from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.providers.openai.chat.context import CompletionsContext
+from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.protocol import Decoder
 from sidestream.run.citations import Citations, citations_of
 from sidestream.run.results import ChatResult, ChunkFold, ResultFold

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import for_log
-from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta

@@ -10,7 +10,7 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic import AnthropicOptions
-from sidestream.providers.openai_responses.options import OpenAIResponsesOptions, Reasoning
+from sidestream.providers.openai.responses.options import OpenAIResponsesOptions, Reasoning
 from sidestream.tools.configs import changed, levels_of, merged_configs
 from sidestream.tools.server_side import WebSearch
 

@@ -9,7 +9,7 @@ from pydantic import WithJsonSchema, create_model
 from sidestream.errors import ConfigurationError
 from sidestream.output import output_type
 from sidestream.output.json_schema import allows_strict, is_recursive, nodes, walk
-from sidestream.providers.anthropic.encode_tools import closed, is_closed
+from sidestream.providers.anthropic.encode.tools import closed, is_closed
 from sidestream.tools.tool import Tool
 
 Schema = dict[str, Any]

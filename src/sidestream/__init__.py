@@ -129,16 +129,16 @@ if TYPE_CHECKING:
     from sidestream.providers.model_settings import (
         ModelSettings as ModelSettings,
     )
-    from sidestream.providers.openai import (
+    from sidestream.providers.openai.account import (
         Moderation as Moderation,
         OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
     )
-    from sidestream.providers.openai_chat.options import (
+    from sidestream.providers.openai.chat.options import (
         AudioOutput as AudioOutput,
         ChatPromptCache as ChatPromptCache,
         OpenAIChatOptions as OpenAIChatOptions,
     )
-    from sidestream.providers.openai_responses.options import (
+    from sidestream.providers.openai.responses.options import (
         AccessPrograms as AccessPrograms,
         ContextManagement as ContextManagement,
         ImageContext as ImageContext,
@@ -297,9 +297,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "GoogleServerSideTool GoogleThinking GoogleVariableCredential"
         ),
         "providers.model_settings": "ModelSettings",
-        "providers.openai": "Moderation OpenAIEmbeddingOptions",
-        "providers.openai_chat.options": "AudioOutput ChatPromptCache OpenAIChatOptions",
-        "providers.openai_responses.options": (
+        "providers.openai.account": "Moderation OpenAIEmbeddingOptions",
+        "providers.openai.chat.options": "AudioOutput ChatPromptCache OpenAIChatOptions",
+        "providers.openai.responses.options": (
             "AccessPrograms ContextManagement ImageContext OpenAIFunctionOptions OpenAIResponsesOptions "
             "OpenAIServerSideTool PromptCache PromptTemplate Reasoning ToolNamespace"
         ),

@@ -29,8 +29,8 @@ from sidestream import (
 from sidestream.agent.embeddings import MAX_PARALLEL
 from sidestream.providers.embedding import EmbedsText
 from sidestream.providers.google.provider import PROVIDER as GOOGLE
-from sidestream.providers.openai import decode_embeddings
-from sidestream.providers.openai_responses.provider import PROVIDER as OPENAI
+from sidestream.providers.openai.account import decode_embeddings
+from sidestream.providers.openai.responses.provider import PROVIDER as OPENAI
 from sidestream.providers.protocol import Settings
 from sidestream.testing import FakeProvider, GeminiScript, Received, Reply, error_reply, pixel_png
 

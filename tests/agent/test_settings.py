@@ -36,8 +36,8 @@ from sidestream import (
 )
 from sidestream.agent.settings import AgentSettings, CallSettings
 from sidestream.providers.google import GoogleEmbeddingOptions, GoogleInteractionsOptions, GoogleOptions
-from sidestream.providers.openai import OpenAIEmbeddingOptions
-from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.providers.openai.account import OpenAIEmbeddingOptions
+from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import TOOLS

@@ -18,7 +18,7 @@ from sidestream.cli.schemas import read_schema
 from sidestream.cli.template_files import Template, to_toml
 from sidestream.cli.tool_options import read_tool
 from sidestream.errors import ConfigurationError
-from sidestream.providers.openai_responses import OpenAIResponsesOptions
+from sidestream.providers.openai.responses import OpenAIResponsesOptions
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png, responses_text, sse
 from sidestream.tools.approvals import Verdict
 from sidestream.tools.configs import Config

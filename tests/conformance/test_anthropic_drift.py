@@ -7,12 +7,12 @@ import pytest
 
 from providers.anthropic.messages_wire import EVERY_BLOCK
 from requirements import requirement
-from sidestream.providers.anthropic.blocks import BLOCKS, DELTAS
-from sidestream.providers.anthropic.decode import EVENTS, IGNORED
-from sidestream.providers.anthropic.encode_replay import CITATIONS, RULES
+from sidestream.providers.anthropic.decode.blocks import BLOCKS, DELTAS
+from sidestream.providers.anthropic.decode.decoder import EVENTS, IGNORED
+from sidestream.providers.anthropic.decode.outcome import REASONS
+from sidestream.providers.anthropic.decode.text import SOURCES
+from sidestream.providers.anthropic.encode.replay import CITATIONS, RULES
 from sidestream.providers.anthropic.options import AnthropicOptions
-from sidestream.providers.anthropic.outcome import REASONS
-from sidestream.providers.anthropic.text import SOURCES
 from sidestream.providers.anthropic.versions import API_VERSION, BETAS, VERSIONS
 
 pytest.importorskip("anthropic", reason="the vendor's SDK is not installed, so drift from it was not tested")

@@ -7,12 +7,12 @@ from typing import Any, get_args
 import pytest
 
 from requirements import requirement
-from sidestream.providers.google.content import BESIDE, PARTS, PASSED_ON, TOOL_TYPES
-from sidestream.providers.google.decode import CANDIDATE_FIELDS, CHUNK_FIELDS
-from sidestream.providers.google.grounding import SOURCES
+from sidestream.providers.google.decode.content import BESIDE, PARTS, PASSED_ON, TOOL_TYPES
+from sidestream.providers.google.decode.decoder import CANDIDATE_FIELDS, CHUNK_FIELDS
+from sidestream.providers.google.decode.grounding import SOURCES
+from sidestream.providers.google.decode.outcome import REASONS
 from sidestream.providers.google.interactions import content, decode, steps
 from sidestream.providers.google.interactions.outcome import STATUSES
-from sidestream.providers.google.outcome import REASONS
 
 pytest.importorskip(
     "google.genai", reason="google-genai is not installed: our tables were not compared with the vendor's unions"

@@ -14,8 +14,7 @@ from hypothesis import given, strategies as st
 from providers.openai_chat.chat_wire import decode, decode_whole
 from requirements import requirement
 from sidestream.limits import DEFAULT_LIMITS
-from sidestream.providers.calls import DONE
-from sidestream.providers.openai_chat import PROVIDER
+from sidestream.providers.openai.chat import PROVIDER
 from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.runs import replay
@@ -32,6 +31,7 @@ from sidestream.stream.parts import (
     TextEnd,
     ToolCall,
 )
+from sidestream.transport.calls import DONE
 from sidestream.wire.sse import Splitter
 from streams import input_text, messages, of, one, streamed_text
 

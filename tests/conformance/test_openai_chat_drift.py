@@ -20,13 +20,13 @@ from openai.types.chat import (
 )
 
 from requirements import requirement
-from sidestream.providers.openai_chat import shapes
-from sidestream.providers.openai_chat.content import AUDIO_TYPES
-from sidestream.providers.openai_chat.decode import FIELDS, IGNORED, PLACED
-from sidestream.providers.openai_chat.encode import PLAIN_OPTIONS
-from sidestream.providers.openai_chat.encode_content import AUDIO_FORMATS
-from sidestream.providers.openai_chat.options import AudioOutput, ChatPromptCache, OpenAIChatOptions
-from sidestream.providers.openai_chat.outcome import REASONS
+from sidestream.providers.openai.chat.decode import shapes
+from sidestream.providers.openai.chat.decode.content import AUDIO_TYPES
+from sidestream.providers.openai.chat.decode.decoder import FIELDS, IGNORED, PLACED
+from sidestream.providers.openai.chat.decode.outcome import REASONS
+from sidestream.providers.openai.chat.encode.content import AUDIO_FORMATS
+from sidestream.providers.openai.chat.encode.request import PLAIN_OPTIONS
+from sidestream.providers.openai.chat.options import AudioOutput, ChatPromptCache, OpenAIChatOptions
 from sidestream.tools.configs import config_fields
 
 FACTS = {"metadata", "moderation", "service_tier", "system_fingerprint"}

@@ -8,9 +8,15 @@ from openai.types.responses import ResponseOutputItem, ResponsesServerEvent, Res
 
 from requirements import requirement
 from sidestream.jsontext import dumps, is_object
-from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON, PASSED_ON_ITEMS, ResponsesDecoder
-from sidestream.providers.openai_responses.items import ITEMS
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.decode.decoder import (
+    EVENTS,
+    IGNORED,
+    PASSED_ON,
+    PASSED_ON_ITEMS,
+    ResponsesDecoder,
+)
+from sidestream.providers.openai.responses.decode.items import ITEMS
 from sidestream.stream.parts import Finish, Raw
 from sidestream.testing import ResponsesScript
 from streams import EVERY_ITEM, stream

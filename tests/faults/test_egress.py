@@ -19,8 +19,8 @@ import sidestream
 from requirements import requirement
 from sidestream import Agent, HttpTransport, Limits, MCPServer, ProviderError, ToolServerError
 from sidestream.limits import MAX_DATA_SESSIONS
-from sidestream.providers.calls import HttpCall
 from sidestream.testing import FakeProvider, Reply
+from sidestream.transport.calls import HttpCall
 from sidestream.wire.egress import check_url, data_session, parsed_url, public_only, refusal_in
 from sidestream.wire.http import close_session
 from sidestream.wire.pool import shared_pool

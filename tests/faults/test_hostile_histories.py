@@ -12,7 +12,7 @@ from requirements import requirement
 from sidestream import ChatMessage, limits, repair_history, validate_history
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ToolCallPart, ToolResultPart
-from sidestream.providers.google import state as google_state
+from sidestream.providers.google.decode import state as google_state
 from sidestream.providers.protocol import ModelRequest
 from sidestream.store.rebuild import OpenTurn
 from sidestream.store.records import ApprovalAsked, ApprovalDecided, Segment

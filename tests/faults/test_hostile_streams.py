@@ -9,7 +9,7 @@ import pytest
 from hostile_streams import HOSTILE, Hostile, calls_in, read, wire
 from requirements import requirement
 from sidestream import limits
-from sidestream.providers.google import state
+from sidestream.providers.google.decode import state
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish
 

@@ -14,8 +14,8 @@ from hostile_streams import HOSTILE
 from requirements import requirement
 from sidestream import StoreError, Usage, jsontext
 from sidestream.messages.message import messages_from_json
-from sidestream.providers.decoding import NOT_JSON, count_in, parse_input
 from sidestream.providers.protocol import Decoder
+from sidestream.providers.shared.decoding import NOT_JSON, count_in, parse_input
 from sidestream.store.records import Row, unpack
 from sidestream.stream.parts import Error, InputUsage, Raw, ResponseMetadata, part_from_json
 from streams import stored

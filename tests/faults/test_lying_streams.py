@@ -14,7 +14,6 @@ from hostile.judge import Judged, judge
 from requirements import requirement
 from sidestream import Agent, Chat, ProtocolError
 from sidestream.limits import MAX_UNPARSED_BYTES, Limits
-from sidestream.providers.calls import DONE
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse
 from sidestream.run.results import ChatResult
 from sidestream.store import open_store
@@ -29,6 +28,7 @@ from sidestream.testing import (
     ResponsesScript,
     encode_events,
 )
+from sidestream.transport.calls import DONE
 from sidestream.wire.sse import Splitter
 
 APIS = sorted(SCRIPTS)

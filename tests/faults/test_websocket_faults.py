@@ -20,7 +20,7 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.limits import MIB
-from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
+from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.stream.parts import Raw, TextDelta
 from sidestream.testing import (
     FakeProvider,

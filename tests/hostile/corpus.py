@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sidestream.providers.calls import DONE
 from sidestream.providers.protocol import Decoder
 from sidestream.providers.registry import providers
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording, to_value
@@ -19,6 +18,7 @@ from sidestream.testing import (
     encode_events,
     pixel_png,
 )
+from sidestream.transport.calls import DONE
 from sidestream.wire.sse import Splitter
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "recordings"

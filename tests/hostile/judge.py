@@ -10,7 +10,6 @@ from left_runs import Log, plain
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.calls import HttpCall
 from sidestream.providers.protocol import Encoded, FileRef, ModelRequest, Recovery
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ChunkSizes, ReplayTransport
@@ -22,6 +21,7 @@ from sidestream.store.conversation import Conversation
 from sidestream.store.writer import Writer
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta
+from sidestream.transport.calls import HttpCall
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState, Wait
 

@@ -40,8 +40,8 @@ TESTS: dict[str, list[str]] = {
     "wire": ["tests/wire", "tests/faults", "tests/conformance/suite/test_faults.py"],
     "store": ["tests/store", "tests/turn/test_left_runs.py"],
     "mcp": ["tests/mcp_servers"],
-    "providers/openai_responses": ["tests/providers/openai_responses", "tests/faults", "tests/property"],
-    "providers/openai_chat": ["tests/providers/openai_chat", "tests/conformance/test_openai_chat.py"],
+    "providers/openai/responses": ["tests/providers/openai_responses", "tests/faults", "tests/property"],
+    "providers/openai/chat": ["tests/providers/openai_chat", "tests/conformance/test_openai_chat.py"],
     "providers/anthropic": ["tests/providers/anthropic", "tests/conformance/test_anthropic.py"],
     "providers/google": ["tests/providers/google", "tests/conformance/test_google.py"],
 }

@@ -18,7 +18,7 @@ from sidestream import (
     WebSearch,
 )
 from sidestream.providers.anthropic.options import AnthropicServerSideTool
-from sidestream.providers.openai_responses.options import OpenAIServerSideTool
+from sidestream.providers.openai.responses.options import OpenAIServerSideTool
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 
 URL = "https://d.example/mcp"

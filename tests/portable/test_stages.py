@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream import Agent, StreamPart, Tool, ToolCall, ToolContext, ToolEvent, ToolInputDelta, ToolResult
 from sidestream.portable.stages import ROWS, Unstaged, stages_of
-from sidestream.providers.openai_responses.decode import EVENTS
+from sidestream.providers.openai.responses.decode.decoder import EVENTS
 from sidestream.testing import ChatScript, FakeProvider, check_stream
 
 CODE = 'print("ø")\nprint(2)'

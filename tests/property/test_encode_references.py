@@ -24,7 +24,7 @@ from requirements import requirement
 from sidestream import ChatMessage, CodeInterpreter, ConfigurationError, jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ApprovalPart, TextPart, ToolResultPart
-from sidestream.providers.google.encode_contents import UNSIGNED
+from sidestream.providers.google.encode.contents import UNSIGNED
 from sidestream.providers.protocol import ChatModel, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.replay.recording import Exchange

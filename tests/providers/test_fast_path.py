@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sidestream.providers.anthropic.context import MessagesContext
-from sidestream.providers.anthropic.decode import MessagesDecoder
-from sidestream.providers.decoding import ResponseDecoder, by_tables
+from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.providers.google.context import GoogleContext
-from sidestream.providers.google.decode import GenerateContentDecoder
-from sidestream.providers.openai_chat.context import CompletionsContext
-from sidestream.providers.openai_chat.decode import CompletionsDecoder
-from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.providers.google.decode.decoder import GenerateContentDecoder
+from sidestream.providers.openai.chat.context import CompletionsContext
+from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+from sidestream.providers.shared.decoding import ResponseDecoder, by_tables
 from sidestream.stream.parts import Raw, ReasoningDelta, StreamPart, ToolInputDelta
 
 Event = dict[str, Any]

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from sidestream.messages.message import NOT_EXECUTED, ChatMessage, ToolCallPart, ToolResultPart
-from sidestream.providers.anthropic import encode as anthropic
-from sidestream.providers.google import encode as google
+from sidestream.providers.anthropic.encode import request as anthropic
+from sidestream.providers.google.encode import request as google
 from sidestream.providers.google.interactions import encode as interactions
-from sidestream.providers.histories import hashed_id, input_object, legal_name
-from sidestream.providers.openai_chat import encode as chat
-from sidestream.providers.openai_responses import encode as responses
+from sidestream.providers.openai.chat.encode import request as chat
+from sidestream.providers.openai.responses.encode import request as responses
 from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.histories import hashed_id, input_object, legal_name
 
 URL = "https://api.example/v1"
 

@@ -11,11 +11,11 @@ from sidestream.errors import UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.providers.openai_chat.options import OpenAIChatOptions
-from sidestream.providers.openai_responses.options import OpenAIResponsesOptions, Reasoning
-from sidestream.providers.portable import PORTABLE
+from sidestream.providers.openai.chat.options import OpenAIChatOptions
+from sidestream.providers.openai.responses.options import OpenAIResponsesOptions, Reasoning
 from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Settings
 from sidestream.providers.registry import caps_of, find_provider, providers
+from sidestream.providers.shared.settings_mapping import PORTABLE
 from sidestream.tools.configs import merged_configs
 from sidestream.tools.spec import ToolSpec
 

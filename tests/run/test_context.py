@@ -25,7 +25,7 @@ from sidestream import (
 )
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED
 from sidestream.providers import ModelRequest
-from sidestream.providers.openai_responses.options import ContextManagement
+from sidestream.providers.openai.responses.options import ContextManagement
 from sidestream.run.settings import RunHooks
 from sidestream.stream.errors import part_of_error
 from sidestream.stream.parts import InputUsage, OutputUsage

@@ -21,7 +21,7 @@ from sidestream import (
     StepFinish,
     TextDelta,
 )
-from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
+from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.store import open_store
 from sidestream.testing import (
     AwaitedSteer,

@@ -150,7 +150,7 @@ def main() -> int:
         "griffe",
         "pydantic",
         "sidestream.wire.http",
-        "sidestream.providers.openai_responses.decode",
+        "sidestream.providers.openai.responses.decode.decoder",
     ):
         importlib.import_module(module)
     Agent("openai-responses", base_url="http://127.0.0.1:1/v1", tools=[main])

@@ -10,7 +10,7 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, Chat, StoreError
 from sidestream.messages.replays import blob_of
-from sidestream.providers.openai_responses import OpenAIResponsesOptions
+from sidestream.providers.openai.responses import OpenAIResponsesOptions
 from sidestream.store import Store, open_store
 from sidestream.store.blobs import BlobFolder
 from sidestream.store.records import Row

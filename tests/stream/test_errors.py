@@ -7,7 +7,6 @@ import pytest
 
 from sidestream import Agent, ContextOverflowError, Error, ProviderError
 from sidestream.errors import RunError
-from sidestream.providers.calls import HttpCall
 from sidestream.stream.errors import classified, error_from_part, part_of_error
 from sidestream.testing import (
     ChatScript,
@@ -20,6 +19,7 @@ from sidestream.testing import (
     sse,
 )
 from sidestream.testing.builder import ScriptBuilder
+from sidestream.transport.calls import HttpCall
 from sidestream.wire.failures import error_in_body, status_error
 
 CALL = HttpCall(url="https://api.example.com/v1/responses", body=b"{}")

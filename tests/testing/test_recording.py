@@ -16,7 +16,6 @@ from sidestream.errors import (
     RateLimitedError,
 )
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.providers.calls import HttpCall
 from sidestream.testing import (
     Exchange,
     FakeProvider,
@@ -31,6 +30,7 @@ from sidestream.testing import (
     pixel_png,
     responses_text,
 )
+from sidestream.transport.calls import HttpCall
 
 EVENTS = responses_text("Grüße, wörld")
 CALL = HttpCall(url="https://api.example.com/v1/responses", body=b"{}", stream=True)

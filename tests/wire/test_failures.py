@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from yarl import URL
 
 from sidestream.errors import AuthenticationError, ConnectError, ProtocolError, ProviderError, RateLimitedError
-from sidestream.providers.calls import HttpCall
+from sidestream.transport.calls import HttpCall
 from sidestream.wire.failures import connect_error, retry_after_s, status_error
 from sidestream.wire.origins import origin_of
 from sidestream.wire.retry import is_retryable

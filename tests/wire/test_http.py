@@ -40,10 +40,10 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.limits import MIB, Limits
-from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, Keepalives, encode_event, encode_events, responses_text, sse
 from sidestream.text.redaction import MAX_SECRETS, redact, register_secret
+from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RetryPolicy
@@ -1425,7 +1425,7 @@ async def test_after_the_shared_session_is_closed_the_next_call_makes_a_new_one(
 def test_a_program_that_only_runs_its_main_leaves_nothing_open():
     program = """
 import asyncio, sys
-from sidestream.providers.calls import HttpCall
+from sidestream.transport.calls import HttpCall
 from sidestream.limits import Limits
 from sidestream.wire.http import HttpTransport
 
@@ -1481,7 +1481,7 @@ def test_the_block_for_malloc_is_taken_at_the_first_request_and_can_be_switched_
 import asyncio, tracemalloc
 from sidestream.errors import ConnectError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall
+from sidestream.transport.calls import HttpCall
 from sidestream.wire import http
 
 async def main():

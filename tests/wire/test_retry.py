@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from requirements import requirement
 from sidestream.errors import ConnectError, ProviderError, RateLimitedError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall
+from sidestream.transport.calls import HttpCall
 from sidestream.wire.retry import CAUSES, RETRIED_STATUSES, Attempts, RetryPolicy, next_wait_s, with_retries
 
 CALL = HttpCall(url="https://host.example/v1?key=abc")
@@ -221,7 +221,7 @@ async def test_a_wait_can_be_cancelled():
 def test_a_retry_prints_nothing_where_no_logging_is_set_up():
     program = """
 import asyncio, sys
-from sidestream.providers.calls import HttpCall
+from sidestream.transport.calls import HttpCall
 from sidestream.errors import ProviderError
 from sidestream.limits import Limits
 from sidestream.wire.retry import RetryPolicy, with_retries

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.providers.calls import SentSteer, SteerReport
+from sidestream.transport.calls import SentSteer, SteerReport
 from sidestream.wire.socket_steers import LaneSteers
 
 REPORTS = st.builds(

@@ -41,7 +41,6 @@ from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.prices.price import Price
-from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ModelInfo
 from sidestream.run.results import ChatResult, ResultMetadata
@@ -55,6 +54,7 @@ from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
+from sidestream.transport.calls import Transport
 from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from sidestream.errors import UnsupportedError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Price
-from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import ChatModel, CompactsHistory
 from sidestream.run.context import Context, ContextKeeper, Summary
 from sidestream.run.run import Run
 from sidestream.run.settings import RunSettings
+from sidestream.transport.calls import Transport
 from sidestream.turn.machine import Turn
 
 INSTRUCTION = (

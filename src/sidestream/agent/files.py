@@ -14,7 +14,6 @@ from sidestream.errors import ConfigurationError, LimitError, RunError, Unsuppor
 from sidestream.files import media_types
 from sidestream.limits import Limits
 from sidestream.messages.message import DataPart
-from sidestream.providers.calls import HttpCall, Transport
 from sidestream.providers.protocol import ChatModel, FileRef
 from sidestream.providers.transfers import (
     Answer,
@@ -27,6 +26,7 @@ from sidestream.providers.transfers import (
     Upload,
 )
 from sidestream.stream.parts import File
+from sidestream.transport.calls import HttpCall, Transport
 
 if TYPE_CHECKING:
     from pathlib import Path

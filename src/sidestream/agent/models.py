@@ -9,9 +9,9 @@ from sidestream.agent.settings import AgentSettings, provider_settings
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.providers.calls import SocketCodec, Transport
 from sidestream.providers.protocol import BringsTransport, ChatModel, ListsModels, ModelInfo, SpeaksWebSocket
 from sidestream.providers.registry import ModelString, find_provider
+from sidestream.transport.calls import SocketCodec, Transport
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -14,10 +14,9 @@ from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Price
-from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
-from sidestream.providers.portable import supported_settings
 from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
+from sidestream.providers.shared.settings_mapping import supported_settings
 from sidestream.run.prompts import Prompt as Prompt
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
@@ -29,6 +28,7 @@ from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
+from sidestream.transport.calls import Transport
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -18,10 +18,10 @@ from sidestream.cli.default_model import check_model, chosen_model
 from sidestream.cli.pictures import picture_protocol
 from sidestream.cli.terminal import has_colour
 from sidestream.errors import ConfigurationError, SidestreamError
-from sidestream.providers.base_urls import checked_base_url, is_loopback
 from sidestream.providers.installed import base_urls, installed_providers
 from sidestream.providers.registry import providers
 from sidestream.text.redaction import redact, redact_url
+from sidestream.transport.base_urls import checked_base_url, is_loopback
 
 PROBE_S = 0.5
 """How long a server on this machine may take to answer."""

@@ -40,7 +40,7 @@ def _fetched(url: str) -> bytes:
     from sidestream.cli.process import run_async
     from sidestream.errors import RunError
     from sidestream.limits import Limits
-    from sidestream.providers.calls import HttpCall
+    from sidestream.transport.calls import HttpCall
     from sidestream.wire.http import HttpTransport
 
     async def fetch() -> bytes:

@@ -11,10 +11,10 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from sidestream.providers.calls import HttpCall
 from sidestream.replay.capture import Capture
 from sidestream.replay.recording import EVENT_STREAM, Recording, essence
 from sidestream.text.redaction import redact
+from sidestream.transport.calls import HttpCall
 from sidestream.wire.egress import configured_session
 
 MAX_BODY = 512 * 1024 * 1024

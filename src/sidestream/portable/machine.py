@@ -16,7 +16,7 @@ from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, Kept
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
-from sidestream.providers.continuation import CONTAINER_REPLACED
+from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store.wrapped import identity_of
 from sidestream.stream.parts import Custom, File, ToolEvent
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.run.run import Run
 from sidestream.tools.context import ToolContext
 from sidestream.tools.server_side import ServerSideTool
+from sidestream.transport.calls import Transport
 
 
 class StartsRuns(Protocol):

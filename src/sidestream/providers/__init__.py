@@ -13,16 +13,6 @@ from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sidestream.prices.price import Bill as Bill, Charge as Charge
-    from sidestream.providers.calls import (
-        FileBody as FileBody,
-        FrameHead as FrameHead,
-        HttpCall as HttpCall,
-        HttpResponse as HttpResponse,
-        LaneFailure as LaneFailure,
-        OpensHttp as OpensHttp,
-        SocketCodec as SocketCodec,
-        Transport as Transport,
-    )
     from sidestream.providers.capabilities import Capabilities as Capabilities
     from sidestream.providers.embedding import (
         EmbeddingCall as EmbeddingCall,
@@ -72,12 +62,22 @@ if TYPE_CHECKING:
         TransfersFiles as TransfersFiles,
         Upload as Upload,
     )
+    from sidestream.transport.calls import (
+        FileBody as FileBody,
+        FrameHead as FrameHead,
+        HttpCall as HttpCall,
+        HttpResponse as HttpResponse,
+        LaneFailure as LaneFailure,
+        OpensHttp as OpensHttp,
+        SocketCodec as SocketCodec,
+        Transport as Transport,
+    )
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
         "prices.price": "Bill Charge",
-        "providers.calls": "FileBody FrameHead HttpCall HttpResponse LaneFailure OpensHttp SocketCodec Transport",
+        "transport.calls": "FileBody FrameHead HttpCall HttpResponse LaneFailure OpensHttp SocketCodec Transport",
         "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",

@@ -6,8 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.providers.calls import HttpCall
 from sidestream.stream.parts import Usage
+from sidestream.transport.calls import HttpCall
 
 Vector = tuple[float, ...]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.providers.base_urls import base_url_in
 from sidestream.providers.protocol import Provider
 from sidestream.providers.registry import providers
+from sidestream.transport.base_urls import base_url_in
 
 
 class ProviderInfo(Struct, frozen=True, kw_only=True):

@@ -16,13 +16,13 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import LoadedReplays
 from sidestream.output import OutputSchema
 from sidestream.prices.price import Bill
-from sidestream.providers.calls import HttpCall, OpensHttp, SocketCodec, Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.stream.parts import Error, File, Finish, StreamPart, ToolCall
 from sidestream.text.redaction import redact_url
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
+from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport
 
 
 class Compaction(Struct, frozen=True):

@@ -111,10 +111,13 @@ def find_provider(name: str) -> Provider:
     raise UnknownProviderError(f"unknown provider {redact_url(name)!r}. {hint}")
 
 
+_OPENAI = {"openai": "openai.chat", "openai-responses": "openai.responses"}
+
+
 def _packaged(name: str) -> Provider | None:
     """The provider whose package in this folder has its name. Reading entry points would load twenty more modules."""
-    module = name.replace("-", "_")
-    if not module.isidentifier():
+    module = _OPENAI.get(name) or name.replace("-", "_")
+    if not module.replace(".", "").isidentifier():
         return None
     try:
         found = getattr(import_module(f"{__package__}.{module}"), "PROVIDER", None)

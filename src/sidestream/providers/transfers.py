@@ -15,7 +15,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ProtocolError, ProviderError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import LinkPart
-from sidestream.providers.calls import FileBody, HttpCall
+from sidestream.transport.calls import FileBody, HttpCall
 
 if TYPE_CHECKING:
     from pathlib import Path

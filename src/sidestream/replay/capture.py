@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from sidestream.errors import RunError
 from sidestream.jsontext import as_object, dumps, loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, SentSteer, Transport, WrappedResponse
 from sidestream.replay.recording import (
     EVENT_STREAM,
     Exchange,
@@ -20,6 +19,7 @@ from sidestream.replay.recording import (
 )
 from sidestream.stream.parts import Json
 from sidestream.text.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
+from sidestream.transport.calls import HttpCall, HttpResponse, SentSteer, Transport, WrappedResponse
 from sidestream.wire.sse import Splitter
 
 STEERS = "steers"

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidestream.errors import ConfigurationError, RunError
-from sidestream.providers.calls import HttpCall, OpensHttp, Transport
-from sidestream.providers.portable import PORTABLE, given_settings
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -21,9 +19,11 @@ from sidestream.providers.protocol import (
     TakesUpCalls,
 )
 from sidestream.providers.registry import providers
+from sidestream.providers.shared.settings_mapping import PORTABLE, given_settings
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.tools.server_side import ServerSideTool
+from sidestream.transport.calls import HttpCall, OpensHttp, Transport
 
 NAME = "replay"
 

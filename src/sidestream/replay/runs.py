@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.calls import Transport
 from sidestream.replay.provider import ReplayModel, model_exchanges
 from sidestream.replay.recording import Recording
 from sidestream.run.run import Run
 from sidestream.run.settings import RunSettings
+from sidestream.transport.calls import Transport
 from sidestream.turn.machine import Turn
 
 

@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from sidestream.errors import ProviderError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.replay.recording import Exchange, Recording
+from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.wire.sse import Splitter
 
 ChunkSizes = int | Sequence[int] | None

@@ -16,7 +16,6 @@ from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
-from sidestream.providers.calls import HttpCall, HttpResponse, Opening
 from sidestream.providers.protocol import Decoder, Encoded
 from sidestream.run.interruption import Interruption
 from sidestream.run.preparation import Preparation, decoder_for
@@ -26,6 +25,7 @@ from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
+from sidestream.transport.calls import HttpCall, HttpResponse, Opening
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait

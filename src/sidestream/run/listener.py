@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.stream.parts import FinishReason, StreamPart, ToolCall
 from sidestream.tools.tool import Tool, ToolOutcome
+from sidestream.transport.calls import HttpCall, HttpResponse
 
 if TYPE_CHECKING:
     from sidestream.turn.machine import Turn

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from sidestream.errors import RunError
 from sidestream.logs import get_logger
 from sidestream.messages.steering import STEER, steered_message
-from sidestream.providers.calls import HttpCall, HttpResponse, SentSteer, SteerableResponse
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, SteersResponses
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Custom, Steer, StreamPart
+from sidestream.transport.calls import HttpCall, HttpResponse, SentSteer, SteerableResponse
 from sidestream.turn.machine import Turn
 
 STEER_FALLBACK: Final = "sidestream.steer-fallback"

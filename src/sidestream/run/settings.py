@@ -13,7 +13,6 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import LoadedReplays
 from sidestream.messages.steering import steered_message
 from sidestream.output import OutputType
-from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.listener import RunListener
@@ -25,6 +24,7 @@ from sidestream.tools.approvals import Decision, Policy, Question, Ruling, judge
 from sidestream.tools.configs import changed
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
+from sidestream.transport.calls import Transport
 
 if TYPE_CHECKING:
     from sidestream.run.context import ContextKeeper

@@ -11,7 +11,6 @@ from opentelemetry.trace import SpanKind
 
 from sidestream.errors import ContextOverflowError, RunError
 from sidestream.jsontext import as_object
-from sidestream.providers.calls import HttpCall, HttpResponse, Opening
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.listener import ObservedRun
 from sidestream.run.run_log import type_of
@@ -41,6 +40,7 @@ from sidestream.telemetry.operation import Attached, Operation, harmless, provid
 from sidestream.telemetry.settings import Telemetry
 from sidestream.telemetry.tools import CLIENT_SIDE, ClientCall, ServerSideCalls, tool_operation
 from sidestream.tools.tool import Tool, ToolOutcome
+from sidestream.transport.calls import HttpCall, HttpResponse, Opening
 from sidestream.turn.ledger import MODEL_FALLBACK
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Wait

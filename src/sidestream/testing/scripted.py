@@ -15,13 +15,13 @@ from sidestream.errors import ConfigurationError, ProviderError, RunError
 from sidestream.jsontext import dumps
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.calls import HttpCall, HttpResponse, Transport
 from sidestream.providers.protocol import Decoder, Encoded, FileRef, ModelRequest, Recovery
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse
 from sidestream.testing.builder import ScriptBuilder
 from sidestream.testing.replies import encode_events
 from sidestream.testing.scripted_parts import PROVIDER, PartsDecoder, ReplyItem, ScriptedReply, script_of
+from sidestream.transport.calls import HttpCall, HttpResponse, Transport
 from sidestream.wire.sse import Splitter
 
 ModelReply = ReplyItem | Sequence[ReplyItem] | ChatMessage | ScriptBuilder | ScriptedReply

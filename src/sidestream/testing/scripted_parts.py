@@ -20,8 +20,8 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.messages.tokens import message_tokens, text_tokens
-from sidestream.providers.decoding import DecoderState, ResponseDecoder, input_fields, truncated
 from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.decoding import DecoderState, ResponseDecoder, input_fields, truncated
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Error,

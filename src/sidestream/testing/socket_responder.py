@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from sidestream.jsontext import JsonObject, as_object, dumps, loads
-from sidestream.providers.calls import DONE
 from sidestream.replay.transport import pieces
 from sidestream.stream.parts import Json
 from sidestream.testing.replies import AwaitedSteer, Reply
 from sidestream.testing.responder import Responder
 from sidestream.testing.socket_frames import CLOSE, PING, PONG, Message, read_message, socket_frame
+from sidestream.transport.calls import DONE
 from sidestream.wire.sse import Splitter
 
 LAST_TYPES = ("response.completed", "response.incomplete", "response.failed")

@@ -11,7 +11,7 @@ from yarl import URL
 
 from sidestream.errors import LimitError, ProviderError, RunError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, Opening
+from sidestream.transport.calls import HttpCall, Opening
 from sidestream.wire.egress import is_same_origin, parsed_url
 from sidestream.wire.failures import first_byte_timeout, origin_of, status_error, truncated
 

@@ -27,9 +27,9 @@ from sidestream.errors import (
 )
 from sidestream.jsontext import as_list, as_object
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall
 from sidestream.stream.errors import OVERFLOW_ADVICE, is_context_overflow, violated_field
 from sidestream.text.redaction import redact
+from sidestream.transport.calls import HttpCall
 from sidestream.wire.origins import origin_of
 from sidestream.wire.retry import CAUSES, is_retryable
 

@@ -17,8 +17,8 @@ from yarl import URL
 
 from sidestream.errors import ConfigurationError, ConnectError, ProviderError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.text.redaction import is_secret_header, register_secret, secrets_in
+from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.version import __version__
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.egress import (

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, Transport, WrappedResponse
+from sidestream.transport.calls import HttpCall, HttpResponse, Transport, WrappedResponse
 
 MINUTE_S: Final = 60.0
 

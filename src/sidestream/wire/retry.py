@@ -14,7 +14,7 @@ from msgspec import Struct
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.providers.calls import HttpCall, Opening
+from sidestream.transport.calls import HttpCall, Opening
 from sidestream.wire.origins import origin_of
 
 T = TypeVar("T")

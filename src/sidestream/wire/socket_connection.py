@@ -13,7 +13,7 @@ from aiohttp import ClientWebSocketResponse, WebSocketError, WSCloseCode, WSMsgT
 from sidestream.errors import ProtocolError, RunError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.providers.calls import HttpCall, Opening, SocketCodec
+from sidestream.transport.calls import HttpCall, Opening, SocketCodec
 from sidestream.wire.failures import connect_error, status_error
 from sidestream.wire.framing import arrived_messages
 from sidestream.wire.origins import origin_of

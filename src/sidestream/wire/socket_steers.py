@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from sidestream.providers.calls import SentSteer, SteerReport
+from sidestream.transport.calls import SentSteer, SteerReport
 
 
 class LaneSteers:

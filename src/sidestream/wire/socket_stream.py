@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from sidestream.errors import LimitError, RunError
 from sidestream.limits import MAX_STEER_ANSWER_S, MAX_UNREAD_BYTES, Limits
-from sidestream.providers.calls import HttpCall, Opening, SentSteer, SocketCodec
+from sidestream.transport.calls import HttpCall, Opening, SentSteer, SocketCodec
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.origins import origin_of

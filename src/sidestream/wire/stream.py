@@ -15,7 +15,7 @@ import aiohttp
 from sidestream.errors import RunError
 from sidestream.jsontext import loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, Opening, is_keep_alive, is_plain_keep_alive
+from sidestream.transport.calls import HttpCall, Opening, is_keep_alive, is_plain_keep_alive
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from sidestream.errors import ConfigurationError
-from sidestream.providers.calls import FileBody
+from sidestream.transport.calls import FileBody
 
 PIECE_BYTES: Final = 256 * 1024
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.providers.calls import HttpCall, HttpResponse, Opening, SocketCodec
 from sidestream.text.redaction import register_secret, secrets_in
+from sidestream.transport.calls import HttpCall, HttpResponse, Opening, SocketCodec
 from sidestream.wire.failures import status_error
 from sidestream.wire.http import USER_AGENT, HttpTransport, as_url, bare, merged_headers, typed
 from sidestream.wire.origins import origin_of

@@ -25,16 +25,16 @@ from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
-from sidestream.providers.calls import HttpCall, HttpResponse, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.google import GoogleInteractionsOptions, GoogleOptions, GoogleThinking
-from sidestream.providers.openai_chat import PRESETS
-from sidestream.providers.openai_responses.options import Reasoning
+from sidestream.providers.openai.chat import PRESETS
+from sidestream.providers.openai.responses.options import Reasoning
 from sidestream.providers.protocol import Provider
 from sidestream.providers.registry import caps_of, find_provider
 from sidestream.stream import grammar
 from sidestream.stream.parts import StreamPart
 from sidestream.testing import FakeProvider, Received, Reply
+from sidestream.transport.calls import HttpCall, HttpResponse, Transport
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
 

@@ -8,8 +8,8 @@ from conformance.suite.wires import Completions, Text, embeddings
 from sidestream import Agent, cosine_similarity
 from sidestream.errors import UnsupportedError
 from sidestream.providers.capabilities import instead_of
-from sidestream.providers.openai_chat import PRESETS
-from sidestream.providers.openai_chat.provider import CompletionsProvider
+from sidestream.providers.openai.chat import PRESETS
+from sidestream.providers.openai.chat.provider import CompletionsProvider
 from sidestream.providers.protocol import MakesMedia
 from sidestream.stream.parts import Finish
 from sidestream.testing import ChatScript, FakeProvider

@@ -14,7 +14,7 @@ from portable.sandbox.test_containers import processes
 from requirements import requirement
 from sandboxes import needs
 from sidestream import Agent, Chat, CodeInterpreter, Custom, ToolResult
-from sidestream.providers.continuation import CONTAINER_REPLACED
+from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 

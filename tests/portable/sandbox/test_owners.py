@@ -21,7 +21,7 @@ from sidestream import (
     ToolResultPart,
 )
 from sidestream.portable.sandbox.bare import UnisolatedWarning
-from sidestream.providers.continuation import CONTAINER_REPLACED
+from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store
 from sidestream.testing import ScriptedModel, tool_call
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sidestream.providers.anthropic.context import MessagesContext
-from sidestream.providers.anthropic.decode import MessagesDecoder
+from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, StepFinish, StepOutcome, StepStart, StreamPart, StreamStart
 from sidestream.testing.messages_script import MessagesScript

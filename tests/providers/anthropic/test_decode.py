@@ -19,7 +19,7 @@ from providers.anthropic.messages_wire import (
 from requirements import requirement
 from sidestream.messages.message import DataPart, LinkPart
 from sidestream.providers.anthropic.context import MessagesContext
-from sidestream.providers.anthropic.decode import MessagesDecoder
+from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import (
     Custom,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sidestream.providers.google.context import GoogleContext
-from sidestream.providers.google.decode import GenerateContentDecoder
+from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
 from sidestream.providers.protocol import Decoder

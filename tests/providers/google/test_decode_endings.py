@@ -6,7 +6,7 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, decode_whole, kept
 from requirements import requirement
-from sidestream.providers.google.outcome import REASONS
+from sidestream.providers.google.decode.outcome import REASONS
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -188,7 +188,7 @@ def test_a_body_that_is_no_answer_is_an_error(body: bytes):
 def test_what_the_connection_reports_is_the_only_error():
     from providers.google.gemini_wire import as_run
     from sidestream.providers.google.context import GoogleContext
-    from sidestream.providers.google.decode import GenerateContentDecoder
+    from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 
     decoder = GenerateContentDecoder(GoogleContext())
     emitted = decoder.feed(b'{"candidates": [{"content": {"parts": [{"text": "x"}]}}]}')

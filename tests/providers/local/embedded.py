@@ -8,7 +8,7 @@ import pytest
 from sidestream import Agent
 from sidestream.errors import ConfigurationError
 from sidestream.providers.local.files import PACKAGES, folder_of
-from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream import grammar
 from sidestream.stream.parts import StreamPart
 

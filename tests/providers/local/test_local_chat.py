@@ -13,7 +13,7 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.errors import ConfigurationError, ContextOverflowError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart, ToolCallPart, ToolResultPart
-from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream.parts import Finish, Raw, ResponseMetadata, StepFinish, TextDelta, ToolCall, ToolResult
 from streams import of, one, streamed_text
 

@@ -21,7 +21,7 @@ from sidestream.providers.local import stop
 from sidestream.providers.local.files import CHAT
 from sidestream.providers.local.server import running_pid, running_server, stop_now
 from sidestream.providers.local.sources import THREADS_VARIABLE
-from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.providers.openai.chat import OpenAIChatOptions
 
 skip_without("xllamacpp", model="smollm2-135m")
 

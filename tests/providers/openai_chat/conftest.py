@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidestream.providers.openai_chat import PRESETS, PROVIDER
+from sidestream.providers.openai.chat import PRESETS, PROVIDER
 
 VARIABLES = (
     *(server.key_variable for server in (PROVIDER, *PRESETS) if server.key_variable),

@@ -18,7 +18,7 @@ from sidestream.messages.message import (
     messages_from_json,
     messages_to_json,
 )
-from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Finish, Raw, StepFinish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, html_page, json_reply, no_leaks, sse

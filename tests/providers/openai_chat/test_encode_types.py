@@ -10,7 +10,7 @@ from providers.anthropic.test_encode_types import misfit
 from providers.openai_chat.test_options import OPTIONS
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, ToolCallPart, ToolResultPart
-from sidestream.providers.openai_chat import PROVIDER, OpenAIChatOptions
+from sidestream.providers.openai.chat import PROVIDER, OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.chat_script import ChatScript
 from sidestream.tools.server_side import CustomTool, Location, WebSearch

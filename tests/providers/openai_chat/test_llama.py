@@ -13,7 +13,7 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.errors import AuthenticationError, ProviderError
 from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
-from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Error,

@@ -7,9 +7,9 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.openai_chat import AudioOutput, ChatPromptCache, OpenAIChatOptions
-from sidestream.providers.openai_chat.encode import PLAIN_OPTIONS, encode_request
-from sidestream.providers.openai_responses import Moderation, OpenAIResponsesOptions
+from sidestream.providers.openai.chat import AudioOutput, ChatPromptCache, OpenAIChatOptions
+from sidestream.providers.openai.chat.encode.request import PLAIN_OPTIONS, encode_request
+from sidestream.providers.openai.responses import Moderation, OpenAIResponsesOptions
 from sidestream.providers.protocol import ModelRequest
 
 OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {

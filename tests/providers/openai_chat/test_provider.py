@@ -15,8 +15,8 @@ from sidestream import Agent
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.embedding import EmbedsText
-from sidestream.providers.openai_chat import PRESETS, PROVIDER, OpenAIChatOptions
-from sidestream.providers.openai_chat.provider import CompletionsModel, CompletionsProvider
+from sidestream.providers.openai.chat import PRESETS, PROVIDER, OpenAIChatOptions
+from sidestream.providers.openai.chat.provider import CompletionsModel, CompletionsProvider
 from sidestream.providers.protocol import ChatModel, FileRef, ListsModels, ModelRequest, ResumesStreams, Settings
 from sidestream.providers.registry import find_provider, providers
 from sidestream.stream.parts import Custom
@@ -65,7 +65,7 @@ def test_each_server_is_found_by_its_name_and_aliases(preset: CompletionsProvide
 def test_each_server_has_an_entry_point_that_leads_to_it():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     entries: dict[str, str] = declared["project"]["entry-points"]["sidestream.providers"]
-    ours = {name: value for name, value in entries.items() if "openai_chat" in value}
+    ours = {name: value for name, value in entries.items() if "openai.chat" in value}
     assert ours.keys() == {server.name for server in (PROVIDER, *PRESETS)}
     loaded = providers()
     assert [loaded[server.name] for server in (PROVIDER, *PRESETS)] == [PROVIDER, *PRESETS]
@@ -353,7 +353,7 @@ def test_recorded_model_calls_are_told_from_other_calls(method: str, path: str, 
 
 def test_the_provider_is_light_to_import():
     code = (
-        "import sys, sidestream.providers.openai_chat; "
+        "import sys, sidestream.providers.openai.chat; "
         "print([name for name in ('aiohttp', 'pydantic', 'openai', 'stamina') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
+from sidestream.providers.openai.responses.decode.decoder import EVENTS, IGNORED, PASSED_ON
 from sidestream.stream.parts import Finish, Raw, StreamPart, TextEnd
 from streams import (
     EVERY_ITEM,

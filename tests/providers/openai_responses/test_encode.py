@@ -22,9 +22,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.providers.encoding import EncodedRequest
-from sidestream.providers.histories import FILES_ABOVE
-from sidestream.providers.openai_responses import (
+from sidestream.providers.openai.responses import (
     PROVIDER,
     ContextManagement,
     Moderation,
@@ -33,9 +31,11 @@ from sidestream.providers.openai_responses import (
     Reasoning,
     ToolNamespace,
 )
-from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.encode import encode_request
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.encode.request import encode_request
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.shared.encoding import EncodedRequest
+from sidestream.providers.shared.histories import FILES_ABOVE
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,

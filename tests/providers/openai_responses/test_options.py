@@ -5,7 +5,7 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart
-from sidestream.providers.openai_responses import (
+from sidestream.providers.openai.responses import (
     PROVIDER,
     AccessPrograms,
     ContextManagement,
@@ -19,7 +19,7 @@ from sidestream.providers.openai_responses import (
     Reasoning,
     ToolNamespace,
 )
-from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
 from sidestream.tools.configs import unsent_fields
 from sidestream.tools.server_side import (

@@ -9,7 +9,7 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
+from sidestream.providers.openai.responses import PROVIDER, OpenAIResponsesOptions
 from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
 from sidestream.stream.parts import Custom
 from sidestream.text.redaction import redact
@@ -267,7 +267,7 @@ def test_every_recorded_exchange_is_told_apart(recordings: Path):
 
 def test_the_provider_is_light_to_import():
     code = (
-        "import sys, sidestream.providers.openai_responses; "
+        "import sys, sidestream.providers.openai.responses; "
         "print([name for name in ('aiohttp', 'pydantic', 'openai', 'stamina') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

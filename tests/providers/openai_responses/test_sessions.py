@@ -26,14 +26,14 @@ from sidestream.messages.message import (
     messages_to_json,
 )
 from sidestream.messages.replays import blob_of
-from sidestream.providers.encoding import EncodedRequest
-from sidestream.providers.histories import FILES_ABOVE
-from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
-from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.decode import ResponsesDecoder
-from sidestream.providers.openai_responses.encode import encode_request
-from sidestream.providers.openai_responses.encode_replay import RULES, fresh_id, replayable
+from sidestream.providers.openai.responses import PROVIDER, OpenAIResponsesOptions
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+from sidestream.providers.openai.responses.encode.replay import RULES, fresh_id, replayable
+from sidestream.providers.openai.responses.encode.request import encode_request
 from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.encoding import EncodedRequest
+from sidestream.providers.shared.histories import FILES_ABOVE
 from sidestream.replay.recording import Recording
 from sidestream.stream.parts import Custom, Finish, StepFinish
 from sidestream.testing import ResponsesScript

@@ -10,11 +10,11 @@ from openai.types.responses import ResponseSteerEvent
 from requirements import requirement
 from sidestream import ChatMessage, DataPart, TextPart
 from sidestream.jsontext import dumps
-from sidestream.providers.calls import HttpCall, SteerReport
-from sidestream.providers.openai_responses.decode import EVENTS
-from sidestream.providers.openai_responses.encode_steer import steer_event
-from sidestream.providers.openai_responses.websocket import LAST_TYPES, PLAIN_HEADS, RESPONSES_WEBSOCKET as CODEC
+from sidestream.providers.openai.responses.decode.decoder import EVENTS
+from sidestream.providers.openai.responses.encode.steer import steer_event
+from sidestream.providers.openai.responses.websocket import LAST_TYPES, PLAIN_HEADS, RESPONSES_WEBSOCKET as CODEC
 from sidestream.testing import pixel_png
+from sidestream.transport.calls import HttpCall, SteerReport
 
 LANE = "lane-1"
 SLY = st.sampled_from([',"stream_id":"lane-1"}', '"stream_id"', "lane-1", "\\", '"', "}", "stream_id", "lane-2"])

@@ -36,7 +36,7 @@ def current_time(city: str) -> str:
 async def play_conversation(screen: Screen, number: int, clock: Callable[[], float] | None = None) -> None:
     """Runs the conversation; if the model is not installed, prints how to install it."""
     from sidestream.agent.agent import Agent
-    from sidestream.providers.openai_chat import OpenAIChatOptions
+    from sidestream.providers.openai.chat import OpenAIChatOptions
 
     screen.gap()
     screen.line(f"{number}. {TITLE}", "bold")

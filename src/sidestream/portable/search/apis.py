@@ -20,8 +20,8 @@ from sidestream.errors import (
 from sidestream.jsontext import JsonObject, as_list, as_object
 from sidestream.limits import Limits
 from sidestream.portable.search.engine import Hit, Query, filtered, hits_in, parsed, with_sites
-from sidestream.providers.calls import HttpCall, Transport
 from sidestream.text.redaction import redact_url, register_secret
+from sidestream.transport.calls import HttpCall, Transport
 
 TIMEOUT_S = 30.0
 """For one search; slow engines answer within ten seconds."""

@@ -11,8 +11,8 @@ from sidestream.limits import Limits
 from sidestream.portable.index import Index
 from sidestream.portable.search.apis import KEYED, SEARXNG, TIMEOUT_S, ApiEngine
 from sidestream.portable.search.engine import Engine
-from sidestream.providers.calls import Transport
 from sidestream.tools.toolset import Toolset
+from sidestream.transport.calls import Transport
 
 VARIABLE = "SIDESTREAM_SEARCH"
 """The environment variable with the default engine."""

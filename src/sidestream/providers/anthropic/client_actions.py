@@ -6,7 +6,7 @@ Their values are checked when a function is called with them.
 from collections.abc import Callable
 
 from sidestream.jsontext import JsonObject, as_list, text_in
-from sidestream.providers.decoding import int_in, present
+from sidestream.providers.shared.decoding import int_in, present
 
 TOOLSETS = {"computer": "computer_use", "browser": "browser"}
 """Name of a toolset → the function that answers the calls of all its members."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sidestream.providers import decoding
+from sidestream.providers.shared import decoding
 
 PROVIDER_NAME = "anthropic"
 

@@ -6,10 +6,9 @@ from urllib.parse import urlencode
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.anthropic.context import PROVIDER_NAME
-from sidestream.providers.calls import HttpCall
-from sidestream.providers.endpoints import EndpointModel, as_segment, response_object
-from sidestream.providers.modalities import abilities
 from sidestream.providers.protocol import ModelInfo
+from sidestream.providers.shared.endpoints import EndpointModel, as_segment, response_object
+from sidestream.providers.shared.modalities import abilities
 from sidestream.providers.transfers import (
     Answer,
     FileAddress,
@@ -24,6 +23,7 @@ from sidestream.providers.transfers import (
     seconds_of,
     unsupported,
 )
+from sidestream.transport.calls import HttpCall
 
 FILE_SCHEME = "anthropic-file"
 """`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""

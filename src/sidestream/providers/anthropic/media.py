@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable
 
 from sidestream.jsontext import is_object, text_in
-from sidestream.providers.anthropic.outcome import CODE
+from sidestream.providers.anthropic.decode.outcome import CODE
 from sidestream.stream.parts import File, StreamPart, ToolResult
 
 INSTRUCTION = (

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Browser, Memory, TextEditor
-from sidestream.providers.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
+from sidestream.providers.shared.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import (
     Callers,

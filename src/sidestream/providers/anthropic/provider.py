@@ -17,17 +17,13 @@ from sidestream.providers.anthropic.context import (
     THREAD_SESSION,
     MessagesContext,
 )
-from sidestream.providers.anthropic.encode import DISPLAY_NAME, encode_request
-from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
-from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.anthropic.encode.replay import SERVER_CALLS
+from sidestream.providers.anthropic.encode.request import DISPLAY_NAME, encode_request
+from sidestream.providers.anthropic.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
-from sidestream.providers.base_urls import base_url_in, checked_base_url
-from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
-from sidestream.providers.continuation import CONTAINER_REFUSED, fallback_notice
-from sidestream.providers.endpoints import BYTES, as_segment, open_endpoint, response_object
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -40,8 +36,12 @@ from sidestream.providers.protocol import (
     Refusal,
     Settings,
 )
+from sidestream.providers.shared.continuation import CONTAINER_REFUSED, fallback_notice
+from sidestream.providers.shared.endpoints import BYTES, as_segment, open_endpoint, response_object
 from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
+from sidestream.transport.base_urls import base_url_in, checked_base_url
+from sidestream.transport.calls import HttpCall, OpensHttp, Transport
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
@@ -159,7 +159,7 @@ class MessagesModel(files.AnthropicFiles):
 
 
 def _decoder(context: MessagesContext) -> Decoder:
-    from sidestream.providers.anthropic.decode import MessagesDecoder
+    from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 
     return MessagesDecoder(context)
 

@@ -8,7 +8,15 @@ from msgspec import Struct
 from sidestream.providers.anthropic.options import DEFAULT_MAX_TOKENS, AnthropicThinking
 from sidestream.providers.anthropic.versions import Generation, generation
 from sidestream.providers.model_settings import BUDGETS
-from sidestream.providers.portable import TOOL_CHOICES, Row, Target, as_option, stop_list, thinking_of, thinks
+from sidestream.providers.shared.settings_mapping import (
+    TOOL_CHOICES,
+    Row,
+    Target,
+    as_option,
+    stop_list,
+    thinking_of,
+    thinks,
+)
 
 MIN_BUDGET = 1024
 ALWAYS_THINKING = ("mythos", "fable")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import Replays
-from sidestream.providers.anthropic.encode_replay import layout_of, session_of
+from sidestream.providers.anthropic.encode.replay import layout_of, session_of
 
 SUMMARY = "summary"
 """The field of a session that says what a summary in its answer stands for."""

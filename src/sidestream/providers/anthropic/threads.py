@@ -14,8 +14,8 @@ from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.sessions import Anchor, find_anchor
 from sidestream.providers.anthropic.context import SESSION_KEY, THREAD, THREAD_SESSION
-from sidestream.providers.continuation import find_session, mismatch
 from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.continuation import find_session, mismatch
 
 UNSUPPORTED = "unsupported"
 """What a session notes after the server refused to hold the conversation."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.anthropic.encode_replay import session_of
+from sidestream.providers.anthropic.encode.replay import session_of
 from sidestream.providers.anthropic.summaries import SUMMARY, TURN
 
 NOTE = "tools"

@@ -2,7 +2,7 @@
 
 from sidestream.jsontext import JsonObject, objects, text_in
 from sidestream.prices.price import Bill, Charge
-from sidestream.providers.decoding import count_in
+from sidestream.providers.shared.decoding import count_in
 from sidestream.stream.parts import Finish
 
 PRICE_LIST = "google"

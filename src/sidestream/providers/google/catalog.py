@@ -3,12 +3,12 @@
 from urllib.parse import quote
 
 from sidestream.jsontext import JsonObject, is_array, objects
-from sidestream.providers.calls import HttpCall
-from sidestream.providers.decoding import count_in
-from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.values import some_text
-from sidestream.providers.modalities import abilities
 from sidestream.providers.protocol import ModelInfo
+from sidestream.providers.shared.decoding import count_in
+from sidestream.providers.shared.endpoints import Endpoint, response_object
+from sidestream.providers.shared.modalities import abilities
+from sidestream.transport.calls import HttpCall
 
 PAGE = 1000
 

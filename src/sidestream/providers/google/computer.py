@@ -8,10 +8,10 @@ from typing import Any
 
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, as_list, as_object, text_in
-from sidestream.providers.decoding import present
 from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.options import GoogleComputerUse
-from sidestream.providers.hosting import refuse_others
+from sidestream.providers.shared.decoding import present
+from sidestream.providers.shared.hosting import refuse_others
 from sidestream.tools.server_side import ComputerUse
 
 _GRID = 1000

@@ -1,6 +1,6 @@
 """What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
 
-from sidestream.providers import decoding
+from sidestream.providers.shared import decoding
 
 PROVIDER_NAME = "google"
 TELEMETRY_NAME = "gcp.gemini"

@@ -8,11 +8,11 @@ from msgspec import Meta, field
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
-from sidestream.providers.decoding import count_in
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
-from sidestream.providers.encoding import checked_options, given
-from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.endpoint import model_path
+from sidestream.providers.shared.decoding import count_in
+from sidestream.providers.shared.encoding import checked_options, given
+from sidestream.providers.shared.endpoints import Endpoint, response_object
 from sidestream.stream.parts import InputUsage, Usage
 from sidestream.tools.configs import Config
 

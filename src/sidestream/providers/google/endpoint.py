@@ -5,9 +5,9 @@ import re
 from urllib.parse import quote, urlsplit
 
 from sidestream.errors import ConfigurationError
-from sidestream.providers.base_urls import base_url_in, checked_base_url
-from sidestream.providers.endpoints import Endpoint, open_endpoint
 from sidestream.providers.protocol import Settings
+from sidestream.providers.shared.endpoints import Endpoint, open_endpoint
+from sidestream.transport.base_urls import base_url_in, checked_base_url
 
 KEY_VARIABLE = "GOOGLE_API_KEY"
 OTHER_KEY_VARIABLE = "GEMINI_API_KEY"

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import JsonObject, as_object, objects
-from sidestream.providers.calls import FileBody, HttpCall
-from sidestream.providers.endpoints import JSON, EndpointModel
 from sidestream.providers.google.endpoint import DEFAULT_BASE_URL, model_path
 from sidestream.providers.google.values import some_text
+from sidestream.providers.shared.endpoints import JSON, EndpointModel
 from sidestream.providers.transfers import (
     Answer,
     FileAddress,
@@ -31,6 +30,7 @@ from sidestream.providers.transfers import (
     seconds_of,
     unsupported,
 )
+from sidestream.transport.calls import FileBody, HttpCall
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """What Google's own clients send at once."""

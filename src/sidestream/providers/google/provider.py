@@ -9,15 +9,14 @@ from msgspec.structs import replace
 from sidestream.errors import RunError
 from sidestream.jsontext import is_object
 from sidestream.prices.price import Bill
-from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.google import billing
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
-from sidestream.providers.google.encode import encode_request
-from sidestream.providers.google.encode_server_side import PORTABLE
+from sidestream.providers.google.encode.request import encode_request
+from sidestream.providers.google.encode.server_side import PORTABLE
 from sidestream.providers.google.endpoint import (
     BASE_URL_VARIABLE,
     DEFAULT_BASE_URL,
@@ -42,6 +41,7 @@ from sidestream.providers.protocol import (
 )
 from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
+from sidestream.transport.calls import HttpCall, OpensHttp, Transport
 
 INTERACTIONS = "interactions/"
 """Prefix of a model's name: use the Interactions API."""
@@ -115,7 +115,7 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg"]] = {"image/png": "png", "image/
 
 
 def _decoder(context: GoogleContext) -> Decoder:
-    from sidestream.providers.google.decode import GenerateContentDecoder
+    from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 
     return GenerateContentDecoder(context)
 

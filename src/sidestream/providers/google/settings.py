@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sidestream.providers.google.options import GoogleThinking
 from sidestream.providers.model_settings import BUDGETS
-from sidestream.providers.portable import TOOL_CHOICES, Row, Target, as_option, stop_list, thinking_of
+from sidestream.providers.shared.settings_mapping import TOOL_CHOICES, Row, Target, as_option, stop_list, thinking_of
 
 
 class Thinker(Struct, frozen=True):

@@ -10,22 +10,22 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, objects
-from sidestream.providers.calls import OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall
-from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
 from sidestream.providers.local.schemas import bounded
 from sidestream.providers.local.sources import ModelSource, is_of_this_machine, source_of
 from sidestream.providers.local.transport import LocalTransport
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.providers.openai_chat.context import Dialect
-from sidestream.providers.openai_chat.encode import options_of
-from sidestream.providers.openai_chat.options import OpenAIChatOptions
-from sidestream.providers.openai_chat.provider import CompletionsModel, CompletionsProvider
-from sidestream.providers.openai_chat.settings import settings_of
+from sidestream.providers.openai.chat.context import Dialect
+from sidestream.providers.openai.chat.encode.request import options_of
+from sidestream.providers.openai.chat.options import OpenAIChatOptions
+from sidestream.providers.openai.chat.provider import CompletionsModel, CompletionsProvider
+from sidestream.providers.openai.chat.settings import settings_of
 from sidestream.providers.protocol import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
+from sidestream.providers.shared.endpoints import Endpoint
 from sidestream.tools.server_side import ServerSideTool
+from sidestream.transport.calls import OpensHttp, Transport
 
 NAME = "local"
 DIMENSIONS = 384

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ContextOverflowError, ProviderError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, OpensHttp
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES, ModelPackage, folder_of
 from sidestream.providers.local.gguf import read_gguf
 from sidestream.providers.local.server import ANSWER_TOKENS, running_server
 from sidestream.providers.local.sources import EMBEDDED_CONTEXT_TOKENS, AddedModel, ModelSource, added_models, source_of
 from sidestream.providers.protocol import ModelInfo
+from sidestream.transport.calls import HttpCall, HttpResponse, OpensHttp
 
 _TOO_LONG = re.compile(r"\((\d+) tokens\) exceeds the available context size \((\d+) tokens\)")
 _INPUT_TOKENS = {"chat": EMBEDDED_CONTEXT_TOKENS, "embeddings": 256}

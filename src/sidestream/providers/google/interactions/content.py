@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
+from sidestream.providers.google.decode.state import GeminiBlock
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.state import InteractionState, Step
-from sidestream.providers.google.state import GeminiBlock
 from sidestream.providers.google.values import some_text
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object, objects
-from sidestream.providers.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
+from sidestream.providers.google.decode.outcome import error_of
 from sidestream.providers.google.interactions import outcome, shapes
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.state import InteractionState
@@ -20,8 +20,8 @@ from sidestream.providers.google.interactions.steps import (
     end_step,
     on_delta,
 )
-from sidestream.providers.google.outcome import error_of
 from sidestream.providers.google.values import some_text
+from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
 from sidestream.providers.transfers import seconds_of
 from sidestream.stream.parts import Error
 

@@ -7,19 +7,10 @@ from typing import Any
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.replays import Replays
-from sidestream.providers.continuation import replay_notices
-from sidestream.providers.encoding import (
-    EncodedRequest,
-    checked_options,
-    given,
-    merged,
-    nothing_to_send,
-    without_none,
-)
 from sidestream.providers.google.computer import screen_of
-from sidestream.providers.google.encode import FINAL_ANSWER_PROMPT, defers_output, unfinished
-from sidestream.providers.google.encode_contents import system_instruction
-from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
+from sidestream.providers.google.encode.contents import system_instruction
+from sidestream.providers.google.encode.request import FINAL_ANSWER_PROMPT, defers_output, unfinished
+from sidestream.providers.google.encode.server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.encode_steps import StepsTarget, encode_steps
 from sidestream.providers.google.interactions.options import (
@@ -37,9 +28,18 @@ from sidestream.providers.google.options import (
     GoogleServerSideTool,
 )
 from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
-from sidestream.providers.hosting import allowed_names, refuse_approval, refuse_others
-from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.continuation import replay_notices
+from sidestream.providers.shared.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
+from sidestream.providers.shared.hosting import allowed_names, refuse_approval, refuse_others
+from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")

@@ -25,12 +25,12 @@ from sidestream.messages.message import (
     content_of_result,
 )
 from sidestream.messages.replays import Replays
-from sidestream.providers.attachments import as_base64
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
-from sidestream.providers.google.encode_contents import content_of, input_of
+from sidestream.providers.google.encode.contents import content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.google.values import some_text
-from sidestream.providers.histories import FILES_ABOVE, ToolResults, UnsentParts
+from sidestream.providers.shared.attachments import as_base64
+from sidestream.providers.shared.histories import FILES_ABOVE, ToolResults, UnsentParts
 
 
 class StepsTarget(Struct, frozen=True, kw_only=True):

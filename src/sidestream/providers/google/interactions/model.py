@@ -6,9 +6,6 @@ from urllib.parse import urlencode
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.prices.price import Bill
-from sidestream.providers.calls import HttpCall
-from sidestream.providers.continuation import SESSION_REFUSED
-from sidestream.providers.endpoints import Endpoint, as_segment
 from sidestream.providers.google import billing
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME
@@ -29,7 +26,10 @@ from sidestream.providers.protocol import (
     UnderWay,
     under_way,
 )
+from sidestream.providers.shared.continuation import SESSION_REFUSED
+from sidestream.providers.shared.endpoints import Endpoint, as_segment
 from sidestream.stream.parts import Finish
+from sidestream.transport.calls import HttpCall
 
 REFUSALS = (
     Refusal(

@@ -6,11 +6,11 @@ from typing import Any
 from sidestream.jsontext import is_object
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.sessions import find_anchor
-from sidestream.providers.continuation import SessionStart, find_session, mismatch, start_after
 from sidestream.providers.google.interactions.context import SESSION_KEY
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, start_after
 
 
 def continue_from(request: ModelRequest, options: GoogleInteractionsOptions, model: str, base_url: str) -> SessionStart:

@@ -6,8 +6,8 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.google.computer import client_action
+from sidestream.providers.google.decode.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
 from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 _REMEMBERED = 4096

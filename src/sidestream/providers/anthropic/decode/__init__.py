@@ -1,0 +1,1 @@
+"""From events of the Messages API to parts. Pure."""

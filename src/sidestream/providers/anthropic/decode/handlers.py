@@ -1,0 +1,202 @@
+"""What each event does to the state of a response. Short functions, one per row of the table in `decode.py`."""
+
+from typing import Any
+
+import msgspec
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.anthropic.decode import outcome, shapes
+from sidestream.providers.anthropic.decode.blocks import BLOCKS, DELTAS, BlockRow
+from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
+from sidestream.providers.shared.decoding import UNREADABLE
+from sidestream.stream.parts import Error
+
+
+def on_message_start(s: MessagesState, e: shapes.MessageStart, raw: JsonObject) -> None:
+    """`response-metadata`, once; blocks that the message already holds."""
+    message = e.message
+    identity = text_in(message, "id")
+    if identity is not None and s.message_id not in (None, identity):
+        s.second_answer(raw)
+        return
+    if identity is not None:
+        s.response_metadata(identity, text_in(message, "model"))
+    is_repeated = identity is not None and identity == s.message_id
+    s.message_id = identity or s.message_id
+    outcome.note(s, message, message.get("usage"))
+    for index, content in enumerate(() if is_repeated else jsontext.as_list(message.get("content"))):
+        whole_block(s, index, content)
+
+
+def whole_block(s: MessagesState, index: int, content: Any) -> None:
+    """A block that came whole."""
+    block = jsontext.as_object(content)
+    row = BLOCKS.get(str(block.get("type")))
+    if row is None:
+        s.raw(content)
+        return
+    try:
+        value = msgspec.convert(block, row.shape)
+    except UNREADABLE:
+        s.raw(content)
+        return
+    _start(s, index, row, value, block, event=block, stage="result" if row.is_result else "done")
+    _stop(s, s.at[index], row)
+
+
+def on_block_start(s: MessagesState, e: shapes.BlockStart, raw: JsonObject) -> None:
+    """By block type, see below."""
+    kind = str(e.content_block.get("type"))
+    row = BLOCKS.get(kind)
+    if row is None:
+        s.emit_pending_call()
+        s.raw(raw)
+        s.new_block(e.index, kind, e.content_block).is_open = False
+        return
+    value = msgspec.convert(e.content_block, row.shape)
+    known = s.at.get(e.index)
+    if known is not None and _is_same(known, kind, e.content_block):
+        _repeated(s, known, raw)
+        return
+    if known is not None:
+        _end(s, known)
+    _start(s, e.index, row, value, e.content_block, event=raw, stage="result" if row.is_result else "start")
+
+
+def _is_same(known: BlockState, kind: str, block: JsonObject) -> bool:
+    """True for a start that came before. Servers that give all blocks one index still give them ids."""
+    names = ("id", "tool_use_id")
+    return known.kind == kind and all(known.raw.get(name) == block.get(name) for name in names)
+
+
+def _repeated(s: MessagesState, block: BlockState, event: JsonObject) -> None:
+    """An event that came twice changes nothing."""
+    if block.tool is not None and BLOCKS[block.kind].tool is not None:
+        stage = str(event.get("type")).rpartition("_")[2]
+        s.tool_event(block.tool, stage, event, _call_id(block), block.index)
+    else:
+        s.raw(event)
+
+
+def _start(
+    s: MessagesState,
+    index: int,
+    row: BlockRow,
+    value: shapes.ContentBlock,
+    content: JsonObject,
+    *,
+    event: Any,
+    stage: str,
+) -> None:
+    s.emit_pending_call()
+    block = s.new_block(index, str(content["type"]), content)
+    if row.tool is not None:
+        block.tool = _tool_of(s, row, value, content)
+        call_id = getattr(value, "tool_use_id", None) or getattr(value, "id", None)
+        s.tool_event(block.tool, stage, event, call_id or (None if row.is_result else block.part_id), index)
+    row.start(s, block, value)
+
+
+def _tool_of(s: MessagesState, row: BlockRow, value: shapes.ContentBlock, content: JsonObject) -> str:
+    """A result belongs to the tool of its call."""
+    assert row.tool is not None
+    call = s.calls.get(getattr(value, "tool_use_id", ""))
+    return call.tool if call is not None and call.tool else row.tool(content)
+
+
+def _call_id(block: BlockState) -> str | None:
+    if BLOCKS[block.kind].is_result:
+        return text_in(block.raw, "tool_use_id")
+    return block.part_id
+
+
+def on_block_delta(s: MessagesState, e: shapes.BlockDelta, raw: JsonObject) -> None:
+    """By delta type, see below."""
+    row = DELTAS.get(str(e.delta.get("type")))
+    value = None if row is None else msgspec.convert(e.delta, row.shape)
+    block = s.at.get(e.index)
+    if block is None and row is not None and row.opens is not None:
+        opened = BLOCKS[row.opens]
+        _start(s, e.index, opened, opened.shape(), {"type": row.opens}, event=raw, stage="start")
+        block = s.at[e.index]
+    hosted = block is not None and block.kind in BLOCKS and BLOCKS[block.kind].tool is not None
+    if block is not None and hosted:
+        s.tool_event(block.tool or block.kind, "delta", raw, _call_id(block), e.index)
+    if block is not None and row is not None and block.is_open and block.kind in row.blocks:
+        row.handler(s, block, value)
+    elif not hosted:
+        s.raw(raw)
+
+
+def on_block_stop(s: MessagesState, e: shapes.BlockStop, raw: JsonObject) -> None:
+    """By block type, see below."""
+    block = s.at.get(e.index)
+    if block is None or block.kind not in BLOCKS:
+        s.raw(raw)
+        return
+    row = BLOCKS[block.kind]
+    if row.tool is not None:
+        s.tool_event(block.tool or block.kind, "stop", raw, _call_id(block), e.index)
+    elif not block.is_open:
+        s.raw(raw)
+    _stop(s, block, row)
+
+
+def _stop(s: MessagesState, block: BlockState, row: BlockRow) -> None:
+    if block.is_open:
+        row.stop(s, block)
+        block.is_open = False
+
+
+def _end(s: MessagesState, block: BlockState) -> None:
+    if block.kind in BLOCKS:
+        _stop(s, block, BLOCKS[block.kind])
+
+
+def on_message_delta(s: MessagesState, e: shapes.MessageDelta, raw: JsonObject) -> None:
+    """Stop reason, container and usage, for `finish`."""
+    outcome.note(s, {**(e.delta or {}), **{key: raw[key] for key in _BESIDE if key in raw}}, e.usage)
+
+
+_BESIDE = ("context_management", "input_transformations")
+
+
+def on_message_stop(s: MessagesState, e: shapes.MessageStop, raw: JsonObject) -> None:
+    """Ends of what is open, then `finish`."""
+    finish(s)
+
+
+def on_error(s: MessagesState, e: shapes.MessagesError, raw: JsonObject) -> None:
+    """Ends of what is open, `error`, `finish`."""
+    fail(s, outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error"))
+
+
+def finish(s: MessagesState) -> None:
+    """The response is over."""
+    is_cut = outcome.is_cut(s)
+    close_blocks(s, completed=not is_cut)
+    s.emit_pending_call(is_cut=is_cut)
+    s.release_text()
+    s.is_over = True
+    s.out.append(outcome.finish(s))
+
+
+def fail(s: MessagesState, error: Error) -> None:
+    """The response broke off."""
+    close_blocks(s, completed=False)
+    s.emit_pending_call()
+    s.release_text()
+    s.end_with_error(error, outcome.usage_of(s))
+
+
+def close_blocks(s: MessagesState, *, completed: bool) -> None:
+    """Ends whatever is open. Open inputs become calls only if the response completed."""
+    begin, s.closed = s.closed, len(s.blocks)
+    for block in s.blocks[begin:]:
+        if not block.is_open or block.kind not in BLOCKS:
+            continue
+        if not completed and BLOCKS[block.kind].stop is BLOCKS["tool_use"].stop:
+            s.end_input(block)
+        else:
+            _end(s, block)

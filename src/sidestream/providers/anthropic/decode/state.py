@@ -1,0 +1,210 @@
+"""What a decoder remembers between events, and how it emits text, calls and results."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.anthropic.client_actions import portable
+from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
+from sidestream.providers.shared.decoding import DecoderState, input_fields
+from sidestream.stream.parts import (
+    Custom,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+)
+
+
+class BlockState:
+    """One content block, known by its index in the message."""
+
+    __slots__ = (
+        "called",
+        "citations",
+        "deltas",
+        "file",
+        "index",
+        "input",
+        "is_answer",
+        "is_native",
+        "is_open",
+        "kind",
+        "metadata",
+        "name",
+        "part_id",
+        "provider_executed",
+        "raw",
+        "streamed",
+        "tool",
+    )
+
+    def __init__(self, index: int, kind: str, block_id: str, raw: JsonObject) -> None:
+        self.index = index
+        self.kind = kind
+        self.part_id = block_id
+        self.raw = raw
+        self.deltas: list[str] = []
+        self.citations: list[JsonObject] = []
+        self.streamed: dict[str, list[str]] = {}
+        """Fields that stream in pieces, besides the content itself."""
+        self.name = ""
+        self.tool: str | None = None
+        self.provider_executed = False
+        self.is_open = True
+        self.is_answer = False
+        self.is_native = False
+        """True for a call of the provider's own kind that the client answers."""
+        self.called = False
+        self.input: Any = None
+        self.file: str | None = None
+        self.metadata: JsonObject = {}
+
+    @property
+    def text(self) -> str:
+        """Its deltas, joined."""
+        return "".join(self.deltas)
+
+    def grow(self, field: str, piece: str) -> None:
+        """More of a field."""
+        self.streamed.setdefault(field, []).append(piece)
+
+    @property
+    def signature(self) -> str:
+        """The signature of thinking, as far as it came."""
+        return "".join(self.streamed.get("signature", ()))
+
+
+class MessagesState(DecoderState):
+    """One message while it is decoded."""
+
+    def __init__(self, context: MessagesContext) -> None:
+        super().__init__(PROVIDER_NAME)
+        self.context = context
+        self.blocks: list[BlockState] = []
+        self.closed = 0
+        """How many of the blocks are known to be closed, from the first on."""
+        self.at: dict[int, BlockState] = {}
+        self.calls: dict[str, BlockState] = {}
+        self.results: dict[str, tuple[Any, bool]] = {}
+        self._delivered = set(context.delivered)
+        self.documents: dict[str, str] = {}
+        self.message_id: str | None = None
+        self.facts: JsonObject = {}
+        """Facts of the response: model, stop_reason, container and so on; the last value counts."""
+        self.usage: JsonObject = {}
+        self._held_text: list[StreamPart] = []
+        self._pending_call: BlockState | None = None
+
+    def new_block(self, index: int, kind: str, raw: JsonObject) -> BlockState:
+        """A block that starts at this index."""
+        self.count_entry()
+        block = BlockState(index, kind, self.unique_id(f"{self.message_id or 'message'}:{index}"), raw)
+        self.blocks.append(block)
+        self.at[index] = block
+        return block
+
+    def emit_text(self, part: StreamPart) -> None:
+        """A part of text. With a reserved result tool it is held back until its role is known."""
+        if self.context.has_result_tool:
+            self._held_text.append(part)
+        else:
+            self.out.append(part)
+
+    def release_text(self) -> None:
+        """Emits the text that was held back: it is text like any other."""
+        self.out += self._held_text
+        self._held_text = []
+
+    def _set_text_aside(self) -> None:
+        """Emits the text that was held back as commentary: it precedes the answer and is no part of it."""
+        text = "".join(part.delta for part in self._held_text if isinstance(part, TextDelta))
+        self._held_text = []
+        if text:
+            self.out.append(Custom("anthropic.commentary", {"text": text}))
+
+    def begin_call(self, block: BlockState, name: str, tool: str, *, wire_id: str | None, hosted: bool) -> None:
+        """Begins a call, or the answer that comes as a call of the reserved tool."""
+        block.name, block.tool, block.provider_executed = name, tool, hosted
+        if self.context.has_result_tool and not hosted and name == RESULT_TOOL:
+            self._set_text_aside()
+            block.is_answer = True
+            self.out.append(TextStart(block.part_id))
+            return
+        self.release_text()
+        block.part_id = self.unique_id(wire_id) if wire_id else block.part_id
+        self.calls[wire_id or block.part_id] = block
+        self.out.append(ToolInputStart(block.part_id, name, hosted))
+
+    def input_delta(self, block: BlockState, text: str) -> None:
+        """More JSON text of a call's input."""
+        block.deltas.append(text)
+        if text:
+            self.out.append((TextDelta if block.is_answer else ToolInputDelta)(block.part_id, text))
+
+    def end_call(self, block: BlockState) -> None:
+        """The input is complete: emits the call, once. A client's call is pending until the next block or the end."""
+        if block.called:
+            return
+        block.called = True
+        if not block.text.strip():
+            block.deltas.clear()
+            self.input_delta(block, jsontext.dumps(block.raw.get("input") or {}).decode())
+        self.end_input(block)
+        if block.is_answer:
+            return
+        self.count_call(block.tool or block.name, provider_executed=block.provider_executed)
+        if block.provider_executed:
+            self.out.append(_tool_call(block))
+        else:
+            self.emit_pending_call()
+            self._pending_call = block
+
+    def end_input(self, block: BlockState) -> None:
+        """Ends the JSON text of an input, once."""
+        if block.is_open:
+            block.is_open = False
+            self.out.append(TextEnd(block.part_id) if block.is_answer else ToolInputEnd(block.part_id))
+
+    def emit_pending_call(self, *, is_cut: bool = False) -> None:
+        """Emits the client's call that is pending. `is_cut`: a limit ended the response after it."""
+        block, self._pending_call = self._pending_call, None
+        if block is not None:
+            self.out.append(_tool_call(block, is_cut=is_cut))
+
+    def is_new(self, key: str) -> bool:
+        """True the first time that a link or file comes in this turn."""
+        if key in self._delivered:
+            return False
+        self._delivered.add(key)
+        return True
+
+    def result(self, call: BlockState, value: Any, *, is_error: bool) -> None:
+        """Emits the result of a call, once."""
+        if call.part_id in self.results:
+            return
+        self.results[call.part_id] = (value, is_error)
+        tool = call.tool or call.name
+        self.out.append(ToolResult(call.part_id, call.name, tool, value, is_error, True))
+
+
+def _tool_call(block: BlockState, *, is_cut: bool = False) -> ToolCall:
+    fields = input_fields(block.text, is_cut=is_cut)
+    block.input = fields.get("input")
+    action = None
+    if block.is_native and "input" in fields:
+        action = portable(block.tool or block.name, text_in(block.raw, "name") or "", fields["input"])
+    return ToolCall(
+        block.part_id,
+        block.name,
+        block.tool or block.name,
+        block.provider_executed,
+        provider_metadata={PROVIDER_NAME: block.metadata} if block.metadata else None,
+        action=action,
+        **fields,
+    )

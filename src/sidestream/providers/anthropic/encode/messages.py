@@ -1,0 +1,306 @@
+"""Messages → the wire's messages.
+
+Answers of this provider are replayed as the blocks they arrived as, as far as their parts are unedited; all others are
+encoded from their parts. Every call gets exactly one result, right after it. Metadata and thinking of other providers
+are never sent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from sidestream.jsontext import JsonObject, is_object
+from sidestream.messages.message import (
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.messages.replays import Replays
+from sidestream.providers.anthropic.encode.content import can_show, content_of, tool_result
+from sidestream.providers.anthropic.encode.replay import SERVER_CALLS, BlockLayout, BlockParts, layout_of, replayable
+from sidestream.providers.anthropic.tool_changes import addition_blocks
+from sidestream.providers.shared.histories import (
+    FILES_ABOVE,
+    ILLEGAL_IN_NAME,
+    ToolResults,
+    hashed_id,
+    input_object,
+    legal_name,
+)
+
+
+class MessagesTarget(Struct, frozen=True, kw_only=True):
+    """The model and server that the messages are for, and how to encode them."""
+
+    model: str
+    base_url: str
+    replays: Replays
+    citations: bool = False
+    has_session: bool = True
+    """False: answers are encoded from their parts only."""
+    has_thinking: bool = True
+    """False: thinking is left out."""
+    first: int = 0
+    """The messages before this one are at the server: they only say which calls are pending."""
+    servers: frozenset[str] = frozenset()
+    """The MCP servers of the request. The API refuses listings of others."""
+    added_tools: Mapping[int, list[JsonObject]] = {}
+    """Place of a message → the tools that were added just before it."""
+
+
+class EncodedMessages(Struct, frozen=True):
+    """Messages on the wire, the system prompt, and warnings about what was left out."""
+
+    messages: list[JsonObject]
+    system: list[str]
+    warnings: list[str]
+    waiting: dict[str, JsonObject]
+    """Server-side calls that are still in progress."""
+
+
+def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
+    """The history on the wire."""
+    encoder = _MessagesEncoder(messages, target)
+    held = 0
+    for place, message in enumerate(messages):
+        if place == target.first:
+            held = len(encoder.messages)
+        if place in target.added_tools:
+            encoder.add_tools(target.added_tools[place])
+        encoder.message(message)
+    if target.first >= len(messages):
+        held = len(encoder.messages)
+    encoder.flush()
+    waiting = _drop_unpaired(encoder.messages)
+    kept = [message for message in encoder.messages[held:] if message["content"]]
+    return EncodedMessages(_merged(kept), encoder.system, encoder.warnings, waiting)
+
+
+class _MessagesEncoder:
+    """The messages so far, with the calls that are still pending."""
+
+    def __init__(self, messages: Sequence[ChatMessage], target: MessagesTarget) -> None:
+        self.messages: list[JsonObject] = []
+        self.system: list[str] = []
+        self.warnings: list[str] = []
+        self._target = target
+        self._results = ToolResults(messages)
+        self._calls: list[tuple[str, JsonObject]] = []
+        self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """For an id that came more than once, the number that comes next."""
+        self._files: list[JsonObject] = []
+
+    def message(self, message: ChatMessage) -> None:
+        """Appends a message."""
+        match message.role:
+            case "system":
+                self._instruct(message)
+            case "model":
+                self.flush()
+                self._answer(message)
+            case "user" | "tool":
+                self.flush()
+                content = [block for part in message.parts if (block := self._block(part)) is not None]
+                self._append("user", content)
+
+    def add_tools(self, tools: Sequence[JsonObject]) -> None:
+        """Appends the system message that adds tools, after the results of pending calls."""
+        self.flush()
+        self._append("system", addition_blocks(tools))
+
+    def flush(self) -> None:
+        """Appends the results of pending calls, then the files of the last answer as the user's."""
+        self._answer_calls()
+        if self._files:
+            files, self._files = self._files, []
+            self._append("user", [{"type": "text", "text": FILES_ABOVE}, *files])
+
+    def _append(self, role: str, content: list[JsonObject]) -> None:
+        self.messages.append({"role": role, "content": content})
+
+    def _instruct(self, message: ChatMessage) -> None:
+        """Leading instructions become the system prompt; later ones keep their place."""
+        if not self.messages:
+            self.system.append(message.text)
+        elif message.text.strip():
+            self.flush()
+            self._append("system", [{"type": "text", "text": message.text}])
+
+    def _answer(self, message: ChatMessage) -> None:
+        target = self._target
+        layout = layout_of(message, target.model, target.base_url, target.replays) if target.has_session else None
+        rest: Sequence[MessagePart] = message.parts
+        content: list[JsonObject] = []
+        if layout is not None:
+            parts = BlockParts(message.parts)
+            content = self._replayed(layout, parts)
+            # Files and links are in the replayed blocks already.
+            rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
+        for part in rest:
+            match part:
+                case TextPart():
+                    if part.text.strip():
+                        content.append({"type": "text", "text": part.text})
+                case ToolCallPart():
+                    content.append(self._call(part))
+                case DataPart() | LinkPart():
+                    self._files.append(self._shown(part))
+                case ThinkingPart() | ToolResultPart() | ApprovalPart():
+                    pass
+                case _:
+                    assert_never(part)
+        self._append("assistant", content)
+
+    def _replayed(self, layout: BlockLayout, parts: BlockParts) -> list[JsonObject]:
+        content: list[JsonObject] = []
+        for block in layout.blocks:
+            body = self._replayed_block(block, layout, parts)
+            if body is None:
+                continue
+            content.append(self._expected(str(block["id"]), body) if body["type"] == "tool_use" else body)
+        return content
+
+    def _replayed_block(self, block: JsonObject, layout: BlockLayout, parts: BlockParts) -> JsonObject | None:
+        kind = block.get("type")
+        if kind == "mcp_tool_listing" and block.get("mcp_server_name") not in self._target.servers:
+            return None
+        if kind == "text":
+            return parts.text(block, keeps_citations=layout.is_unchanged)
+        filled: JsonObject | None = block
+        if kind == "tool_use":
+            filled = parts.call(block)
+        elif kind in ("web_fetch_tool_result", "text_editor_code_execution_tool_result"):
+            filled = parts.document(block)
+        if filled is None:
+            return None
+        body = replayable(filled, same_family=layout.same_family and self._target.has_thinking)
+        if body is not None and "id" in body:
+            body["id"] = legal_id(body["id"])
+        if body is not None and "tool_use_id" in body:
+            body["tool_use_id"] = legal_id(body["tool_use_id"])
+        if body is not None and is_object(caller := body.get("caller")) and "tool_id" in caller:
+            body["caller"] = {**caller, "tool_id": legal_id(caller["tool_id"])}
+        return body
+
+    def _call(self, part: ToolCallPart) -> JsonObject:
+        """A call of another provider, whose id and name may be illegal here."""
+        name = legal_name(part.name, max_length=128)
+        return self._expected(
+            part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": input_object(part)}
+        )
+
+    def _expected(self, key: str, call: JsonObject) -> JsonObject:
+        """Marks a call as pending. The API accepts each id once; other providers reuse ids across answers."""
+        unique, number = call["id"], self._numbers.get(call["id"], 1)
+        while unique in self._used:
+            unique, number = f"{call['id']}_{number}", number + 1
+        self._numbers[call["id"]] = number
+        self._used.add(unique)
+        call = {**call, "id": unique}
+        self._calls.append((key, call))
+        return call
+
+    def _answer_calls(self) -> None:
+        """Appends the results of pending calls, which must come first after the answer."""
+        answers: list[JsonObject] = []
+        for call_id, call in self._calls:
+            answers.append(tool_result(call, self._results.claim(call_id)))
+        self._calls = []
+        if answers:
+            self._append("user", answers)
+
+    def _block(self, part: MessagePart) -> JsonObject | None:
+        match part:
+            case TextPart():
+                return {"type": "text", "text": part.text} if part.text.strip() else None
+            case DataPart() | LinkPart():
+                return self._shown(part)
+            case ToolResultPart():
+                self.warnings += self._results.warnings_for(part)
+                return None
+            case ThinkingPart() | ToolCallPart() | ApprovalPart():
+                return None
+            case _:
+                assert_never(part)
+
+    def _shown(self, part: DataPart | LinkPart) -> JsonObject:
+        if not can_show(part):
+            kind = part.mime_type or "a file"
+            self.warnings.append(f"the API does not accept {part.name or 'a file'} ({kind}); only its name is sent")
+        return content_of(part, citations=self._target.citations)
+
+
+def legal_id(call_id: Any) -> str:
+    """A call's id in a form that the API accepts; always the same for the same id."""
+    text = str(call_id)
+    return text if text and not ILLEGAL_IN_NAME.search(text) else hashed_id(text)
+
+
+def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
+    """Drops server-side calls without a result and results without a call; returns the calls still in progress.
+
+    A call may be in progress if only results of client tools come after it.
+    """
+    answered = {block["tool_use_id"] for _, block in _blocks(messages) if _is_server_result(block)}
+    last = max((place for place, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    after = [block for message in messages[last + 1 :] for block in message["content"]]
+    is_open = all(block["type"] == "tool_result" for block in after)
+    first = last
+    while is_open and first > 0 and _may_continue(messages[first - 1]):
+        first -= 1
+    waiting: dict[str, JsonObject] = {}
+    sent: set[str] = set()
+    for place, message in enumerate(messages):
+        kept: list[JsonObject] = []
+        for block in message["content"]:
+            if block["type"] in SERVER_CALLS:
+                if block["id"] not in answered:
+                    if not (is_open and place >= first):
+                        continue
+                    waiting[block["id"]] = block
+                sent.add(block["id"])
+            elif _is_server_result(block) and block["tool_use_id"] not in sent:
+                continue
+            kept.append(_with_known_caller(block, sent))
+        message["content"] = kept
+    return waiting
+
+
+def _with_known_caller(block: JsonObject, sent: set[str]) -> JsonObject:
+    """The block; without its caller if that call is not sent, since the API refuses a caller that it does not find."""
+    caller = block.get("caller")
+    if not is_object(caller) or "tool_id" not in caller or caller["tool_id"] in sent:
+        return block
+    return {key: value for key, value in block.items() if key != "caller"}
+
+
+def _may_continue(message: JsonObject) -> bool:
+    """True for a message that may stand between a call and the answer that continues it."""
+    return message["role"] == "assistant" or all(block["type"] == "tool_result" for block in message["content"])
+
+
+def _is_server_result(block: JsonObject) -> bool:
+    return "tool_use_id" in block and block["type"] != "tool_result"
+
+
+def _blocks(messages: list[JsonObject]) -> list[tuple[JsonObject, JsonObject]]:
+    return [(message, block) for message in messages for block in message["content"]]
+
+
+def _merged(messages: list[JsonObject]) -> list[JsonObject]:
+    """Merges neighbouring messages of one role."""
+    merged: list[JsonObject] = []
+    for message in messages:
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**message, "content": merged[-1]["content"] + message["content"]}
+        else:
+            merged.append(message)
+    return merged

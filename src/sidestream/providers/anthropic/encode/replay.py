@@ -1,0 +1,161 @@
+"""Replay of blocks of earlier answers: which of their fields the API accepts as input.
+
+Thinking is replayed only to the models that signed it. A server-side call is replayed only with its result, or while it
+is in progress.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.messages import sessions
+from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart
+from sidestream.messages.replays import Replays
+from sidestream.providers.anthropic.context import SESSION_KEY
+from sidestream.providers.anthropic.versions import family
+from sidestream.providers.shared.attachments import as_base64
+from sidestream.providers.shared.histories import UnsentParts, input_object
+
+
+class BlockRule(Struct, frozen=True, kw_only=True):
+    """How one type of block is replayed: without one of the required fields it is left out."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    bound: bool = False
+    """True: only the models that wrote it can read it."""
+
+
+_RESULT = BlockRule(required=("tool_use_id", "content"))
+_CALLED = BlockRule(required=("tool_use_id", "content"), optional=("caller",))
+
+RULES: dict[str, BlockRule] = {
+    "thinking": BlockRule(required=("thinking", "signature"), bound=True),
+    "redacted_thinking": BlockRule(required=("data",), bound=True),
+    "tool_use": BlockRule(required=("id", "name", "input"), optional=("caller", "toolset_name")),
+    "server_tool_use": BlockRule(required=("id", "name", "input"), optional=("caller",)),
+    "web_search_tool_result": _CALLED,
+    "web_fetch_tool_result": _CALLED,
+    "code_execution_tool_result": _RESULT,
+    "bash_code_execution_tool_result": _RESULT,
+    "text_editor_code_execution_tool_result": _RESULT,
+    "tool_search_tool_result": _RESULT,
+    "advisor_tool_result": _RESULT,
+    "mcp_tool_use": BlockRule(required=("id", "name", "server_name", "input")),
+    "mcp_tool_result": BlockRule(required=("tool_use_id",), optional=("content", "is_error")),
+    "mcp_tool_listing": BlockRule(required=("mcp_server_name", "tools")),
+    "container_upload": BlockRule(required=("file_id",)),
+    "compaction": BlockRule(optional=("content", "encrypted_content", "signature", "tool_changes")),
+    "fallback": BlockRule(required=("from", "to"), optional=("trigger",)),
+}
+"""Block type → how it is replayed. Text blocks are rebuilt from the message's text parts."""
+
+_ANY_CITATION = ("type", "cited_text")
+CITATIONS: dict[str, tuple[str, ...]] = {
+    "char_location": (*_ANY_CITATION, "document_index", "document_title", "start_char_index", "end_char_index"),
+    "page_location": (*_ANY_CITATION, "document_index", "document_title", "start_page_number", "end_page_number"),
+    "content_block_location": (
+        *_ANY_CITATION,
+        "document_index",
+        "document_title",
+        "start_block_index",
+        "end_block_index",
+    ),
+    "search_result_location": (
+        *_ANY_CITATION,
+        "search_result_index",
+        "source",
+        "title",
+        "start_block_index",
+        "end_block_index",
+    ),
+    "web_search_result_location": (*_ANY_CITATION, "url", "title", "encrypted_index"),
+}
+"""Citation type → the fields that the API accepts as input."""
+
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+class BlockLayout(Struct, frozen=True):
+    """The blocks of one message, as its session stores them."""
+
+    blocks: list[JsonObject]
+    same_family: bool
+    is_unchanged: bool
+
+
+def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays) -> BlockLayout | None:
+    """The stored blocks of a message; None if another provider or server wrote it, or they are not there."""
+    session = session_of(message, base_url)
+    blocks = replays.read(session, "blocks") if session is not None else None
+    if session is None or blocks is None:
+        return None
+    same = session.get("model") is None or family(str(session["model"])) == family(model)
+    unchanged = sessions.DIGEST not in session or sessions.is_unchanged(message, session)
+    return BlockLayout(blocks, same, unchanged)
+
+
+def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
+    """The session that a model message holds for this provider and server."""
+    session = message.metadata.get(SESSION_KEY)
+    if not is_object(session) or message.role != "model":
+        return None
+    return session if session.get("base_url") in (None, base_url) else None
+
+
+class BlockParts(UnsentParts):
+    """The parts of a message that no block covers yet."""
+
+    def text(self, block: JsonObject, *, keeps_citations: bool) -> JsonObject | None:
+        """A text block with the current text; None if its part was removed or is blank."""
+        part = self.take(block.get("text_id"), TextPart)
+        if part is None or not part.text.strip():
+            return None
+        cited = [_citation(entry) for entry in objects(block.get("citations"))] if keeps_citations else []
+        kept = {"citations": [entry for entry in cited if entry]} if any(cited) else {}
+        return {"type": "text", "text": part.text, **kept}
+
+    def call(self, block: JsonObject) -> JsonObject | None:
+        """A call of a client tool with its current input; None if its part was removed."""
+        part = self.take(block.get("id"), ToolCallPart)
+        return None if part is None else {**block, "input": input_object(part)}
+
+    def document(self, block: JsonObject) -> JsonObject | None:
+        """A fetched page or a shown file with the bytes from the message; None if their part was removed."""
+        content: JsonObject = block["content"] if is_object(block.get("content")) else {}
+        document: JsonObject = content["content"] if is_object(content.get("content")) else {}
+        source: JsonObject = document["source"] if is_object(document.get("source")) else {}
+        if "source" not in document and isinstance(document.get("file"), str):
+            shown = self.peek(document["file"], DataPart)
+            return None if shown is None else {**block, "content": {**content, "content": as_base64(shown)}}
+        if "file" not in source:
+            return block
+        part = self.peek(source["file"], DataPart)
+        if part is None:
+            return None
+        data = part.bytes.decode("utf-8", "replace") if source.get("type") == "text" else as_base64(part)
+        filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
+        return {**block, "content": {**content, "content": {**document, "source": filled}}}
+
+
+def _citation(citation: JsonObject) -> JsonObject | None:
+    fields = CITATIONS.get(str(citation.get("type")))
+    return None if fields is None else {name: citation.get(name) for name in fields}
+
+
+def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | None:
+    """The block as input; None if it cannot be replayed."""
+    rule = RULES.get(str(block.get("type")))
+    if rule is None or (rule.bound and not same_family) or any(block.get(name) is None for name in rule.required):
+        return None
+    fields = (*rule.required, *rule.optional)
+    body = {name: _without_nulls(block[name]) for name in fields if block.get(name) is not None}
+    return {"type": block["type"], **body}
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value without nulls, some of which the API refuses."""
+    if is_object(value):
+        return {key: _without_nulls(content) for key, content in value.items() if content is not None}
+    return [_without_nulls(entry) for entry in value] if is_array(value) else value

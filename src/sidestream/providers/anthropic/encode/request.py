@@ -1,0 +1,237 @@
+"""A request on Anthropic's wire: the body of `POST /v1/messages`. Pure: messages, tools and options in, JSON out."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from sidestream.jsontext import JsonObject, is_object
+from sidestream.messages.message import ChatMessage, LinkPart
+from sidestream.messages.replays import Replays
+from sidestream.providers.anthropic.context import INLINE_TOOLS, RESULT_TOOL, SESSION_KEY, MessagesContext
+from sidestream.providers.anthropic.encode.messages import EncodedMessages, MessagesTarget, encode_messages
+from sidestream.providers.anthropic.encode.options import (
+    betas_of,
+    compaction_of,
+    output_config_of,
+    parameters_of,
+    tool_choice_of,
+)
+from sidestream.providers.anthropic.encode.replay import session_of
+from sidestream.providers.anthropic.encode.tools import MessagesTools, encode_tools, result_tool, server_side_tools_of
+from sidestream.providers.anthropic.options import AnthropicOptions
+from sidestream.providers.anthropic.settings import SETTINGS
+from sidestream.providers.anthropic.summaries import first_after_summary
+from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
+from sidestream.providers.anthropic.tool_changes import ToolPlan, addition_blocks, note_of, plan_tools
+from sidestream.providers.anthropic.versions import has_inline_tools, has_native_output
+from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.continuation import replay_notices
+from sidestream.providers.shared.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
+from sidestream.providers.shared.settings_mapping import with_settings
+from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
+
+RESULT_INSTRUCTION = f"When everything else is done, give the final answer by calling the tool {RESULT_TOOL}, alone."
+_UNCACHED = frozenset({"thinking", "redacted_thinking"})
+
+
+DISPLAY_NAME = "Anthropic"
+_DEFAULT = AnthropicOptions()
+
+
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[MessagesContext]:
+    """Raises ConfigurationError for a request that the API cannot serve."""
+    options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+    options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
+    server_side = server_side_tools_of(request, options)
+    tools = encode_tools(request, options, server_side, model)
+    plan = _plan(request, tools, options, model, base_url)
+    offered = [*plan.top, *tools.entries]
+    thread = start_thread(request, options.thread, offered, model, base_url)
+    replays = Replays(request.replays)
+    has_session = "session" not in request.without
+    summary = first_after_summary(request.messages, model, base_url, replays) if has_session else 0
+    start = max(thread.begin, summary)
+    leading = _instructions(request.messages[:start])
+    shift = start - len(leading)
+    target = MessagesTarget(
+        model=model,
+        base_url=base_url,
+        replays=replays,
+        citations=options.document_citations,
+        has_session=has_session,
+        has_thinking="thinking" not in request.without,
+        first=max(thread.first - shift, 0),
+        servers=frozenset(str(server["name"]) for server in tools.mcp_servers),
+        added_tools={place - shift: added for place, added in plan.added.items() if place >= start},
+    )
+    messages = encode_messages((*leading, *request.messages[start:]), target)
+    if not messages.messages and not (thread.is_continued and is_paused(request.messages)):
+        raise nothing_to_send()
+    note = plan.note
+    if plan.new and _may_add(messages):
+        messages.messages.append({"role": "system", "content": addition_blocks(plan.new)})
+        note = note_of(plan.new)
+    if not thread.is_continued:
+        _upload(messages.messages, server_side)
+    container = _container(request, server_side, messages, base_url)
+    by_tool = _answers_by_tool(request, options, model)
+    system = [text for text in (request.system, *messages.system) if text and text.strip()]
+    has_others = bool(offered)
+    if by_tool and request.output_schema is not None:
+        if has_others:
+            system.append(RESULT_INSTRUCTION)
+        offered.append(result_tool(request.output_schema))
+
+    body: JsonObject = {"model": model, **parameters_of(options), **compaction_of(request.compaction, options)}
+    body |= {"system": "\n\n".join(system) or None, "messages": messages.messages, "tools": offered or None}
+    body["mcp_servers"] = tools.mcp_servers or None
+    body["tool_choice"] = tool_choice_of(options, forces_result=by_tool and not has_others)
+    body["output_config"] = output_config_of(options, None if by_tool else request.output_schema)
+    body["container"] = _container_form(container, options, is_paused=bool(messages.waiting))
+    body["stream"] = request.stream
+    body["thread"] = thread.parameter
+    if thread.is_continued:
+        body |= dict.fromkeys(CREATE_ONLY)
+    body = without_none(body)
+    if options.prompt_cache is not None:
+        _cache(body, {"type": "ephemeral", "ttl": options.prompt_cache})
+    return EncodedRequest(
+        body=merged(body, options.extra_body),
+        headers=_headers(options, betas_of(options, body, server_side, blocks=_special_blocks(messages))),
+        context=MessagesContext(
+            model=model,
+            base_url=base_url,
+            has_result_tool=by_tool,
+            waiting=messages.waiting,
+            delivered=_delivered(request.messages),
+            client_names=tools.client_names,
+            container_id=container,
+            tools_note=note,
+            thread_note=thread.note,
+            messages=request.messages if thread.parameter is not None else None,
+            is_compaction=options.compaction is not None,
+        ),
+        warnings=(*messages.warnings, *tools.warnings, *left_out),
+        notices=replay_notices(thread.reason, replays),
+        needs=tuple(replays.needed),
+    )
+
+
+def _plan(
+    request: ModelRequest, tools: MessagesTools, options: AnthropicOptions, model: str, base_url: str
+) -> ToolPlan:
+    """Where each client tool is offered: all at the top, unless tools can be added to the conversation."""
+    inline = options.inline_tools
+    if inline is None:
+        # A summary within a turn replaces the messages that add tools; one of the whole conversation repeats them.
+        compacts = request.compaction or options.context_management
+        inline = has_inline_tools(model) and not compacts
+    if not inline:
+        return ToolPlan(top=tools.functions)
+    if INLINE_TOOLS in request.without:
+        return ToolPlan(top=tools.functions, note=note_of(tools.functions, is_top=True))
+    return plan_tools(request.messages, tools.functions, base_url)
+
+
+def _instructions(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The system messages at the beginning."""
+    return tuple(itertools.takewhile(lambda message: message.role == "system", messages))
+
+
+def _may_add(messages: EncodedMessages) -> bool:
+    """False while an answer is to be continued: it must stay last. The tools are added to the next request then."""
+    return not messages.waiting and bool(messages.messages) and messages.messages[-1]["role"] != "assistant"
+
+
+def _special_blocks(messages: EncodedMessages) -> list[str]:
+    """The types of blocks that need a beta header."""
+    found = {block["type"] for message in messages.messages for block in message["content"]}
+    return [kind for kind in ("tool_addition", "mcp_tool_listing") if kind in found]
+
+
+def _headers(options: AnthropicOptions, betas: tuple[str, ...]) -> dict[str, str]:
+    named = {
+        "anthropic-beta": ",".join(betas),
+        "anthropic-user-profile-id": options.user_profile_id,
+        "anthropic-workspace-id": options.workspace_id,
+    }
+    return {name: value for name, value in named.items() if value} | options.extra_headers
+
+
+def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: str) -> bool:
+    if request.output_schema is None:
+        return False
+    if options.typed_output is not None:
+        return options.typed_output == "tool"
+    return not has_native_output(model)
+
+
+def _container(
+    request: ModelRequest, server_side: list[ServerSideTool], messages: EncodedMessages, base_url: str
+) -> str | None:
+    """The container to use: the one that a tool names, or the last one, to reuse it or if it has work in progress."""
+    if "container" in request.without:
+        return None
+    tool = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
+    if tool is not None and tool.container_id is not None:
+        return tool.container_id
+    if not messages.waiting and not (tool is not None and tool.reuse_container):
+        return None
+    for message in reversed(request.messages):
+        session = session_of(message, base_url)
+        if session is not None and isinstance(session.get("container_id"), str):
+            return session["container_id"]
+    return None
+
+
+def _container_form(container: str | None, options: AnthropicOptions, *, is_paused: bool) -> Any:
+    """An id alone is sent as text, as the API requires; so is that of a paused answer, whose skills are loaded."""
+    if not options.skills or (is_paused and container is not None):
+        return container
+    names = {"id": "skill_id", "version": "version"}
+    skills = [{"type": skill.type, **given(skill, names)} for skill in options.skills]
+    return {**({"id": container} if container else {}), "skills": skills}
+
+
+def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> None:
+    """Adds the files for the container to the first user message."""
+    files = [file_id for tool in server_side if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
+    first = next((message for message in messages if message["role"] == "user"), None)
+    if files and first is not None:
+        uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files]
+        first["content"] = [*first["content"], *uploads]
+
+
+def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
+    """Links and files that this turn has already delivered."""
+    found: set[str] = set()
+    for message in reversed(messages):
+        if message.role == "user":
+            break
+        found |= {part.url for part in message.parts if isinstance(part, LinkPart)}
+        session = message.metadata.get(SESSION_KEY)
+        found |= {str(file_id) for file_id in session.get("files", ())} if is_object(session) else set()
+    return frozenset(found)
+
+
+def _cache(body: JsonObject, control: JsonObject) -> None:
+    """Marks the end of each stable section for caching: system prompt, tools, history."""
+    if "system" in body:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": control}]
+    tool = next((tool for tool in reversed(body.get("tools", [])) if not tool.get("defer_loading")), None)
+    if tool is not None:
+        # The API refuses the mark on tools that are loaded later.
+        tool["cache_control"] = control
+    for message in reversed(body["messages"]):
+        for place in range(len(message["content"]) - 1, -1, -1):
+            block = message["content"][place]
+            if block["type"] not in _UNCACHED:
+                message["content"][place] = {**block, "cache_control": control}
+                return

@@ -1,0 +1,1 @@
+"""From chunks of `generateContent` to parts. Pure."""

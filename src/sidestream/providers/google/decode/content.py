@@ -1,0 +1,197 @@
+"""The parts of a candidate's content: one row per kind, named by the field that holds it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.files import media_types
+from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.decode import shapes
+from sidestream.providers.google.decode.functions import on_function_call
+from sidestream.providers.google.decode.state import GenerateContentState, HostedCall
+from sidestream.providers.google.values import LANGUAGES, OUTCOMES, named
+from sidestream.providers.shared.decoding import UNREADABLE
+
+Handler = Callable[[GenerateContentState, Any, JsonObject], None]
+
+CODE = "code_execution"
+
+TOOL_TYPES = {
+    "GOOGLE_SEARCH_WEB": "google_search",
+    "GOOGLE_SEARCH_IMAGE": "google_search",
+    "URL_CONTEXT": "url_context",
+    "GOOGLE_MAPS": "google_maps",
+    "FILE_SEARCH": "file_search",
+    "MEDIA_PROCESSING": "media_processing",
+}
+"""The API's type of a hosted tool → its metadata key. That of an unknown type is its name in lower case."""
+
+
+class PartRow(Struct, frozen=True):
+    """How one kind of part is read. `tool` names the tool of its events, for the docs."""
+
+    shape: type[shapes.Part]
+    handler: Handler
+    tool: str | None = None
+
+
+def on_text(s: GenerateContentState, value: shapes.Text, raw: JsonObject) -> None:
+    """`text-*`, or `reasoning-*` for a thought; consecutive parts are one block."""
+    s.text("reasoning" if value.thought else "text", value.text, value.thought_signature)
+
+
+def on_code(s: GenerateContentState, value: shapes.ExecutableCode, raw: JsonObject) -> None:
+    """`tool-input-*` and `tool-call`."""
+    s.end_block()
+    call = s.last_code = HostedCall(s.call_id(value.executable_code.id), CODE)
+    s.tool_event(CODE, "interpreting", raw, call.id)
+    language = named(value.executable_code.language, LANGUAGES)
+    s.hosted_call(call, {"language": language, "code": value.executable_code.code})
+    s.keep(raw)
+
+
+def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, raw: JsonObject) -> None:
+    """`tool-result`; `file` if its output is a `data:` URL."""
+    s.end_block()
+    given = value.code_execution_result
+    outcome = named(given.outcome, OUTCOMES)
+    is_error = outcome not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED")
+    call = _answered(s, CODE, given.id, "failed" if is_error else "completed", raw)
+    s.hosted_result(call, {"outcome": outcome, "output": given.output or ""}, is_error=is_error)
+    data = media_types.from_data_url((given.output or "").strip())
+    if data:
+        mime_type = media_types.sniff(data)
+        kind = "image" if mime_type.startswith("image/") else "file"
+        name = f"{kind}_{s.files}.{media_types.extension(mime_type)}"
+        s.file(mime_type, name, data=data, tool=call.tool, call_id=call.id)
+
+
+def on_tool_call(s: GenerateContentState, value: shapes.ToolCallPart, raw: JsonObject) -> None:
+    """`tool-input-*` and `tool-call`."""
+    s.end_block()
+    call = HostedCall(s.call_id(value.tool_call.id), tool_key(value.tool_call.tool_type))
+    s.tool_event(call.tool, "in_progress", raw, call.id)
+    s.hosted_call(call, value.tool_call.args or {})
+    s.keep(raw)
+
+
+def on_tool_response(s: GenerateContentState, value: shapes.ToolResponsePart, raw: JsonObject) -> None:
+    """`tool-result`. It may be empty; the findings then come with the grounding."""
+    s.end_block()
+    given = value.tool_response
+    is_error = "error" in (given.response or {})
+    call = _answered(s, tool_key(given.tool_type), given.id, "failed" if is_error else "completed", raw)
+    s.hosted_result(call, given.response or {}, is_error=is_error)
+
+
+def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: str, raw: JsonObject) -> HostedCall:
+    """The call of a result, after its event; a call that never came is emitted now."""
+    call = s.pending_call(tool, given_id)
+    is_known = call is not None
+    call = call or HostedCall(s.call_id(given_id), tool)
+    s.tool_event(tool, stage, raw, call.id)
+    if not is_known:
+        s.hosted_call(call, {})
+    s.last_code = call if tool == CODE else s.last_code
+    s.keep(raw)
+    return call
+
+
+def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonObject) -> None:
+    """`file`; an image of a thought is a `custom` part."""
+    blob = value.inline_data
+    data = media_types.from_base64(blob.data)
+    if data is None:
+        s.raw(raw)
+        return
+    s.end_block()
+    if value.thought:
+        s.thought_image(blob.mime_type, blob.data)
+        if value.thought_signature is not None:
+            s.keep(raw)
+        return
+    kind = "image" if blob.mime_type.startswith("image/") else "file"
+    name = blob.display_name or f"{kind}_{s.files}.{media_types.extension(blob.mime_type)}"
+    mime_type = media_types.checked_type(data, blob.mime_type, name)
+    if blob.display_name is None:
+        name = f"{kind}_{s.files}.{media_types.extension(mime_type)}"
+    call = s.last_code  # The code run that wrote it: files follow its result.
+    transcription = {"audio_transcription": value.audio_transcription} if value.audio_transcription else {}
+    s.file(
+        mime_type,
+        name,
+        data=data,
+        tool=call.tool if call else None,
+        call_id=call.id if call else None,
+        provider_metadata={PROVIDER_NAME: transcription} if transcription else None,
+    )
+    rest = {key: content for key, content in blob_fields(raw).items() if key != "data"}
+    s.keep({**raw, "inlineData": rest}, file=media_types.digest(data))
+
+
+def on_file_data(s: GenerateContentState, value: shapes.FileData, raw: JsonObject) -> None:
+    """`file` with its URL."""
+    s.end_block()
+    uri = value.file_data
+    s.file(uri.mime_type or "application/octet-stream", uri.display_name, url=uri.file_uri)
+    s.keep(raw, link=uri.file_uri)
+
+
+def blob_fields(part: JsonObject) -> JsonObject:
+    """The fields of a part's inline data."""
+    blob = part.get("inlineData")
+    return blob if is_object(blob) else {}
+
+
+def tool_key(tool_type: str | None) -> str:
+    """The metadata key of a hosted tool."""
+    return TOOL_TYPES.get(tool_type or "", (tool_type or "unknown_tool").lower())
+
+
+PARTS: dict[str, PartRow] = {
+    "text": PartRow(shapes.Text, on_text),
+    "functionCall": PartRow(shapes.FunctionCall, on_function_call),
+    "executableCode": PartRow(shapes.ExecutableCode, on_code, CODE),
+    "codeExecutionResult": PartRow(shapes.CodeExecutionResult, on_code_result, CODE),
+    "toolCall": PartRow(shapes.ToolCallPart, on_tool_call, "its `toolType`"),
+    "toolResponse": PartRow(shapes.ToolResponsePart, on_tool_response, "its `toolType`"),
+    "inlineData": PartRow(shapes.InlineData, on_inline_data),
+    "fileData": PartRow(shapes.FileData, on_file_data),
+}
+"""The field that names the kind of a part → how it is read."""
+
+BESIDE = {
+    "thought": "marks text as reasoning",
+    "thoughtSignature": "is kept in the session with its part",
+    "partMetadata": "is the client's own",
+    "videoMetadata": "belongs to input",
+    "mediaResolution": "belongs to input",
+    "mediaProcessing": "belongs to input",
+    "speechMetadata": "belongs to input",
+    "audioTranscription": "is `provider_metadata` of its file",
+}
+"""Fields beside the one that names the kind of a part, each with what it becomes."""
+
+PASSED_ON = {"functionResponse": "only the client sends it; passed on as a raw part"}
+"""Known parts that become raw parts, each with its reason."""
+
+
+def on_part(s: GenerateContentState, part: JsonObject) -> None:
+    """One part of the content."""
+    kind = next((key for key in PARTS if key in part), None)
+    if kind is None:
+        if part.keys() <= BESIDE.keys() and isinstance(part.get("thoughtSignature"), str):
+            s.keep(part)
+        else:
+            s.raw(part)
+        return
+    row = PARTS[kind]
+    try:
+        value = msgspec.convert(part, row.shape)
+    except UNREADABLE:
+        s.raw(part)
+        return
+    row.handler(s, value, part)

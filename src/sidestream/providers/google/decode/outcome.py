@@ -1,0 +1,106 @@
+"""How a response ended: its finish reason, its error, and the session that continues from it."""
+
+from hashlib import blake2b
+from typing import Any
+
+from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.google.context import GROUNDING_KEY, REPLAYED, SESSION_KEY
+from sidestream.providers.google.decode.grounding import grounding_of
+from sidestream.providers.google.decode.state import DRAFT_PIECES, GenerateContentState
+from sidestream.providers.google.values import some_text
+from sidestream.stream.errors import classified, violated_field
+from sidestream.stream.parts import Error, FinishReason, StepOutcome
+
+REASONS: dict[str, FinishReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content-filter",
+    "RECITATION": "content-filter",
+    "BLOCKLIST": "content-filter",
+    "PROHIBITED_CONTENT": "content-filter",
+    "SPII": "content-filter",
+    "MODEL_ARMOR": "content-filter",
+    "JAILBREAK": "content-filter",
+    "IMAGE_SAFETY": "content-filter",
+    "IMAGE_PROHIBITED_CONTENT": "content-filter",
+    "IMAGE_RECITATION": "content-filter",
+    "LANGUAGE": "other",
+    "OTHER": "other",
+    "MALFORMED_FUNCTION_CALL": "other",
+    "MALFORMED_RESPONSE": "other",
+    "UNEXPECTED_TOOL_CALL": "other",
+    "TOO_MANY_TOOL_CALLS": "other",
+    "MISSING_THOUGHT_SIGNATURE": "other",
+    "NO_IMAGE": "other",
+    "IMAGE_OTHER": "other",
+    "CONTINUATION": "other",
+    "FINISH_REASON_UNSPECIFIED": "other",
+}
+"""The provider's reason → ours. A blocked prompt, for whatever reason, is `content-filter`."""
+
+PAUSED = "CONTINUATION"
+
+_RATE_LIMITS = frozenset({"RESOURCE_EXHAUSTED", "429"})
+_RETRYABLE = frozenset({"UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "ABORTED"}) | _RATE_LIMITS
+_RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+
+
+def finish_reason(s: GenerateContentState) -> tuple[FinishReason, str | None]:
+    """Our reason and the provider's own."""
+    if s.finish_reason is None:
+        return ("content-filter" if s.block_reason is not None else "other"), s.block_reason
+    reason = REASONS.get(s.finish_reason, "other")
+    return ("tool-calls" if reason == "stop" and s.has_client_call else reason), s.finish_reason
+
+
+def error_of(error: Any, fallback: str) -> Error:
+    """The provider's error object as a part."""
+    fields = error if is_object(error) else {}
+    number = fields.get("code")
+    status = number if isinstance(number, int) and not isinstance(number, bool) else None
+    code = some_text(fields, "status") or (str(number) if number is not None else None)
+    retryable = code in _RETRYABLE or status in _RETRYABLE_STATUSES
+    kind = "rate-limit" if code in _RATE_LIMITS or status == 429 else "provider"
+    message = some_text(fields, "message") or fallback
+    param = violated_field(fields)
+    return classified(Error(kind, message, code=code, status=status, retryable=retryable, param=param))
+
+
+def step_outcome(s: GenerateContentState) -> StepOutcome:
+    """What the response means for the turn."""
+    is_paused = s.finish_reason == PAUSED
+    return StepOutcome(message_metadata=_message_metadata(s), replay=REPLAYED, is_paused=is_paused)
+
+
+def _message_metadata(s: GenerateContentState) -> JsonObject:
+    """What the message keeps: the layout of its parts, and what it is grounded in."""
+    session: JsonObject = {
+        "model": s.context.model or s.model,
+        "base_url": s.context.base_url,
+        "response_id": s.response_id,
+        "parts": [_whole(entry) for entry in s.layout],
+        "texts": {block.id: text_digest(block.text) for block in s.blocks},
+    }
+    if s.finish_reason == PAUSED and s.continuation_token is not None:
+        session["continuation_token"] = s.continuation_token
+    return {SESSION_KEY: session} | ({GROUNDING_KEY: grounding_of(s)} if s.grounding else {})
+
+
+def _whole(entry: JsonObject) -> JsonObject:
+    """An entry of the layout; the pieces of a draft become its text."""
+    pieces = entry.get("part", {}).get(DRAFT_PIECES)
+    return entry if pieces is None else {**entry, "part": {"text": "".join(pieces)}}
+
+
+def text_digest(text: str) -> str:
+    """A digest by which a text is known to be unchanged."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def result_metadata(s: GenerateContentState) -> JsonObject:
+    """The metadata of the result."""
+    facts: JsonObject = {"response_id": s.response_id, "model": s.model, "status": s.finish_reason or s.block_reason}
+    facts |= s.metadata
+    if s.grounding:
+        facts[GROUNDING_KEY] = grounding_of(s)
+    return facts

@@ -1,0 +1,310 @@
+"""What the decoders of both APIs remember, and what that of generateContent remembers between chunks."""
+
+from typing import Any, ClassVar, Literal
+
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.messages.fold import DRAFT
+from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
+from sidestream.providers.google.decode.arguments import ClientCall
+from sidestream.providers.google.decode.offsets import GrowingText
+from sidestream.providers.shared.decoding import DecoderState, count_in, present, usage_from
+from sidestream.stream.parts import (
+    Custom,
+    File,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Source,
+    StepOutcome,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+    Usage,
+)
+
+Family = Literal["text", "reasoning"]
+DRAFT_PIECES = "pieces"
+"""In a layout that is not complete yet: the text of a draft, which is joined at the end."""
+MAX_SEARCHED = 16_000_000
+"""Characters of text in which the segments of sources that state no usable offsets are looked for, in all of an answer.
+After that such a source has no span."""
+THOUGHT_IMAGE = "google.thought-image"
+
+
+class GeminiBlock(GrowingText):
+    """A block of text, or of thoughts, made of consecutive parts."""
+
+    __slots__ = ("annotations", "family", "id", "signature", "size", "slice")
+
+    def __init__(self, block_id: str, family: Family) -> None:
+        super().__init__()
+        self.id = block_id
+        self.family: Family = family
+        self.size = 0
+        self.slice: JsonObject = {}
+        """The entry of the layout that text without a signature extends."""
+        self.signature: str | None = None
+        self.annotations: list[Any] = []
+
+
+class GoogleState(DecoderState):
+    """One response of either API while it is decoded."""
+
+    USAGE_FIELDS: ClassVar[tuple[str, str, str, str, str]]
+    """The API's names of the counts of prompt, prompts of hosted tools, cached prompt, output and thoughts."""
+
+    def __init__(self) -> None:
+        super().__init__(PROVIDER_NAME)
+        self.draft: list[str] = []
+        self._thought_images = 0
+        self.files = 0
+        self.sources = 0
+        self.usage: JsonObject = {}
+
+    def open_block(self, block_id: str, family: Family) -> GeminiBlock:
+        """Begins a block."""
+        self.count_entry()
+        self.out.append(TextStart(block_id) if family == "text" else ReasoningStart(block_id))
+        return GeminiBlock(block_id, family)
+
+    def block_delta(self, block: GeminiBlock, text: str) -> None:
+        """More text of a block."""
+        if text:
+            block.pieces.append(text)
+            self.out.append(TextDelta(block.id, text) if block.family == "text" else ReasoningDelta(block.id, text))
+
+    def close_block(self, block: GeminiBlock, final: str | None = None) -> None:
+        """Ends a block; with its final text where that is another than the streamed one."""
+        if block.family == "reasoning":
+            self.out.append(ReasoningEnd(block.id, block.signature, text=final))
+            return
+        self.out.append(TextEnd(block.id, tuple(block.annotations), final))
+        if final is not None:
+            self.corrected(block.id)
+
+    def source(self, fields: JsonObject, details: JsonObject) -> None:
+        """Emits a source; `details` are what no field of it holds."""
+        self.count_entry()
+        metadata = {PROVIDER_NAME: details} if details else None
+        self.out.append(Source(f"source-{self.sources}", **present(fields), provider_metadata=metadata))
+        self.sources += 1
+
+    def file(self, mime_type: str, name: str | None, **fields: Any) -> None:
+        """Emits a file."""
+        self.count_entry()
+        self.out.append(File(f"file-{self.files}", mime_type, name, **fields))
+        self.files += 1
+
+    def thought_image(self, mime_type: Any, data: str) -> None:
+        """Emits a picture of the model's reasoning, which is a preview."""
+        self.count_entry()
+        self.out.append(Custom(THOUGHT_IMAGE, {"mime_type": mime_type, "data": data, "index": self._thought_images}))
+        self._thought_images += 1
+
+    def emit_draft(self) -> None:
+        """Emits the text that would have been the answer."""
+        text = "".join(self.draft)
+        if text:
+            self.out.append(Custom(DRAFT, {"text": text}))
+
+    def total_usage(self) -> Usage:
+        """Token counts. What hosted tools read counts as input, thoughts count as output."""
+        prompt, tools, cached, text, thoughts = [count_in(self.usage, name) for name in self.USAGE_FIELDS]
+        return usage_from(
+            self.usage,
+            self.server_tool_use,
+            inputs=prompt + tools,
+            outputs=text + thoughts,
+            read=cached,
+            reasoning=thoughts,
+        )
+
+    def finish(
+        self,
+        reason: FinishReason,
+        raw_reason: str | None,
+        metadata: JsonObject,
+        outcome: StepOutcome,
+    ) -> None:
+        """The last part of a response that is complete."""
+        self.is_over = True
+        if self.draft:
+            metadata = {**metadata, "draft": "".join(self.draft)}
+        outcome = replace(outcome, is_kept=bool(self.draft))
+        self.out.append(Finish(reason, self.total_usage(), raw_reason, present(metadata), outcome=outcome))
+
+
+class HostedCall:
+    """A call that the provider executes."""
+
+    __slots__ = ("answered", "id", "tool")
+
+    def __init__(self, call_id: str, tool: str) -> None:
+        self.id = call_id
+        self.tool = tool
+        self.answered = False
+
+
+class GenerateContentState(GoogleState):
+    """One response of generateContent while it is decoded."""
+
+    USAGE_FIELDS = (
+        "promptTokenCount",
+        "toolUsePromptTokenCount",
+        "cachedContentTokenCount",
+        "candidatesTokenCount",
+        "thoughtsTokenCount",
+    )
+
+    def __init__(self, context: GoogleContext) -> None:
+        super().__init__()
+        self.context = context
+        self.blocks: list[GeminiBlock] = []
+        self.texts: list[GeminiBlock] = []
+        """The blocks that are text."""
+        self.text_starts: list[int] = []
+        """Where each of them begins in all the text, in bytes."""
+        self.current: GeminiBlock | None = None
+        self.layout: list[JsonObject] = []
+        self.hosted: dict[str, HostedCall] = {}
+        self.hosted_tools: set[str] = set()
+        self.last_code: HostedCall | None = None
+        self._unanswered: dict[str, dict[str, HostedCall]] = {}
+        """Hosted calls without a result, by tool and id."""
+        self.streaming: dict[str, ClientCall] = {}
+        """Client calls whose arguments are not complete."""
+        self._call_ids: set[str] = set()
+        self._made_ids = 0
+        self.response_id: str | None = None
+        self.model: str | None = None
+        self.grounding: JsonObject = {}
+        self.searches_left = MAX_SEARCHED
+        self.emitted_sources: set[tuple[Any, ...]] = set()
+        self.metadata: JsonObject = {}
+        self.unknown: set[str] = set()
+        """Fields that no row reads. Each is reported once."""
+        self.continuation_token: str | None = None
+        self.finish_reason: str | None = None
+        self.block_reason: str | None = None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether something of the answer has come."""
+        return bool(self.blocks or self.layout or self.streaming)
+
+    def text(self, family: Family, text: str, signature: str | None) -> None:
+        """More text. Consecutive parts of one family are one block; their signatures stay apart."""
+        if family == "text" and self.context.drafts:
+            self._draft(text, signature)
+            return
+        block = self.current
+        if block is None or block.family != family:
+            if not text:
+                if signature:
+                    self.keep({"text": "", "thoughtSignature": signature, **_thought(family)})
+                return
+            self.end_block()
+            number = len(self.texts) if family == "text" else len(self.blocks) - len(self.texts)
+            block = self.current = self.open_block(f"{'text' if family == 'text' else 'thought'}-{number}", family)
+            self.blocks.append(block)
+            if family == "text":
+                self.texts.append(block)
+        self.block_delta(block, text)
+        self._slice(block, len(text), signature)
+
+    def _slice(self, block: GeminiBlock, size: int, signature: str | None) -> None:
+        start, block.size = block.size, block.size + size
+        if signature is None and self.layout and self.layout[-1] is block.slice:
+            block.slice["end"] = block.size
+            return
+        if not size and signature is None:
+            return
+        entry: JsonObject = {"text_id": block.id, "start": start, "end": block.size, **_thought(block.family)}
+        if signature is not None:
+            block.signature = entry["thoughtSignature"] = signature
+        else:
+            block.slice = entry
+        self.layout.append(entry)
+
+    def _draft(self, text: str, signature: str | None) -> None:
+        self.end_block()
+        self.draft.append(text)
+        last: JsonObject = self.layout[-1].get("part", {}) if self.layout else {}
+        if signature is None and last.keys() == {DRAFT_PIECES}:
+            last[DRAFT_PIECES].append(text)
+        elif signature is not None:
+            self.keep({"text": text, "thoughtSignature": signature})
+        elif text:
+            self.keep({DRAFT_PIECES: [text]})
+
+    def end_block(self) -> None:
+        """Ends the block that is open, if one is."""
+        block, self.current = self.current, None
+        if block is not None:
+            self.close_block(block)
+
+    def keep(self, part: JsonObject, **beside: Any) -> None:
+        """Adds a part to the layout, as it must be sent back."""
+        self.layout.append({**beside, "part": part})
+
+    def call_id(self, given: str | None) -> str:
+        """An id that no other call of this response has: the API's own, or a made-up one, which is never sent back.
+
+        A made-up one names the response, or else the conversation up to it: the next response makes up others.
+        """
+        if given and given not in self._call_ids:
+            self._call_ids.add(given)
+            return given
+        while True:
+            response = self.response_id or self.context.history
+            made = f"{given or 'call'}_{self._made_ids}" + (f"_{response}" if response else "")
+            self._made_ids += 1
+            if made not in self._call_ids:
+                self._call_ids.add(made)
+                return made
+
+    def hosted_call(self, call: HostedCall, arguments: Any) -> None:
+        """A call that the provider executes, whole."""
+        self.count_entry()
+        self.hosted[call.id] = call
+        self.hosted_tools.add(call.tool)
+        self._unanswered.setdefault(call.tool, {})[call.id] = call
+        self.count_call(call.tool, provider_executed=True)
+        self.out += [
+            ToolInputStart(call.id, call.tool, True),
+            ToolInputDelta(call.id, jsontext.dumps(arguments).decode()),
+            ToolInputEnd(call.id),
+            ToolCall(call.id, call.tool, call.tool, True, input=arguments),
+        ]
+
+    def hosted_result(self, call: HostedCall, value: Any, *, is_error: bool = False) -> None:
+        """The result of a hosted tool; the first one counts."""
+        if not call.answered:
+            call.answered = True
+            self._unanswered.get(call.tool, {}).pop(call.id, None)
+            self.out.append(ToolResult(call.id, call.tool, call.tool, value, is_error, True))
+
+    def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
+        """The call of a result: by its id, or the last one of this tool without a result."""
+        if given is not None:
+            call = self.hosted.get(given)
+        else:
+            call = next(reversed(self._unanswered.get(tool, {}).values()), None)
+        if call is None and (made := self.answered_call(tool, given)) is not None:
+            call = self.hosted[made.id] = HostedCall(made.id, made.tool)
+            self.hosted_tools.add(made.tool)
+        return call
+
+
+def _thought(family: Family) -> JsonObject:
+    return {"thought": True} if family == "reasoning" else {}

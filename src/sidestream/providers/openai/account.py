@@ -1,0 +1,132 @@
+"""What OpenAI's two APIs share: options, headers and embeddings. Pure."""
+
+import base64
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.errors import ProtocolError
+from sidestream.jsontext import JsonObject, is_array, is_object
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
+from sidestream.providers.shared.decoding import count_in
+from sidestream.providers.shared.encoding import checked_options, given
+from sidestream.providers.shared.endpoints import response_object
+from sidestream.stream.parts import InputUsage, Usage
+from sidestream.tools.configs import Config
+from sidestream.transport.calls import HttpCall
+
+MAX_BATCH = 2048
+"""The most texts in one request."""
+
+
+class Moderation(Config, frozen=True, kw_only=True):
+    """Scores or blocks input and output by a moderation model."""
+
+    model: str
+    input: Literal["score", "block"] | None = None
+    output: Literal["score", "block"] | None = None
+
+
+FILE_SCHEME = "openai-file"
+"""`LinkPart("openai-file:file-…")` is a file that was uploaded to the Files API."""
+
+HEADER_VARIABLES: Mapping[str, str] = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+"""Header → the environment variable that holds its default."""
+
+
+def request_headers(organization: str | None, project: str | None, extra_headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of one request. They win over those of the endpoint."""
+    headers = {"OpenAI-Organization": organization, "OpenAI-Project": project}
+    return {name: value for name, value in headers.items() if value} | {**extra_headers}
+
+
+def plain_options(options: Config, forms: Mapping[str, Callable[[Any], Any]]) -> JsonObject:
+    """The options that are set and are sent under their own names, each in its form."""
+    return {name: form(value) for name, form in forms.items() if (value := getattr(options, name)) not in (None, ())}
+
+
+def as_json(value: Any) -> Any:
+    """A value of an option as JSON; None for a config in which nothing is set."""
+    if isinstance(value, tuple):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return (given(value) or None) if isinstance(value, Config) else value
+
+
+def moderation_body(moderation: Moderation) -> JsonObject:
+    """Moderation as both APIs expect it."""
+    policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
+    return {"model": moderation.model, **({"policy": policy} if policy else {})}
+
+
+class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
+    """The length of vectors, their encoding, and the size of a batch."""
+
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    """`base64` is a quarter of the size; the vectors are the same."""
+    user: str | None = None
+    batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 512
+    """Requests are limited in tokens too, so long texts need small batches."""
+    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Merged into each request."""
+
+
+_DEFAULT = OpenAIEmbeddingOptions()
+_WIRE = {"dimensions": "dimensions", "encoding_format": "encoding_format", "user": "user"}
+
+
+def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
+    """One call per batch; none for no texts. Raises UnsupportedError for options of another provider."""
+    chosen = checked_options(options, _DEFAULT, "OpenAI embeddings")
+    fields = given(chosen, _WIRE) | chosen.extra_body
+    size = chosen.batch_size
+    batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
+    return [
+        EmbeddingCall(replace(call, body=jsontext.dumps({"model": model, "input": batch, **fields})), len(batch))
+        for batch in batches
+    ]
+
+
+def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
+    """The vectors of a batch, by their index. Raises ProtocolError unless there is one for each text."""
+    answer = response_object(body)
+    entries = answer.get("data")
+    if not is_array(entries):
+        raise ProtocolError("the response has no list of embeddings")
+    vectors: dict[int, Vector] = {}
+    for position, entry in enumerate(entries):
+        if not is_object(entry):
+            raise ProtocolError("an embedding is not a JSON object")
+        index = entry.get("index", position)
+        if type(index) is not int or not 0 <= index < count or index in vectors:
+            raise ProtocolError(f"an embedding has the index {index!r:.40}, which is repeated or out of range")
+        vectors[index] = _vector(entry.get("embedding"))
+    if len(vectors) != count:
+        raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
+    usage = answer.get("usage")
+    return EmbeddingsResult(
+        vectors=tuple(vectors[index] for index in range(count)),
+        model=model,
+        usage=_usage(usage) if is_object(usage) else Usage(),
+    )
+
+
+def _vector(value: Any) -> Vector:
+    try:
+        if isinstance(value, str):
+            data = base64.b64decode(value, validate=True)
+            return struct.unpack(f"<{len(data) // 4}f", data)
+        if is_array(value) and all(type(number) in (int, float) for number in value):
+            return tuple(float(number) for number in value)
+    except (ValueError, OverflowError, struct.error):
+        pass
+    raise ProtocolError("an embedding is not a list of numbers")
+
+
+def _usage(usage: JsonObject) -> Usage:
+    tokens = count_in(usage, "prompt_tokens")
+    return Usage(input=InputUsage(tokens, tokens), raw=usage)

@@ -1,0 +1,1 @@
+"""From Chat Completions chunks to parts. Pure."""

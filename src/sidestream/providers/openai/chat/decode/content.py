@@ -1,0 +1,166 @@
+"""The content of a message: text, refusal, reasoning, sources, speech."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.files import media_types
+from sidestream.jsontext import JsonObject, is_array, is_object, objects, text_in
+from sidestream.providers.openai.chat.context import WIRE
+from sidestream.providers.openai.chat.decode import shapes
+from sidestream.providers.openai.chat.decode.state import CompletionsState
+from sidestream.providers.shared.decoding import int_in
+from sidestream.stream.parts import File, Source
+
+
+def on_reasoning(s: CompletionsState, value: str) -> None:
+    """`reasoning-start`, `reasoning-delta`; `reasoning-end` when something else comes."""
+    if value:
+        s.reasoning_delta(value)
+
+
+def on_reasoning_details(s: CompletionsState, value: list[JsonObject]) -> None:
+    """Kept for `reasoning-end`, in its `provider_metadata`."""
+    if value:
+        s.open_reasoning()
+        s.reasoning_details += value
+
+
+def on_content(s: CompletionsState, value: str | list[JsonObject]) -> None:
+    """`text-start`, `text-delta`; a list by the type of its entries."""
+    if isinstance(value, str):
+        if value:
+            s.text_delta("text", value, s.logprobs.pop("content", None))
+        return
+    for entry in value:
+        handler = CONTENT.get(str(entry.get("type")))
+        if handler is None or not handler(s, entry):
+            s.raw_chunk()
+
+
+def _text_entry(s: CompletionsState, entry: JsonObject) -> bool:
+    """`text-delta`."""
+    text = text_in(entry, "text")
+    if text is not None:
+        on_content(s, text)
+    return text is not None
+
+
+def _thinking_entry(s: CompletionsState, entry: JsonObject) -> bool:
+    """`reasoning-delta`."""
+    texts = [text_in(part, "text") for part in objects(entry.get("thinking"))]
+    on_reasoning(s, "".join(text for text in texts if text is not None))
+    return is_array(entry.get("thinking")) and None not in texts
+
+
+CONTENT: dict[str, Callable[[CompletionsState, JsonObject], bool]] = {"text": _text_entry, "thinking": _thinking_entry}
+"""Type of an entry, if content is a list → its handler, which returns False for what it cannot read."""
+
+
+def on_refusal(s: CompletionsState, value: str) -> None:
+    """`text-delta` in a block of its own; the finish reason is that of a refusal."""
+    if value:
+        s.text_delta("refusal", value, s.logprobs.pop("refusal", None))
+
+
+def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
+    """`source`; also on `text-end`."""
+    for annotation in value:
+        name = jsontext.canonical(annotation)
+        if name in s.annotations:
+            continue
+        s.count_entry()
+        s.annotations[name] = annotation
+        citation = annotation.get("url_citation")
+        if annotation.get("type") != "url_citation" or not is_object(citation):
+            s.raw(annotation)
+            continue
+        text_id = s.texts.get("text")
+        s.out.append(
+            Source(
+                f"{text_id or s.block_id('text')}:source:{len(s.annotations) - 1}",
+                "url",
+                url=text_in(citation, "url"),
+                title=text_in(citation, "title"),
+                start=int_in(citation, "start_index"),
+                end=int_in(citation, "end_index"),
+                text_id=text_id,
+            )
+        )
+
+
+def extra(name: str) -> Callable[[CompletionsState, Any], None]:
+    """A handler for a field that some hosts add to every token."""
+
+    def handler(s: CompletionsState, value: Any) -> None:
+        """`provider_metadata` of the `text-end` or `reasoning-end` of its block, once."""
+        s.keep_extra(name, value)
+
+    return handler
+
+
+def on_executed_tools(s: CompletionsState, value: list[JsonObject]) -> None:
+    """`finish` metadata. A call comes again, under the same index, with its output."""
+    known: list[JsonObject] = s.facts.get("executed_tools", [])
+    calls = {_place(entry, place): entry for place, entry in enumerate(known)}
+    calls |= {_place(entry, len(calls) + place): entry for place, entry in enumerate(value)}
+    s.facts["executed_tools"] = [*calls.values()]
+
+
+def _place(entry: JsonObject, place: int) -> int:
+    index = int_in(entry, "index")
+    return place if index is None else index
+
+
+def on_audio(s: CompletionsState, value: shapes.AudioPiece) -> None:
+    """`text-delta` of the transcript, in a block of its own; `file` when the response is complete."""
+    s.audio_facts |= {key: given for key in ("id", "expires_at") if (given := getattr(value, key)) is not None}
+    if value.data:
+        s.audio.append(value.data)
+    if value.transcript:
+        s.text_delta("transcript", value.transcript)
+
+
+AUDIO_TYPES = {
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "flac": "audio/flac",
+    "opus": "audio/ogg",
+    "aac": "audio/aac",
+    "pcm16": "audio/pcm",
+}
+"""Requested format → MIME type."""
+
+
+def end_audio(s: CompletionsState) -> None:
+    """Emits the speech as a file."""
+    if not s.audio:
+        return
+    data = _joined(s.audio)
+    if data is None:
+        s.raw({"audio": {**s.audio_facts, "data": "".join(s.audio)}})
+        return
+    requested = s.context.audio_format or ""
+    mime_type = AUDIO_TYPES.get(requested) or media_types.sniff(data)
+    ending = "pcm" if requested == "pcm16" else requested or media_types.extension(mime_type)
+    name = f"audio.{ending}"
+    file_id = str(s.audio_facts.get("id") or s.block_id("audio"))
+    s.out.append(File(file_id, mime_type, name, data, provider_metadata={WIRE: s.audio_facts}))
+
+
+def _joined(pieces: list[str]) -> bytes | None:
+    """The bytes of base64 in pieces: each encoded by itself, or one text split anywhere."""
+    try:
+        return b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+    except (binascii.Error, ValueError):
+        return media_types.from_base64("".join(pieces))
+
+
+def keep_logprobs(s: CompletionsState) -> None:
+    """Keeps log probabilities of tokens without text, e.g. those of a call, for `finish`."""
+    for kind in ("content", "refusal"):
+        if rest := jsontext.as_list(s.logprobs.get(kind)):
+            kept: list[Any] = s.facts.setdefault("logprobs", [])
+            kept += rest

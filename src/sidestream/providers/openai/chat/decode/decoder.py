@@ -1,0 +1,275 @@
+"""Chunks of a chat completion → parts: one table of fields, one pure decoder per response.
+
+Chunks have no types; they are read by their fields. A whole message has the fields of a delta.
+"""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
+from sidestream.providers.openai.chat.context import CompletionsContext
+from sidestream.providers.openai.chat.decode import content, fast_path, outcome, shapes, tool_calls
+from sidestream.providers.openai.chat.decode.state import CompletionsState
+from sidestream.providers.shared.decoding import (
+    UNREADABLE,
+    FieldRow,
+    ResponseDecoder,
+    present,
+    read_objects,
+    read_text,
+    reader,
+    seconds,
+    truncated,
+)
+from sidestream.stream.parts import Error, Finish
+
+
+class DeltaField(FieldRow, frozen=True, kw_only=True):
+    """How one field of a delta is read."""
+
+    unless: str | None = None
+    """Another field with the same content."""
+    may_be_late: bool = False
+    """True: it may come after the finish reason."""
+
+
+FIELDS: dict[str, DeltaField] = {
+    "reasoning_content": DeltaField(read_text, content.on_reasoning),
+    "reasoning": DeltaField(read_text, content.on_reasoning, unless="reasoning_content"),
+    "reasoning_details": DeltaField(read_objects, content.on_reasoning_details),
+    "content": DeltaField(shapes.text_or_objects, content.on_content),
+    "refusal": DeltaField(read_text, content.on_refusal),
+    "audio": DeltaField(reader(shapes.AudioPiece), content.on_audio, may_be_late=True),
+    "annotations": DeltaField(read_objects, content.on_annotations, may_be_late=True),
+    "tool_calls": DeltaField(shapes.tool_call_pieces, tool_calls.on_tool_calls),
+    "function_call": DeltaField(reader(shapes.Function), tool_calls.on_function_call, unless="tool_calls"),
+    "executed_tools": DeltaField(read_objects, content.on_executed_tools, may_be_late=True),
+    # After the content: what they belong to has begun.
+    "channel": DeltaField(read_text, content.extra("channel"), may_be_late=True),
+    "token_id": DeltaField(reader(int), content.extra("token_id"), may_be_late=True),
+}
+"""Field of a delta or message → how it is read, in this order. The first of any other name that is not empty makes the
+chunk `raw`."""
+
+PLACED = {
+    "id": "`response-metadata`, once",
+    "model": "`response-metadata`, once",
+    "created": "`response-metadata`, once",
+    "choices": "by the fields of the first choice's `delta` or `message`, see below; other choices are `raw`",
+    "choices[].index": "which choice it is; only the first is read",
+    "choices[].delta": "by its fields, see below",
+    "choices[].message": "by its fields, see below; in a stream only if nothing came before it",
+    "choices[].text": "as `content` of a delta, unless there is one, whose content it repeats",
+    "choices[].finish_reason": "the reason of `finish`",
+    "choices[].logprobs": "`provider_metadata` of the `text-delta` beside it; of other tokens, `finish` metadata",
+    "choices[].usage": "as `usage`",
+    "usage": "usage of `finish`; the last one counts",
+    "error": "`error`, `finish`",
+}
+"""Field of a chunk or a choice → what it becomes. All others are facts of the response: `finish` metadata."""
+
+IGNORED = {
+    "object": "names the API",
+    "obfuscation": "is padding against traffic analysis",
+    "delta.role": "is always the model's",
+}
+"""Fields that become nothing, each with its reason."""
+
+_PINGS = ("ping", "keepalive")
+
+
+class CompletionsDecoder(ResponseDecoder[CompletionsState]):
+    """Decodes one chat completion. `finish` comes with `close`, since usage comes last."""
+
+    def __init__(self, context: CompletionsContext) -> None:
+        super().__init__(CompletionsState(context), fast_path.read_delta)
+
+    def _read_event(self, s: CompletionsState, event: Any) -> CompletionsState | None:
+        s.begin_event(event)
+        _chunk(s, event)
+        if s.has_second or s.is_over:
+            return None
+        is_growing = s.finish_reason is None and (s.texts or s.reasoning_id or s.calls)
+        return s if is_growing else None
+
+    def _read_whole(self, s: CompletionsState, answer: Any) -> Error | None:
+        """One chunk, and the end."""
+        s.begin_event(answer)
+        s.is_whole = True
+        _chunk(s, answer)
+        if not s.is_over and s.choice is None:
+            s.raw_chunk()
+            return Error("protocol", "the body is not a chat completion: it has no choices")
+        if not s.is_over:
+            _finish(s)
+        return None
+
+    def _end(self, s: CompletionsState, error: Error | None) -> None:
+        if error is None and (s.finish_reason is not None or outcome.is_complete(s)):
+            _finish(s)
+        else:
+            _fail(s, error or truncated())
+
+
+def _chunk(s: CompletionsState, event: Any) -> None:
+    fields = jsontext.as_object(event)
+    if fields.get("error") or fields.get("object") == "error":
+        _fail(s, outcome.error_of(fields.get("error") or fields, "the server reported an error"))
+        return
+    if "choices" not in fields and "usage" not in fields:
+        if fields.get("type") not in _PINGS:
+            s.raw_chunk()
+        return
+    if _is_second(s, fields):
+        s.second_answer(event)
+        return
+    _metadata(s, fields)
+    _keep(s, fields, _NO_FACTS)
+    _usage(s, fields)
+    choices = fields.get("choices")
+    if choices is not None and not is_array(choices):
+        s.raw_chunk()
+    for choice in choices if is_array(choices) else ():
+        if not is_object(choice):
+            s.raw_chunk()
+            continue
+        index = choice.get("index")
+        index = index if type(index) is int else 0
+        s.choice = index if s.choice is None else s.choice
+        if index == s.choice:
+            _choice(s, choice)
+        else:
+            s.raw_chunk()
+
+
+def _is_second(s: CompletionsState, fields: JsonObject) -> bool:
+    """True if the chunk begins another answer: another id, and a role, since some hosts change the id every time."""
+    identity = text_in(fields, "id")
+    if not identity or s.response_id in (None, identity) or not s.has_content:
+        return False
+    return any(as_object(choice.get("delta")).get("role") for choice in objects(fields.get("choices")))
+
+
+def _usage(s: CompletionsState, fields: JsonObject) -> None:
+    usage = fields.get("usage")
+    if usage is None and "x_groq" in fields:
+        usage = jsontext.as_object(fields["x_groq"]).get("usage")
+    if is_object(usage):
+        s.usage = usage
+
+
+def _metadata(s: CompletionsState, fields: JsonObject) -> None:
+    """`response-metadata`; Azure's first chunk has neither id nor model."""
+    identity, model = text_in(fields, "id") or None, text_in(fields, "model") or None
+    if not s.has_metadata and (identity or model):
+        s.response_metadata(identity, model, seconds(fields.get("created")))
+        s.response_id = identity
+        s.facts |= {"response_id": identity, "model": model}
+
+
+_OWN = frozenset({"response_id", "model", "status", "limit", "reached", "thinking", "logprobs"})
+"""Names of our own metadata; no field of a server overrides them."""
+
+_NO_FACTS = _OWN | IGNORED.keys() | {name for name in PLACED if "[" not in name}
+_NO_FACTS_OF_CHOICE = _OWN | IGNORED.keys() | {name.partition("[].")[2] for name in PLACED}
+
+
+def _keep(s: CompletionsState, fields: JsonObject, others: frozenset[str]) -> None:
+    """Keeps the facts of the response that are not empty."""
+    for name, value in fields.items():
+        if name not in others and (value or value == 0):
+            s.facts[name] = value
+
+
+def _choice(s: CompletionsState, choice: JsonObject) -> None:
+    _keep(s, choice, _NO_FACTS_OF_CHOICE)
+    _usage(s, choice)
+    is_late = s.finish_reason is not None
+    logprobs = choice.get("logprobs")
+    s.logprobs = dict(logprobs) if is_object(logprobs) else {}
+    delta, message = choice.get("delta"), choice.get("message")
+    if is_object(message) and s.is_whole:
+        _delta(s, message, is_late=False)  # A delta beside it is empty.
+    elif is_object(delta) and delta:
+        _delta(s, delta, is_late)
+        if is_object(message) and choice.get("finish_reason"):
+            s.final = text_in(message, "content")
+    elif is_object(message):
+        _message(s, message)
+    elif delta is None and isinstance(choice.get("text"), str):
+        _delta(s, {"content": choice["text"]}, is_late)
+    elif delta is not None and not is_object(delta):
+        s.raw_chunk()
+    if s.logprobs:
+        content.keep_logprobs(s)
+    reason = choice.get("finish_reason")
+    if isinstance(reason, str) and reason and not is_late:
+        s.finish_reason = reason
+    elif reason is not None and not isinstance(reason, str):
+        s.raw_chunk()
+
+
+def _message(s: CompletionsState, message: JsonObject) -> None:
+    """A whole message; at the end of a stream it repeats what came in deltas."""
+    if s.has_content:
+        s.final = text_in(message, "content")
+        return
+    is_whole, s.is_whole = s.is_whole, True
+    _delta(s, message, is_late=False)
+    s.is_whole = is_whole
+
+
+def _delta(s: CompletionsState, delta: JsonObject, is_late: bool) -> None:
+    """Reads all fields, and only then calls their handlers, which change the state."""
+    found: list[tuple[DeltaField, Any]] = []
+    for name, value in delta.items():
+        row = FIELDS.get(name)
+        if value is None or name == "role" or (row is not None and row.unless is not None and delta.get(row.unless)):
+            continue
+        if row is None:
+            if value and name not in s.unknown:
+                s.unknown.add(name)
+                s.raw_chunk()
+            continue
+        try:
+            found.append((row, row.read(value)))
+        except UNREADABLE:
+            s.raw_chunk()
+    if len(found) > 1:
+        found.sort(key=_order)
+    for row, value in found:
+        if not is_late or row.may_be_late:
+            row.handler(s, value)
+        elif value:
+            s.raw_chunk()
+
+
+_ROWS = list(FIELDS.values())
+
+
+def _order(entry: tuple[DeltaField, Any]) -> int:
+    return _ROWS.index(entry[0])
+
+
+def _finish(s: CompletionsState) -> None:
+    """The response is complete: ends of what is open, calls, speech, `finish`."""
+    reason, raw_reason = outcome.finish_reason(s)
+    if reason == "error":
+        _fail(s, Error("provider", "the server reported that the response failed"))
+        return
+    s.end_reasoning()
+    s.end_texts()
+    tool_calls.end_calls(s, is_cut=reason in ("length", "content-filter"))
+    content.end_audio(s)
+    if s.finish_reason is None and not s.is_whole:
+        s.out.append(outcome.no_reason(reason))
+    s.is_over = True
+    s.out.append(Finish(reason, outcome.usage_of(s.usage), raw_reason, present(s.facts)))
+
+
+def _fail(s: CompletionsState, error: Error) -> None:
+    """The response broke off: open blocks and inputs end, and no call is emitted."""
+    s.end_reasoning()
+    s.end_texts()
+    tool_calls.end_inputs(s)
+    s.end_with_error(error, outcome.usage_of(s.usage))

@@ -1,0 +1,97 @@
+"""How a chat completion ended: its finish reason, its usage, its error."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.providers.openai.chat.decode.state import CompletionsState
+from sidestream.providers.shared.decoding import count_in, parse_input, usage_from
+from sidestream.stream.errors import classified
+from sidestream.stream.parts import Custom, Error, FinishReason, Usage
+
+REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool-calls",
+    "function_call": "tool-calls",
+    "content_filter": "content-filter",
+    "eos": "stop",
+    "model_length": "length",
+    "error": "error",
+}
+"""The server's reason → ours; the last three are of compatible servers. Any other is `other`."""
+
+RATE_LIMITS = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests", "insufficient_quota"})
+RETRYABLE = RATE_LIMITS - {"insufficient_quota"} | {
+    "server_error",
+    "internal_server_error",
+    "overloaded_error",
+    "server_is_overloaded",
+    "slow_down",
+    "unavailable_error",
+}
+
+
+NO_REASON = "sidestream.finish-reason-missing"
+"""The kind of the custom part that reports an answer that ended without a finish reason."""
+
+
+def is_complete(s: CompletionsState) -> bool:
+    """True for a stream without a finish reason that is whole all the same: it says so, and counts what it used.
+
+    OpenAI's spoken answers and some hosts end like that. A call is whole if its arguments are JSON.
+    """
+    if not s.is_done or not jsontext.as_object(s.usage) or not (s.texts or s.audio or s.calls):
+        return False
+    return all(call.is_started and (call.is_custom or parse_input(call.text)[1] is None) for call in s.calls)
+
+
+def no_reason(reason: FinishReason) -> Custom:
+    """The notice that a finish reason is assumed."""
+    message = f"The server gave no finish reason. The answer is whole, so it counts as {reason!r}."
+    return Custom(NO_REASON, {"reason": reason, "message": message})
+
+
+def finish_reason(s: CompletionsState) -> tuple[FinishReason, str | None]:
+    """Our reason and the server's own. Calls take precedence: many servers send `stop` with them."""
+    raw = s.finish_reason
+    reason = REASONS.get(raw, "other") if raw is not None else "stop"
+    if reason in ("stop", "tool-calls"):
+        if s.calls:
+            return "tool-calls", raw
+        return ("content-filter", "refusal") if "refusal" in s.texts else ("stop", raw)
+    return reason, raw
+
+
+def error_of(error: Any, fallback: str) -> Error:
+    """The server's error object, or its text, as a part."""
+    fields: JsonObject = {"message": error} if isinstance(error, str) else jsontext.as_object(error)
+    given = fields.get("code") or fields.get("type")
+    code = str(given) if isinstance(given, str | int) else None
+    number = fields.get("code")
+    status = number if type(number) is int and 400 <= number < 600 else None
+    kind = "rate-limit" if status == 429 or code in RATE_LIMITS else "provider"
+    retryable = code in RETRYABLE or (status is not None and (status >= 500 or status in (408, 409, 429)))
+    message = fields.get("message")
+    message = message if isinstance(message, str) and message else fallback
+    param = jsontext.text_in(fields, "param")
+    return classified(Error(kind, message, code=code, status=status, retryable=retryable, param=param))
+
+
+def usage_of(raw: Any) -> Usage:
+    """Token counts."""
+    usage = jsontext.as_object(raw)
+    inputs, outputs = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
+    details = usage.get("prompt_tokens_details")
+    reasoning = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if reasoning and count_in(usage, "total_tokens") == inputs + outputs + reasoning:
+        outputs += reasoning  # this server does not count reasoning among the completion's tokens
+    return usage_from(
+        usage,
+        {},
+        inputs=inputs,
+        outputs=outputs,
+        read=count_in(details, "cached_tokens"),
+        written=count_in(details, "cache_write_tokens"),
+        reasoning=reasoning,
+    )

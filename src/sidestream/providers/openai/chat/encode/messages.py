@@ -1,0 +1,188 @@
+"""Messages → the wire's messages.
+
+Every call gets exactly one result, right after it. Thinking, approvals and metadata are never sent. Files of answers
+and of tool results follow in a message of the user, since no other message can contain them.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import assert_never
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import (
+    NOT_EXECUTED,
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+    content_of_result,
+)
+from sidestream.providers.openai.chat.context import MAX_CALL_ID
+from sidestream.providers.openai.chat.encode.content import content_of, essence, text_content
+from sidestream.providers.shared.histories import FILES_ABOVE, ToolResults, hashed_id, input_object, legal_name
+
+SHOWN_BELOW = "The files are in the next message."
+
+
+class CompletionsTarget(Struct, frozen=True, kw_only=True):
+    """How the messages are encoded."""
+
+    instructions_role: str = "system"
+    image_detail: str | None = None
+    id_length: int | None = None
+    custom_tools: frozenset[str] = frozenset()
+    """Names of the tools whose input is plain text."""
+
+
+def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) -> tuple[list[JsonObject], list[str]]:
+    """The history on the wire, and warnings."""
+    encoder = _CompletionsEncoder(messages, target)
+    for message in messages:
+        encoder.message(message)
+    encoder.flush()
+    return encoder.messages, encoder.warnings
+
+
+class _CompletionsEncoder:
+    """The messages so far, with the calls that are still pending."""
+
+    def __init__(self, messages: Sequence[ChatMessage], target: CompletionsTarget) -> None:
+        self.messages: list[JsonObject] = []
+        self.warnings: list[str] = []
+        self._target = target
+        self._results = ToolResults(messages)
+        self._calls: list[tuple[str, str]] = []
+        self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """For an id that came more than once, the last number."""
+        self._files: list[JsonObject] = []
+
+    def message(self, message: ChatMessage) -> None:
+        """Appends a message."""
+        match message.role:
+            case "system":
+                if message.text.strip():
+                    self.flush()
+                    self.messages.append({"role": self._target.instructions_role, "content": message.text})
+            case "model":
+                self.flush()
+                self._answer(message)
+            case "tool":
+                self._answer_calls()
+                self._files += self._content(message)
+            case "user":
+                self._answer_calls()
+                content = [*self._taken_files(), *self._content(message)]
+                if content:
+                    self.messages.append({"role": "user", "content": _plain(content)})
+
+    def flush(self) -> None:
+        """Appends the results of pending calls, then the files of the last answer as the user's."""
+        self._answer_calls()
+        if files := self._taken_files():
+            self.messages.append({"role": "user", "content": files})
+
+    def _taken_files(self) -> list[JsonObject]:
+        files, self._files = self._files, []
+        return [text_content(FILES_ABOVE), *files] if files else []
+
+    def _answer(self, message: ChatMessage) -> None:
+        calls: list[JsonObject] = []
+        for part in message.parts:
+            match part:
+                case ToolCallPart():
+                    calls.append(self._call(part))
+                case DataPart() | LinkPart():
+                    self._show(part)
+                case TextPart() | ThinkingPart() | ToolResultPart() | ApprovalPart():
+                    pass
+                case _:
+                    assert_never(part)
+        text = message.text
+        if calls:
+            self.messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
+        elif text.strip():
+            self.messages.append({"role": "assistant", "content": text})
+
+    def _show(self, part: DataPart | LinkPart) -> None:
+        # Audio of the model is in the message as a transcript already.
+        if not (isinstance(part, DataPart) and essence(part.mime_type).startswith("audio/")):
+            self._files.append(content_of(part, self._target.image_detail))
+
+    def _call(self, part: ToolCallPart) -> JsonObject:
+        """A call, whose id and name may be illegal here if another provider made it."""
+        call_id = self._legal_id(part.id)
+        self._calls.append((part.id, call_id))
+        name = legal_name(part.name)
+        if part.name in self._target.custom_tools and isinstance(part.input, str):
+            return {"id": call_id, "type": "custom", "custom": {"name": name, "input": part.input}}
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": input_text(part)}}
+
+    def _legal_id(self, call_id: str) -> str:
+        """The id in a form that the server accepts, each once; always the same for the same history."""
+        length = self._target.id_length
+        legal = 0 < len(call_id) <= MAX_CALL_ID
+        if length is not None:
+            legal = re.fullmatch(rf"[a-zA-Z0-9]{{{length}}}", call_id) is not None
+        number = self._numbers.get(call_id, 0)
+        unique = call_id if legal else hashed_id(call_id, length)
+        while unique in self._used:
+            number += 1
+            unique = hashed_id(f"{call_id}\0{number}", length)
+        self._numbers[call_id] = number
+        self._used.add(unique)
+        return unique
+
+    def _answer_calls(self) -> None:
+        for key, call_id in self._calls:
+            content = self._result_text(self._results.claim(key))
+            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+        self._calls = []
+
+    def _result_text(self, result: ToolResultPart | None) -> str:
+        """A result as text: other values as JSON; files follow in a message of their own."""
+        if result is None:
+            return NOT_EXECUTED
+        if isinstance(result.result, str):
+            return result.result
+        shown = content_of_result(result.result)
+        if not shown:
+            return jsontext.dumps(result.result).decode()
+        texts = [part.text for part in shown if isinstance(part, TextPart)]
+        self._files += [content_of(part, self._target.image_detail) for part in shown if not isinstance(part, TextPart)]
+        return "\n".join([*texts, SHOWN_BELOW])
+
+    def _content(self, message: ChatMessage) -> list[JsonObject]:
+        return [entry for part in message.parts if (entry := self._entry(part)) is not None]
+
+    def _entry(self, part: MessagePart) -> JsonObject | None:
+        match part:
+            case TextPart():
+                return text_content(part.text) if part.text else None
+            case DataPart() | LinkPart():
+                return content_of(part, self._target.image_detail)
+            case ToolResultPart():
+                self.warnings += self._results.warnings_for(part)
+                return None
+            case ThinkingPart() | ToolCallPart() | ApprovalPart():
+                return None
+            case _:
+                assert_never(part)
+
+
+def input_text(part: ToolCallPart) -> str:
+    """The input as the text of a JSON object: servers that parse it fail on anything else."""
+    return jsontext.dumps(input_object(part)).decode()
+
+
+def _plain(content: list[JsonObject]) -> str | list[JsonObject]:
+    """A single text is sent as a string, which every server accepts."""
+    return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content

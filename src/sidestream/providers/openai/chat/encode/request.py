@@ -1,0 +1,163 @@
+"""A request on the wire: the body of `POST /chat/completions`. Pure: messages, tools and options in, JSON out."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.errors import ConfigurationError
+from sidestream.jsontext import JsonObject
+from sidestream.output.json_schema import allows_strict
+from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
+from sidestream.providers.openai.chat.context import WIRE, CompletionsContext, Dialect
+from sidestream.providers.openai.chat.encode.messages import CompletionsTarget, encode_messages
+from sidestream.providers.openai.chat.encode.tools import SERVER_SIDE_TOOLS, encode_tools
+from sidestream.providers.openai.chat.options import AudioOutput, OpenAIChatOptions
+from sidestream.providers.openai.chat.settings import settings_of
+from sidestream.providers.protocol import ModelRequest, OutputSchema
+from sidestream.providers.shared.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
+from sidestream.providers.shared.settings_mapping import with_settings
+from sidestream.tools.server_side import ServerSideTool
+
+_DEFAULT = OpenAIChatOptions()
+_DIALECT = Dialect()
+DISPLAY_NAME = "OpenAI Chat Completions"
+
+
+def encode_request(
+    request: ModelRequest,
+    model: str,
+    *,
+    provider: str = WIRE,
+    display_name: str = DISPLAY_NAME,
+    dialect: Dialect = _DIALECT,
+    server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
+) -> EncodedRequest[CompletionsContext]:
+    """The request for a server that speaks this dialect. Raises ConfigurationError for one that it cannot serve."""
+    options, left_out = options_of(request, model, display_name, dialect)
+    lacks = dialect.lacks | request.without
+    tools = encode_tools(request, model, display_name, server_side_tools, has_strict="strict" not in lacks)
+    target = CompletionsTarget(
+        instructions_role=options.instructions_role,
+        image_detail=options.image_detail,
+        id_length=dialect.id_length,
+        custom_tools=tools.custom,
+    )
+    messages, warnings = encode_messages(request.messages, target)
+    if not messages:
+        raise nothing_to_send()
+    warnings = [*tools.warnings, *warnings, *left_out]
+    format_of, instruction = _response_format(request.output_schema, options, lacks, warnings)
+    system = "\n\n".join(text for text in (request.system, instruction) if text and text.strip())
+    if system:
+        messages = [{"role": options.instructions_role, "content": system}, *messages]
+
+    body: JsonObject = {"model": model, "messages": messages, "tools": tools.tools or None}
+    body |= {"web_search_options": tools.web_search, "response_format": format_of}
+    body |= {**_plain_options(options, lacks), "stream": request.stream}
+    if tools.web_search is not None and not tools.tools:
+        body["tool_choice"] = None  # The API refuses it without functions; a model that searches does so anyway.
+    if request.stream and "stream_options" not in lacks:
+        body["stream_options"] = _stream_options(options) or None
+    return EncodedRequest(
+        body=merged(without_none(body), options.extra_body),
+        headers=request_headers(options.organization, options.project, options.extra_headers),
+        context=CompletionsContext(
+            provider=provider,
+            audio_format=options.audio.format if options.audio else None,
+            messages=request.messages,
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def options_of(
+    request: ModelRequest, model: str, display_name: str, dialect: Dialect
+) -> tuple[OpenAIChatOptions, list[str]]:
+    """The options with the portable settings in them, and warnings. Raises UnsupportedError for another provider's."""
+    options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+    return with_settings(options, request.settings, settings_of(dialect), display_name, model)
+
+
+def _response_format(
+    schema: OutputSchema | None, options: OpenAIChatOptions, lacks: frozenset[str], warnings: list[str]
+) -> tuple[JsonObject | None, str | None]:
+    """The format of the answer as a parameter, or as an instruction to a server that does not support it."""
+    if schema is None:
+        return ({"type": "json_object"}, None) if options.json_object else (None, None)
+    if options.json_object:
+        raise ConfigurationError("json_object and an output type are mutually exclusive; remove json_object")
+    if "response_format" in lacks:
+        text = jsontext.dumps(schema.schema).decode()
+        return None, f"Answer with JSON that fits this JSON schema, and with nothing else:\n{text}"
+    strict = schema.strict and "strict" not in lacks and allows_strict(schema.schema)
+    if schema.strict and not allows_strict(schema.schema):
+        warnings.append(f"the schema {schema.name} does not allow strict mode, so the answer may not follow it")
+    form: JsonObject = {"name": schema.name, "schema": schema.schema}
+    form |= {"description": schema.description} if schema.description else {}
+    form |= {"strict": True} if strict else {}
+    return {"type": "json_schema", "json_schema": form}, None
+
+
+def _stream_options(options: OpenAIChatOptions) -> JsonObject:
+    usage = {"include_usage": True} if options.include_usage else {}
+    return usage | given(options, {"include_obfuscation": "include_obfuscation"})
+
+
+def _audio(audio: AudioOutput) -> JsonObject:
+    return {"voice": audio.voice, "format": audio.format}
+
+
+def _prediction(text: str) -> JsonObject:
+    return {"type": "content", "content": text}
+
+
+PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "max_completion_tokens": as_json,
+    "temperature": as_json,
+    "top_p": as_json,
+    "frequency_penalty": as_json,
+    "presence_penalty": as_json,
+    "logit_bias": as_json,
+    "stop": as_json,
+    "seed": as_json,
+    "logprobs": as_json,
+    "top_logprobs": as_json,
+    "reasoning_effort": as_json,
+    "verbosity": as_json,
+    "parallel_tool_calls": as_json,
+    "tool_choice": as_json,
+    "modalities": as_json,
+    "audio": _audio,
+    "prediction": _prediction,
+    "service_tier": as_json,
+    "store": as_json,
+    "metadata": as_json,
+    "prompt_cache_key": as_json,
+    "prompt_cache_options": as_json,
+    "prompt_cache_retention": as_json,
+    "safety_identifier": as_json,
+    "user": as_json,
+    "moderation": moderation_body,
+}
+"""Options that are sent under their own names → how they are encoded."""
+
+
+def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> JsonObject:
+    body = plain_options(options, PLAIN_OPTIONS)
+    if options.top_logprobs is not None:
+        body.setdefault("logprobs", True)
+    if options.audio is not None:
+        body.setdefault("modalities", ["text", "audio"])
+    if "parallel_tool_calls" in lacks:
+        body.pop("parallel_tool_calls", None)
+    # A model that refused the old name supports the new one, whatever its server usually does.
+    if "max_completion_tokens" in lacks and "max_tokens" not in lacks and "max_completion_tokens" in body:
+        body["max_tokens"] = body.pop("max_completion_tokens")
+    return body

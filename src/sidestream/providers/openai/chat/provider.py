@@ -1,0 +1,184 @@
+"""The chat model and the provider: key, base URL, headers, and recovery from refusals."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.errors import ConfigurationError, RunError
+from sidestream.jsontext import is_object, text_in
+from sidestream.prices.price import Bill
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.openai import billing
+from sidestream.providers.openai.account import decode_embeddings, embedding_calls
+from sidestream.providers.openai.catalog import read_models
+from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
+from sidestream.providers.openai.chat.encode.request import encode_request
+from sidestream.providers.openai.chat.encode.tools import hosted_by
+from sidestream.providers.openai.chat.options import OpenAIChatOptions
+from sidestream.providers.openai.chat.recovery import recovery_of
+from sidestream.providers.openai.chat.settings import settings_of
+from sidestream.providers.openai.files import OpenAIFiles
+from sidestream.providers.protocol import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    Settings,
+)
+from sidestream.providers.shared.endpoints import BYTES, JSON, Endpoint, as_segment, from_environment, open_endpoint
+from sidestream.stream.parts import Finish
+from sidestream.tools.server_side import ServerSideTool
+from sidestream.transport.base_urls import base_url_in, checked_base_url
+from sidestream.transport.calls import HttpCall, OpensHttp, Transport
+
+_AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
+WIRE_CAPS = Capabilities(
+    streaming=True,
+    client_tools=True,
+    parallel_tool_calls=True,
+    typed_output="native",
+    typed_output_with_tools="native",
+    images_in=True,
+    thinking=True,
+    list_models=True,
+    instead={"documents_in": _AS_IT_IS, "audio_in": _AS_IT_IS},
+)
+"""What compatible servers have in common. Unlike some of them, OpenAI itself does not show thinking."""
+
+
+class CompletionsProvider(Struct, frozen=True, kw_only=True):
+    """A server that speaks Chat Completions, and how it differs from others, as data."""
+
+    name: str
+    display_name: str
+    base_url: str
+    key_variable: str | None = None
+    """None: a server on this machine, which rarely requires a key."""
+    keys_at: str | None = None
+    """The URL at which keys are created."""
+    base_url_variable: str | None = None
+    header_variables: Mapping[str, str] = {}
+    """Header → the environment variable that holds its value."""
+    aliases: tuple[str, ...] = ()
+    default_models: Mapping[str, str] = {}
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
+    caps: Capabilities = WIRE_CAPS
+    dialect: Dialect = Dialect()
+    price_list: str | None = None
+    """The name of its list in the price table, if it has one."""
+    reads_recordings: bool = False
+    """True: recordings are replayed under this name, since they do not say which server sent them."""
+    telemetry_name: str | None = None
+    """Its name in OpenTelemetry, where that is another."""
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """The variables that may hold its key."""
+        return (self.key_variable,) if self.key_variable else ()
+
+    @property
+    def base_urls(self) -> Mapping[str, str]:
+        """The variable that may hold its base URL, with the one that it has otherwise."""
+        return {self.base_url_variable: self.base_url} if self.base_url_variable else {}
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
+        base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
+        place = f" (create one at {self.keys_at})" if self.keys_at else ""
+        endpoint = open_endpoint(
+            settings,
+            base_url,
+            self.key_variables,
+            missing=f"{self.display_name} needs a key: set {self.key_variable}{place}, "
+            "or pass api_key or auth to Agent",
+            headers=from_environment(self.header_variables),
+        )
+        return CompletionsModel(self, name, endpoint)
+
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
+        """HTTP."""
+        return None
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """Creating a chat completion is a model call; listing stored ones is not."""
+        if not self.reads_recordings or method.upper() != "POST" or not _MODEL_CALL.search(path.partition("?")[0]):
+            return None
+        audio = body.get("audio") if is_object(body) else None
+        return _decoder(CompletionsContext(audio_format=text_in(audio, "format") if is_object(audio) else None))
+
+
+_MODEL_CALL = re.compile(r"/chat/completions/?$")
+
+
+class CompletionsModel(OpenAIFiles):
+    """One model behind Chat Completions."""
+
+    options_type = OpenAIChatOptions
+
+    def __init__(self, server: CompletionsProvider, name: str, endpoint: Endpoint) -> None:
+        super().__init__(name, endpoint)
+        self.provider = server.name
+        self.telemetry_name = server.telemetry_name or server.name
+        self._server = server
+        self.price_list = server.price_list
+        self.portable_settings = frozenset(settings_of(server.dialect))
+        self.hosted_tools = hosted_by(name, server.server_side_tools)
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the wire, and the decoder for its response. Raises ConfigurationError without a model name."""
+        if not self.name:
+            raise ConfigurationError(
+                f"{self._server.display_name} needs a model name: write {self._server.name}:MODEL; "
+                "Agent.list_models lists them"
+            )
+        made = encode_request(
+            request,
+            self.name,
+            provider=self._server.name,
+            display_name=self._server.display_name,
+            dialect=self._server.dialect,
+            server_side_tools=self._server.server_side_tools,
+        )
+        return self._encoded("chat/completions", request, made, _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for. A model that searches does so for every request, and reports none."""
+        made = billing.bill(self.name, finish)
+        return replace(made, calls={"web_search": 1}) if "-search-" in self.name else made
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """Retries without a parameter that the server does not support."""
+        return recovery_of(error)
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """Downloads an uploaded file; answers contain none."""
+        return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """Requests all models in one page."""
+        return self._endpoint.call("models", method="GET")
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of the one page."""
+        return read_models(body), None
+
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
+        """One call per batch."""
+        return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
+
+    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
+        """The vectors of a batch."""
+        return decode_embeddings(body, count, self.name)
+
+
+def _decoder(context: CompletionsContext) -> Decoder:
+    from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
+
+    return CompletionsDecoder(context)

@@ -1,0 +1,59 @@
+"""What OpenAI's families of models differ in, as far as portable settings depend on it. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from sidestream.providers.shared.settings_mapping import Target, thinking_of
+
+EFFORTS: Mapping[str, str] = {"off": "none", "on": "medium", "low": "low", "medium": "medium", "high": "high"}
+"""Level of thinking → effort. The newest models do not reason unless an effort is sent, so `on` names one."""
+
+
+class Family(Struct, frozen=True):
+    """Capabilities of a family of models."""
+
+    pattern: str
+    reasons: bool = True
+    can_turn_off: bool = True
+    has_cache_switch: bool = False
+
+
+FAMILIES = (
+    Family(r"gpt-[34]|gpt-5-chat|chatgpt-4|davinci|babbage", reasons=False),
+    Family(r"o\d|gpt-5(-|$)|gpt-5\.[1-5](?!\d).*-pro", can_turn_off=False),
+    Family(r"gpt-5\.[1-5](?!\d)"),
+    Family(r".*-pro(-|$)", can_turn_off=False, has_cache_switch=True),
+    Family(r"", has_cache_switch=True),
+)
+"""By the beginning of the model's name; the first match counts. Unknown names mean the newest."""
+
+
+def family_of(model: str) -> Family:
+    """The family of a model, by its name without a prefix for fine-tuning or of a gateway."""
+    name = model.removeprefix("ft:").rpartition("/")[2]
+    return next(family for family in FAMILIES if re.match(family.pattern, name))
+
+
+def effort_of(value: object, target: Target, efforts: Mapping[str, str] = EFFORTS) -> str | None:
+    """The effort for the setting `thinking`; None if there is nothing to turn off. Raises UnsupportedError."""
+    level, family = thinking_of(value), family_of(target.model)
+    if isinstance(level, int):
+        target.refuse(f"has levels of thinking, no budget; use {', '.join(efforts)}")
+    if level == "off" and not family.reasons:
+        return None
+    if not family.reasons:
+        target.refuse("does not reason; remove thinking, or use a reasoning model")
+    if level == "off" and not family.can_turn_off:
+        target.refuse("cannot turn thinking off; thinking='low' is its least")
+    if level not in efforts:
+        target.refuse(f"does not support thinking={level!r}; use {', '.join(efforts)}")
+    return efforts[level]
+
+
+def cache_mode(value: bool, target: Target) -> str:
+    """The mode of prompt caching. Without breakpoints of its own, `explicit` caches nothing."""
+    if not family_of(target.model).has_cache_switch:
+        target.refuse("caches prompts by itself and has no switch for it; models from gpt-5.6 on have one")
+    return "implicit" if value else "explicit"

@@ -1,0 +1,1 @@
+"""From events of the Responses API to parts. Pure."""

@@ -1,0 +1,190 @@
+"""Responses events → parts: one table, one pure decoder per response."""
+
+from typing import Any
+
+import msgspec
+
+from sidestream import jsontext
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.decode import fast_path, handlers, outcome, reasoning, shapes, text
+from sidestream.providers.openai.responses.decode.state import ResponsesState
+from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
+from sidestream.stream.parts import Error, TextDelta
+
+_STAGES = {
+    "web_search": ("web_search_call", "in_progress searching completed failed"),
+    "file_search": ("file_search_call", "in_progress searching completed failed"),
+    "code_interpreter": ("code_interpreter_call", "in_progress interpreting completed failed"),
+    "image_generation": ("image_generation_call", "in_progress generating completed failed"),
+    "mcp": ("mcp_call", "in_progress completed failed"),
+}
+
+EVENTS: dict[str, EventRow] = {
+    "response.created": EventRow(shapes.ResponseEvent, handlers.on_created),
+    "response.queued": EventRow(shapes.ResponseEvent, handlers.on_created),
+    "response.in_progress": EventRow(shapes.ResponseEvent, handlers.on_created),
+    "response.completed": EventRow(shapes.ResponseEvent, handlers.on_terminal),
+    "response.incomplete": EventRow(shapes.ResponseEvent, handlers.on_terminal),
+    "response.failed": EventRow(shapes.ResponseEvent, handlers.on_terminal),
+    "response.cancelled": EventRow(shapes.ResponseEvent, handlers.on_terminal),
+    "error": EventRow(shapes.ResponsesError, handlers.on_error),
+    "response.output_item.added": EventRow(shapes.ItemEvent, handlers.on_item_added),
+    "response.output_item.done": EventRow(shapes.ItemEvent, handlers.on_item_done),
+    "response.content_part.added": EventRow(shapes.ContentPartEvent, text.on_content_part_added),
+    "response.content_part.done": EventRow(shapes.ContentPartEvent, text.on_content_part_done),
+    "response.output_text.delta": EventRow(shapes.DeltaEvent, text.on_text_delta),
+    "response.output_text.done": EventRow(shapes.TextDoneEvent, text.on_text_done),
+    "response.output_text.annotation.added": EventRow(shapes.AnnotationEvent, text.on_annotation),
+    "response.refusal.delta": EventRow(shapes.DeltaEvent, text.on_refusal_delta),
+    "response.refusal.done": EventRow(shapes.TextDoneEvent, text.on_text_done),
+    "response.reasoning_summary_part.added": EventRow(shapes.SummaryPartEvent, reasoning.on_summary_part_added),
+    "response.reasoning_summary_part.done": EventRow(shapes.SummaryPartEvent, reasoning.on_summary_part_done),
+    "response.reasoning_summary_text.delta": EventRow(shapes.SummaryDeltaEvent, reasoning.on_summary_delta),
+    "response.reasoning_summary_text.done": EventRow(shapes.SummaryDoneEvent, reasoning.on_summary_done),
+    "response.reasoning_text.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
+    "response.reasoning_text.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
+    # The names of vLLM, and of those who run it.
+    "response.reasoning_part.added": EventRow(shapes.ContentPartEvent, text.on_content_part_added),
+    "response.reasoning_part.done": EventRow(shapes.ContentPartEvent, text.on_content_part_done),
+    # The names of the Open Responses specification.
+    "response.reasoning.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
+    "response.reasoning.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
+    "response.function_call_arguments.delta": EventRow(
+        shapes.DeltaEvent, handlers.input_delta("function_call", escaped=False)
+    ),
+    "response.function_call_arguments.done": EventRow(shapes.InputDoneEvent, handlers.input_done("function_call")),
+    "response.custom_tool_call_input.delta": EventRow(
+        shapes.DeltaEvent, handlers.input_delta("custom_tool_call", escaped=True)
+    ),
+    "response.custom_tool_call_input.done": EventRow(shapes.InputDoneEvent, handlers.input_done("custom_tool_call")),
+    "response.mcp_call_arguments.delta": EventRow(
+        shapes.DeltaEvent, handlers.input_delta("mcp_call", escaped=False), "mcp"
+    ),
+    "response.mcp_call_arguments.done": EventRow(shapes.InputDoneEvent, handlers.input_done("mcp_call"), "mcp"),
+    "response.mcp_list_tools.in_progress": EventRow(shapes.StageEvent, handlers.stage, "mcp"),
+    "response.mcp_list_tools.completed": EventRow(shapes.StageEvent, handlers.stage, "mcp"),
+    "response.mcp_list_tools.failed": EventRow(shapes.StageEvent, handlers.stage, "mcp"),
+    "response.code_interpreter_call_code.delta": EventRow(
+        shapes.DeltaEvent, handlers.input_delta("code_interpreter_call", escaped=True), "code_interpreter"
+    ),
+    "response.code_interpreter_call_code.done": EventRow(
+        shapes.InputDoneEvent, handlers.input_done("code_interpreter_call"), "code_interpreter"
+    ),
+    "response.apply_patch_call_operation_diff.delta": EventRow(
+        shapes.DeltaEvent, handlers.input_delta("apply_patch_call", escaped=True), "apply_patch"
+    ),
+    "response.apply_patch_call_operation_diff.done": EventRow(
+        shapes.InputDoneEvent, handlers.input_done("apply_patch_call"), "apply_patch"
+    ),
+    "response.image_generation_call.partial_image": EventRow(
+        shapes.PartialImageEvent, handlers.on_partial_image, "image_generation"
+    ),
+    "response.shell_call_command.added": EventRow(shapes.CommandEvent, handlers.on_command, "shell"),
+    "response.shell_call_command.delta": EventRow(shapes.CommandEvent, handlers.on_command, "shell"),
+    "response.shell_call_command.done": EventRow(shapes.CommandEvent, handlers.on_command, "shell"),
+    "response.shell_call_output_content.delta": EventRow(shapes.StageEvent, handlers.stage, "shell"),
+    "response.shell_call_output_content.done": EventRow(shapes.StageEvent, handlers.stage, "shell"),
+    "response.compaction.compacting": EventRow(shapes.StageEvent, handlers.on_compacting),
+    **{
+        f"response.{item}.{stage}": EventRow(shapes.StageEvent, handlers.stage, tool)
+        for tool, (item, stages) in _STAGES.items()
+        for stage in stages.split()
+    },
+}
+"""Event type → how it is read."""
+
+_OF_STEERING = "says what becomes of a message to the response; the run's `steer` parts report it"
+
+IGNORED = {
+    "response.steer.accepted": _OF_STEERING,
+    "response.steer.pending": _OF_STEERING,
+    "response.steer.failed": _OF_STEERING,
+    "keepalive": "keeps the connection open and says nothing",
+    "ping": "keeps the connection open and says nothing",
+}
+"""Events that become no part, each with its reason."""
+
+PASSED_ON = {
+    **dict.fromkeys(
+        (
+            "response.audio.delta",
+            "response.audio.done",
+            "response.audio.transcript.delta",
+            "response.audio.transcript.done",
+        ),
+        "has no item to belong to; passed on as a raw part",
+    ),
+    **dict.fromkeys(
+        ("response.inject.created", "response.inject.failed"),
+        "answers a message of the multi-agent beta that is never sent; passed on as a raw part",
+    ),
+}
+"""Known events that become raw parts, each with its reason."""
+
+PASSED_ON_ITEMS = dict.fromkeys(
+    ("agent_message", "multi_agent_call", "multi_agent_call_output"),
+    "belongs to the multi-agent beta, whose agents are the provider's own; passed on as a raw part",
+)
+"""Known items that become raw parts, each with its reason."""
+
+
+class ResponsesDecoder(ResponseDecoder[ResponsesState]):
+    """Decodes one response."""
+
+    LAST_EVENTS = frozenset(name for name, row in EVENTS.items() if row.handler is handlers.on_terminal)
+
+    def __init__(self, context: ResponsesContext) -> None:
+        super().__init__(ResponsesState(context), fast_path.read_delta)
+
+    @property
+    def response_id(self) -> str | None:
+        """The id of the response, once it is known."""
+        return self._state.response_id
+
+    @property
+    def resume_point(self) -> tuple[str, int] | None:
+        """The response and the number of its last event, to resume from after a broken connection."""
+        s = self._state
+        return (s.response_id, s.sequence) if s.response_id is not None and s.sequence >= 0 else None
+
+    def _read_event(self, s: ResponsesState, event: Any) -> fast_path.GrowingText | None:
+        fields = jsontext.as_object(event)
+        kind = str(fields.get("type"))
+        row = EVENTS.get(kind) or bare_error(EVENTS, fields)
+        if row is None:
+            if kind not in IGNORED:
+                s.raw(event)
+            return None
+        try:
+            placed = fields if "output_index" in fields else s.placed(fields)
+            value = msgspec.convert(placed, row.shape)
+            if row.handler is handlers.on_created and handlers.is_second(s, value, kind):
+                s.second_answer(event)
+                return None
+            if s.is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
+                s.raw(event)
+                return None
+            if row.tool is not None:
+                index = placed["output_index"]
+                item = s.find(index, fields.get("item_id"))
+                s.item_event(row.tool, kind.rpartition(".")[2], event, index, item)
+            row.handler(s, value, event)
+            if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
+                return fast_path.GrowingText(s, value)
+        except UNREADABLE:
+            s.raw(event)
+        return None
+
+    def _read_whole(self, s: ResponsesState, answer: Any) -> Error | None:
+        """Items of a whole response are read as if each had just been done."""
+        response = jsontext.as_object(answer)
+        if "output" not in response and "status" not in response:
+            s.raw(answer)
+            return outcome.error_of(response.get("error"), "the body is not a response object")
+        s.declare_tools(response.get("tools"))
+        handlers.finish(s, response, str(response.get("status") or "completed"))
+        return None
+
+    def _end(self, s: ResponsesState, error: Error | None) -> None:
+        handlers.close_blocks(s)
+        s.end_with_error(error or s.error or truncated(), outcome.usage_of(None, s.server_tool_use))

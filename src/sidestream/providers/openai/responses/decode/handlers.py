@@ -1,0 +1,255 @@
+"""What each event does to the state of a response. Short functions, one per row of the table in `decode.py`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.openai.responses.context import REPLAYED, SESSION_KEY
+from sidestream.providers.openai.responses.decode import outcome, reasoning, shapes, text
+from sidestream.providers.openai.responses.decode.items import ITEMS, begin, code_call
+from sidestream.providers.openai.responses.decode.local_actions import command_delta, command_done
+from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
+from sidestream.providers.shared.decoding import UNREADABLE, present, seconds
+from sidestream.stream.parts import Custom, Finish, StepOutcome
+
+Handler = Callable[[ResponsesState, Any, JsonObject], None]
+
+
+def stage(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
+    """Nothing more than the tool event."""
+
+
+def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
+    """`response-metadata`, once."""
+    s.declare_tools(e.response.get("tools"))
+    _metadata(s, e.response)
+
+
+def is_second(s: ResponsesState, e: shapes.ResponseEvent, kind: str) -> bool:
+    """True if the event begins another response than the one that is being read."""
+    if s.response_id is None or (text_in(e.response, "id") or s.response_id) == s.response_id:
+        return False
+    return kind == "response.created" or bool(s.items)
+
+
+def _metadata(s: ResponsesState, response: JsonObject) -> None:
+    if s.response_id is None and (identity := text_in(response, "id")) is not None:
+        s.response_id = identity
+        s.response_metadata(identity, text_in(response, "model"), seconds(response.get("created_at")))
+
+
+def on_error(s: ResponsesState, e: shapes.ResponsesError, raw: JsonObject) -> None:
+    """`error`, emitted at the end of the stream: `response.failed` usually follows and says more."""
+    s.error = outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error")
+
+
+def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> None:
+    """By item type, see below."""
+    row = ITEMS.get(str(e.item.get("type")))
+    if row is None:
+        s.raw(raw)
+        return
+    value = msgspec.convert(e.item, row.shape)
+    count = len(s.items)
+    item = _whole_item(s, e.output_index, e.item, value, is_new=True)
+    if row.tool:
+        s.item_event(row.tool, "added", raw, e.output_index, item)
+    if row.added and len(s.items) > count:
+        row.added(s, item, value)
+
+
+def on_item_done(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> None:
+    """By item type, see below."""
+    item_done(s, e.output_index, e.item, raw)
+
+
+def item_done(s: ResponsesState, index: int, raw_item: JsonObject, event: Any) -> None:
+    """An item is complete, whether it was streamed, came whole, or was first seen in the final response."""
+    row = ITEMS.get(str(raw_item.get("type")))
+    if row is None:
+        s.raw(event)
+        return
+    value = msgspec.convert(raw_item, row.shape)
+    item = _whole_item(s, index, raw_item, value, is_new=False)
+    if row.tool:
+        s.item_event(row.tool, "done", event, index, item)
+    if item.done:
+        return
+    item.done = True
+    item.raw = raw_item
+    item.call_id = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
+    row.done(s, item, value)
+
+
+def _whole_item(s: ResponsesState, index: int, raw_item: JsonObject, value: shapes.Item, *, is_new: bool) -> ItemState:
+    kind = raw_item["type"]
+    item = s.whole_item(index, kind, value.id, is_new=is_new)
+    if not item.tool:
+        begin(s, item, ITEMS[kind], value)
+    return item
+
+
+def input_delta(kind: str, *, escaped: bool) -> Handler:
+    """A handler for deltas of this kind of call."""
+
+    def handler(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
+        """`tool-input-delta`."""
+        item = s.find(e.output_index, e.item_id)
+        if item is None or item.kind != kind or not item.input_open:
+            # Without its item the call has no name yet: it is emitted whole when the item is done.
+            s.raw(raw)
+            return
+        item.streamed.append(e.delta)
+        s.input_delta(item, jsontext.escape(e.delta) if escaped else e.delta)
+
+    return handler
+
+
+def input_done(kind: str) -> Handler:
+    """A handler for the end of the input of this kind of call."""
+
+    def handler(s: ResponsesState, e: shapes.InputDoneEvent, raw: JsonObject) -> None:
+        """The final input, used when the item is done; `tool-call` at once for code."""
+        item = s.find(e.output_index, e.item_id)
+        if item is None or item.kind != kind or item.called:
+            s.raw(raw)
+            return
+        given = next((text for text in (e.arguments, e.input, e.code, e.diff) if text is not None), None)
+        item.input_final = given
+        if kind == "code_interpreter_call" and given is not None and item.input_open:
+            code_call(s, item, given)
+
+    return handler
+
+
+def on_partial_image(s: ResponsesState, e: shapes.PartialImageEvent, raw: JsonObject) -> None:
+    """`tool-result`, preliminary."""
+    item = s.item(e.output_index, "image_generation_call", e.item_id)
+    if not item.tool:
+        begin(s, item, ITEMS[item.kind], shapes.Item(id=e.item_id))
+    s.whole_call(item, {})
+    if not item.done:
+        item.preview = e.partial_image_b64
+        preview = {"partial_image_index": e.partial_image_index, "partial_image_b64": e.partial_image_b64}
+        s.result(item, preview, preliminary=True)
+
+
+def on_command(s: ResponsesState, e: shapes.CommandEvent, raw: JsonObject) -> None:
+    """`tool-input-delta`."""
+    item = s.find(e.output_index)
+    if item is None or item.kind != "shell_call" or item.called:
+        return
+    if raw["type"].endswith(".done"):
+        command_done(s, item, e.command or "")
+    else:
+        command_delta(s, item, e.delta or e.command or "")
+
+
+def on_compacting(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
+    """`custom`."""
+    s.out.append(Custom("openai.compaction.compacting", raw))
+
+
+def on_terminal(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
+    """Ends of what is open, then `finish`; `error` before it if the response failed."""
+    finish(s, e.response, str(raw["type"]).removeprefix("response."))
+
+
+def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
+    """The response is over: items not emitted yet, ends of what is open, then how it ended."""
+    _metadata(s, response)
+    _unseen_items(s, response.get("output"), completed=status == "completed")
+    close_blocks(s, completed=status == "completed")
+    reason, raw_reason = outcome.finish_reason(s, status, response)
+    if reason == "error":
+        error = response.get("error")
+        s.error = outcome.error_of(error, "the response failed") if error or s.error is None else s.error
+    if s.error is not None:
+        reason = "error"
+        s.out.append(s.error)
+    usage = outcome.usage_of(response.get("usage"), s.server_tool_use)
+    facts = {"response_id": response.get("id"), "model": response.get("model"), "status": status}
+    extra = {key: response[key] for key in _KEPT if response.get(key) is not None}
+    meaning = None
+    if reason != "error":
+        metadata = outcome.message_metadata(s, response)
+        meaning = StepOutcome(
+            message_metadata=metadata,
+            replay=REPLAYED,
+            is_held=SESSION_KEY in metadata,
+            summaries=outcome.summaries(s),
+            # Work that left no part must be kept for its session.
+            is_kept=any(item.kind not in ("message", "reasoning") for item in s.finished),
+            listed=s.listed,
+        )
+    s.is_over = True
+    s.out.append(
+        Finish(
+            reason,
+            usage,
+            raw_reason,
+            present({**facts, **extra}),
+            outcome=meaning,
+        )
+    )
+
+
+_KEPT = (
+    "incomplete_details",
+    "service_tier",
+    "tool_usage",
+    "conversation",
+    "prompt_cache_diagnostics",
+    "moderation",
+)
+
+
+def _unseen_items(s: ResponsesState, output: Any, *, completed: bool) -> None:
+    """Some servers skip the end of an item; it is emitted now, from the final response."""
+    entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
+    items = s.finished if entries else []
+    # An item is matched by its id; if ids change, by its index; if that does too, by its kind, in order.
+    for name_of_item, name_of_entry in _SAME:
+        waiting: dict[object, list[ItemState]] = {}
+        for item in reversed(items):
+            if not item.is_matched:
+                waiting.setdefault(name_of_item(item), []).append(item)
+        for index, entry in list(entries.items()):
+            name = name_of_entry(index, entry)
+            if name is not None and (same := waiting.get(name)):
+                same.pop().is_matched = True
+                del entries[index]
+    for index, entry in entries.items():
+        if completed or entry.get("status") in (None, "completed", "incomplete"):
+            _unseen_item(s, index, entry)
+
+
+_SAME: tuple[tuple[Callable[[ItemState], object], Callable[[int, JsonObject], object]], ...] = (
+    (lambda item: text_in(item.raw, "id"), lambda index, entry: text_in(entry, "id") or None),
+    (lambda item: (item.index, item.kind), lambda index, entry: (index, text_in(entry, "type"))),
+    (lambda item: item.kind, lambda index, entry: text_in(entry, "type")),
+)
+"""What an item and an entry of the final response have in common if they are the same."""
+
+
+def _unseen_item(s: ResponsesState, index: int, raw_item: JsonObject) -> None:
+    try:
+        item_done(s, index, raw_item, raw_item)
+    except UNREADABLE:
+        s.raw(raw_item)
+
+
+def close_blocks(s: ResponsesState, *, completed: bool = False) -> None:
+    """Ends whatever is open. Complete inputs become calls only if the response completed."""
+    for item in s.items:
+        for block in item.blocks.values():
+            if block.family == "reasoning":
+                reasoning.end_reasoning(s, block)
+            else:
+                text.end_text(s, block, item.phase)
+        if completed and item.input_open and item.kind == "function_call" and item.input_final is not None:
+            s.json_call(item, item.input_final)
+        s.close_input(item)

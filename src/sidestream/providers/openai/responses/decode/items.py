@@ -1,0 +1,350 @@
+"""Output items: one row per type, with what happens when it is added and when it is done."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.files import media_types
+from sidestream.jsontext import JsonObject
+from sidestream.messages.references import reference_to
+from sidestream.providers.openai.responses.decode import local_actions, reasoning, shapes, text
+from sidestream.providers.openai.responses.decode.state import PROVIDER_NAME, X_SEARCH, ItemState, ResponsesState
+from sidestream.providers.shared.decoding import parse_input
+from sidestream.stream.parts import Custom, File, ToolApprovalRequest
+
+Handler = Callable[[ResponsesState, ItemState, Any], None]
+_FAILED = ("failed", "incomplete")
+
+
+class ItemRow(Struct, frozen=True, kw_only=True):
+    """How one item type is read. `tool` is the metadata key of its events; items without one have no tool events."""
+
+    shape: type[shapes.Item]
+    done: Handler
+    added: Handler | None = None
+    tool: str | None = None
+    name: str | None = None
+    hosted: bool = True
+    """True: the provider executes it. False: the client does."""
+    paired_by_call_id: bool = False
+    """True: its parts carry the call id, which its output names; else the item's own id."""
+
+
+def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) -> None:
+    """Names an item, from its row and its first event."""
+    item.name = row.name or getattr(value, "name", "") or row.tool or item.kind
+    item.tool = row.tool or item.name
+    item.provider_executed = row.hosted
+    if item.kind == "custom_tool_call" and s.runs_itself(item.name):
+        item.tool, item.provider_executed = X_SEARCH, True
+    wanted = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
+    if row.done is _output_done:
+        call = _call_of(s, item, value)
+        item.part_id = value.call_id or (call.part_id if call is not None else item.part_id)
+    elif wanted is not None:
+        # An approved call keeps the id of its approval request.
+        item.part_id = s.unique_id(wanted, item)
+
+
+def _input_added(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
+    """`tool-input-start`."""
+    s.open_input(item)
+
+
+def _listed(s: ResponsesState, item: ItemState, value: shapes.McpListToolsItem) -> None:
+    """Nothing more than the tool event."""
+    if value.server_label is not None and value.error is None:
+        # Grants hold for tools as they were defined.
+        s.listed[value.server_label] = {
+            str(tool.get("name")): media_types.digest(jsontext.canonical(tool))
+            for tool in jsontext.objects(value.tools)
+        }
+
+
+def _function_added(s: ResponsesState, item: ItemState, value: shapes.FunctionItem) -> None:
+    """`tool-input-start`."""
+    s.open_input(item)
+    if value.arguments:
+        item.streamed.append(value.arguments)
+        s.input_delta(item, value.arguments)
+
+
+def _function_done(s: ResponsesState, item: ItemState, value: shapes.FunctionItem) -> None:
+    """`tool-input-end`, `tool-call`."""
+    s.open_input(item)
+    extra = {"namespace": value.namespace, "caller": value.caller, "item_id": value.id}
+    metadata = {PROVIDER_NAME: {key: content for key, content in extra.items() if content}}
+    arguments = value.arguments if value.arguments is not None else item.input_final
+    arguments = "".join(item.streamed) if arguments is None else arguments
+    s.json_call(item, arguments, metadata)
+
+
+def _custom_added(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
+    """`tool-input-start`; the input is a JSON string."""
+    s.open_input(item, '"')
+
+
+def _custom_done(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
+    """`tool-input-end`, `tool-call`."""
+    s.open_input(item, '"')
+    given = value.input if value.input is not None else item.input_final or "".join(item.streamed)
+    s.wrapped_call(item, given, '"', given)
+    if item.provider_executed:
+        s.result(item, {"status": value.status}, is_error=value.status in _FAILED)
+
+
+def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearchItem) -> None:
+    """`tool-input-*`, `tool-call` with the action, `tool-result` with the sources."""
+    action = value.action or {}
+    s.whole_call(item, {key: content for key, content in action.items() if key != "sources" and content is not None})
+    sources = {"sources": action["sources"]} if action.get("sources") else {}
+    s.result(item, {"status": value.status, **sources}, is_error=value.status in _FAILED)
+
+
+def _file_search_done(s: ResponsesState, item: ItemState, value: shapes.FileSearchItem) -> None:
+    """`tool-input-*`, `tool-call` with the queries, `tool-result` with the matches."""
+    s.whole_call(item, {"queries": value.queries or []})
+    s.result(item, {"status": value.status, "results": value.results}, is_error=value.status in _FAILED)
+
+
+def _code_added(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
+    """`tool-input-start` and the beginning of the JSON text."""
+    s.in_container(item, value.container_id)
+    s.open_input(item, f'{{"container_id":{jsontext.dumps(value.container_id).decode()},"code":"')
+
+
+def code_call(s: ResponsesState, item: ItemState, code: str) -> None:
+    """The code is complete: the call, before it runs."""
+    s.wrapped_call(item, code, '"}', {"container_id": item.container_id, "code": code})
+
+
+def _code_done(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
+    """`tool-call` unless emitted, `tool-result` with the outputs, `file` for each image."""
+    if not item.input_started:
+        _code_added(s, item, value)
+    s.in_container(item, value.container_id or item.container_id)
+    code = value.code if value.code is not None else item.input_final or "".join(item.streamed)
+    if not code and value.arguments is not None:
+        code = jsontext.text_in(jsontext.as_object(parse_input(value.arguments)[0]), "code") or ""
+    code_call(s, item, code)
+    result = {"status": value.status, "container_id": item.container_id, "outputs": value.outputs}
+    s.result(item, result, is_error=value.status in _FAILED)
+    for number, output in enumerate(value.outputs or ()):
+        _code_image(s, item, number, output)
+
+
+def _code_image(s: ResponsesState, item: ItemState, number: int, output: JsonObject) -> None:
+    """An image that the code produced is a deliverable."""
+    url = output.get("url")
+    if output.get("type") != "image" or not isinstance(url, str):
+        return
+    data = media_types.from_data_url(url)
+    if data is None and not url.startswith(("https://", "http://")):
+        return
+    s.count_entry()
+    mime_type = media_types.sniff(data) if data is not None else "image/png"
+    name = f"output_{item.index}_{number}.{media_types.extension(mime_type)}"
+    link = url if data is None else None
+    s.out.append(
+        File(
+            f"{item.part_id}:output:{number}",
+            mime_type,
+            name,
+            data,
+            link,
+            tool=item.tool,
+            call_id=item.part_id,
+        )
+    )
+
+
+def _image_added(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
+    """`tool-input-*`, `tool-call`."""
+    s.whole_call(item, {})
+
+
+def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
+    """`tool-result` that refers to its `file`; without an image, the last preview."""
+    s.whole_call(item, {})
+    raw = item.raw
+    facts = {
+        key: content for key, content in raw.items() if key not in ("result", "id", "type") and content is not None
+    }
+    # A finished image may still say `generating`; one that was cut off says so or has no data.
+    result = value.result
+    if not result and value.status == "completed" and value.error is None and item.preview:
+        result, facts["from_preview"] = item.preview, True
+    data = media_types.from_base64(result) if result else None
+    failed = value.error is not None or value.status in _FAILED or data is None
+    if failed or data is None:
+        if result and data is None:
+            facts["error"] = {"message": "the image data is not base64"}
+        s.result(item, facts, is_error=True)
+        return
+    s.result(item, {**facts, "result": reference_to(item.part_id, data)})
+    mime_type = media_types.sniff(data, f"image.{raw.get('output_format')}")
+    name = f"image_{item.index}.{media_types.extension(mime_type)}"
+    s.files[item.id] = name
+    s.out.append(File(item.part_id, mime_type, name, data, tool=item.tool, call_id=item.part_id))
+
+
+def _mcp_done(s: ResponsesState, item: ItemState, value: shapes.McpCallItem) -> None:
+    """`tool-input-*`, `tool-call`, `tool-result`."""
+    s.open_input(item)
+    arguments = value.arguments if value.arguments is not None else item.input_final
+    s.json_call(item, "".join(item.streamed) if arguments is None else arguments)
+    failed = value.error is not None or value.status in _FAILED
+    result = {"server_label": value.server_label, "output": value.output}
+    s.result(item, {**result, "error": value.error} if value.error is not None else result, is_error=failed)
+
+
+def _approval_done(s: ResponsesState, item: ItemState, value: shapes.McpApprovalItem) -> None:
+    """`tool-input-*`, `tool-call`, `tool-approval-request`."""
+    s.open_input(item)
+    s.json_call(item, value.arguments or "")
+    given, error = parse_input(value.arguments)
+    s.has_approval = True
+    s.out.append(
+        ToolApprovalRequest(
+            item.part_id,
+            item.part_id,
+            value.name,
+            given if error is None else value.arguments,
+            value.server_label,
+        )
+    )
+
+
+def _tool_search_done(s: ResponsesState, item: ItemState, value: shapes.ToolSearchItem) -> None:
+    """`tool-input-*`, `tool-call`."""
+    item.provider_executed = value.execution != "client"
+    item.call_id = value.call_id
+    arguments = value.arguments
+    if isinstance(arguments, str):
+        s.open_input(item)
+        s.json_call(item, arguments)
+    else:
+        s.whole_call(item, arguments if arguments is not None else {})
+
+
+def _program_done(s: ResponsesState, item: ItemState, value: shapes.ProgramItem) -> None:
+    """`tool-input-*`, `tool-call`."""
+    s.whole_call(item, {"code": value.code or ""})
+
+
+def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
+    """`tool-result`; `custom` if its call is unknown."""
+    raw = item.raw
+    call = _call_of(s, item, value)
+    if call is None:
+        s.out.append(Custom(f"openai.{item.kind}", raw))
+        return
+    kept = {key: content for key, content in raw.items() if key in ("output", "result", "tools", "status")}
+    s.result(call, kept, is_error=value.status in _FAILED or _timed_out(kept.get("output")))
+
+
+def _call_of(s: ResponsesState, output: ItemState, value: shapes.Item) -> ItemState | None:
+    """The call of an output; one without a call id belongs to the nearest call before it."""
+    if value.call_id is not None:
+        return s.unanswered(output.tool, value.call_id) or s.taken_up(output.tool, value.call_id)
+    before = (item for item in s.last_unanswered(output.tool) if item.index < output.index)
+    return max(before, key=lambda item: item.index, default=None) or s.taken_up(output.tool, None)
+
+
+def _timed_out(output: Any) -> bool:
+    outcomes = [jsontext.as_object(entry).get("outcome") for entry in jsontext.as_list(output)]
+    return any(jsontext.as_object(outcome).get("type") == "timeout" for outcome in outcomes)
+
+
+def _custom(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
+    """`custom`, of the kind `openai.` and the item type."""
+    s.out.append(Custom(f"openai.{item.kind}", item.raw))
+
+
+_ONLY_HERE = ItemRow(shape=shapes.Item, done=_custom)
+_PROGRAM = "programmatic_tool_calling"
+
+ITEMS: dict[str, ItemRow] = {
+    "message": ItemRow(shape=shapes.MessageItem, added=text.message_added, done=text.message_done),
+    "reasoning": ItemRow(shape=shapes.ReasoningItem, added=reasoning.reasoning_added, done=reasoning.reasoning_done),
+    "function_call": ItemRow(
+        shape=shapes.FunctionItem,
+        added=_function_added,
+        done=_function_done,
+        hosted=False,
+        paired_by_call_id=True,
+    ),
+    "custom_tool_call": ItemRow(
+        shape=shapes.CustomToolItem,
+        added=_custom_added,
+        done=_custom_done,
+        hosted=False,
+        paired_by_call_id=True,
+    ),
+    "web_search_call": ItemRow(
+        shape=shapes.WebSearchItem, tool="web_search", added=_input_added, done=_web_search_done
+    ),
+    "file_search_call": ItemRow(
+        shape=shapes.FileSearchItem, tool="file_search", added=_input_added, done=_file_search_done
+    ),
+    "code_interpreter_call": ItemRow(
+        shape=shapes.CodeInterpreterItem, tool="code_interpreter", added=_code_added, done=_code_done
+    ),
+    "image_generation_call": ItemRow(
+        shape=shapes.ImageItem, tool="image_generation", added=_image_added, done=_image_done
+    ),
+    "mcp_call": ItemRow(shape=shapes.McpCallItem, tool="mcp", added=_input_added, done=_mcp_done),
+    "mcp_list_tools": ItemRow(shape=shapes.McpListToolsItem, tool="mcp", done=_listed),
+    "mcp_approval_request": ItemRow(shape=shapes.McpApprovalItem, tool="mcp", done=_approval_done),
+    "shell_call": ItemRow(
+        shape=shapes.ShellItem,
+        tool="shell",
+        name="shell",
+        added=local_actions.shell_added,
+        done=local_actions.shell_done,
+        hosted=False,
+        paired_by_call_id=True,
+    ),
+    "shell_call_output": ItemRow(shape=shapes.Item, tool="shell", done=_output_done),
+    "apply_patch_call": ItemRow(
+        shape=shapes.PatchItem,
+        tool="apply_patch",
+        added=local_actions.patch_added,
+        done=local_actions.patch_done,
+        hosted=False,
+        paired_by_call_id=True,
+    ),
+    "apply_patch_call_output": ItemRow(shape=shapes.Item, tool="apply_patch", done=_output_done),
+    "local_shell_call": ItemRow(
+        shape=shapes.ActionItem,
+        tool="local_shell",
+        added=_input_added,
+        done=local_actions.action_done,
+        hosted=False,
+        paired_by_call_id=True,
+    ),
+    "local_shell_call_output": ItemRow(shape=shapes.Item, tool="local_shell", done=_output_done),
+    "computer_call": ItemRow(
+        shape=shapes.ActionItem,
+        tool="computer_use",
+        added=_input_added,
+        done=local_actions.action_done,
+        hosted=False,
+        paired_by_call_id=True,
+    ),
+    "computer_call_output": ItemRow(shape=shapes.Item, tool="computer_use", done=_output_done),
+    # Its call id may change between added and done, so nothing is emitted before done.
+    "tool_search_call": ItemRow(shape=shapes.ToolSearchItem, tool="tool_search", done=_tool_search_done),
+    "tool_search_output": ItemRow(shape=shapes.Item, tool="tool_search", done=_output_done),
+    "program": ItemRow(shape=shapes.ProgramItem, tool=_PROGRAM, done=_program_done, paired_by_call_id=True),
+    "program_output": ItemRow(shape=shapes.Item, tool=_PROGRAM, done=_output_done),
+    "compaction": _ONLY_HERE,
+    "additional_tools": _ONLY_HERE,
+    "configuration_update": _ONLY_HERE,
+    "function_call_output": _ONLY_HERE,
+    "custom_tool_call_output": _ONLY_HERE,
+    "mcp_approval_response": _ONLY_HERE,
+}
+"""Output item type → how it is read."""

@@ -1,0 +1,100 @@
+"""Calls that act on a machine: shells, patches, computer use. The client executes most of them."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.providers.openai.responses.decode import client_actions, shapes
+from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
+
+
+def _shell_hosted(s: ResponsesState, value: shapes.ShellItem) -> bool:
+    """By the call's own environment, else by the tool as the response or the request declared it."""
+    environment = s.shell_environment if value.environment is None else value.environment
+    if environment is not None:
+        return str(jsontext.as_object(environment).get("type")).startswith("container")
+    return bool(s.context.hosted_shell)
+
+
+def shell_added(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
+    """`tool-input-start`."""
+    item.provider_executed = _shell_hosted(s, value)
+    s.open_input(item)
+
+
+def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
+    """`tool-input-end`, `tool-call`."""
+    item.provider_executed = _shell_hosted(s, value)
+    item.action = {}
+    action = {key: content for key, content in (value.action or {}).items() if content is not None}
+    commands: Any = action.pop("commands", [])
+    if item.streamed and not item.called:
+        # The commands were streamed as the beginning of the JSON text.
+        if item.command is not None:
+            command_done(s, item, "".join(item.command))
+        rest = jsontext.dumps(action).decode()[1:]
+        s.input_delta(item, "]" + ("," + rest if len(rest) > 1 else "}"))
+        s.call(item, {"commands": commands, **action})
+    else:
+        s.whole_call(item, {"commands": commands, **action})
+
+
+def command_delta(s: ResponsesState, item: ItemState, delta: str) -> None:
+    """More of a shell command: the first one opens the list of commands, its first delta opens a command."""
+    s.open_input(item)
+    if item.command is None:
+        s.input_delta(item, ',"' if item.streamed else '{"commands":["')
+        item.streamed.append("")
+        item.command = []
+    item.command.append(delta)
+    s.input_delta(item, jsontext.escape(delta))
+
+
+def command_done(s: ResponsesState, item: ItemState, command: str) -> None:
+    """A shell command is complete."""
+    streamed = "".join(item.command or ())
+    command_delta(s, item, command[len(streamed) :] if command.startswith(streamed) else "")
+    s.input_delta(item, '"')
+    item.command = None
+
+
+def patch_added(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
+    """`tool-input-start` and the beginning of the JSON text; a deletion is complete at once."""
+    operation = value.operation or {}
+    if not operation:
+        return
+    if operation.get("type") == "delete_file":
+        s.open_input(item, jsontext.dumps(operation).decode())
+        s.close_input(item)
+        return
+    head = {key: content for key, content in operation.items() if key != "diff"}
+    s.open_input(item, jsontext.dumps({**head, "diff": ""}).decode()[:-2])
+    if operation.get("diff"):
+        item.streamed.append(str(operation["diff"]))
+        s.input_delta(item, jsontext.escape(str(operation["diff"])))
+
+
+def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
+    """`tool-input-end` unless emitted, `tool-call`."""
+    operation = value.operation or {}
+    item.action = {}
+    if not item.input_started:
+        patch_added(s, item, value)
+    if item.input_open:
+        diff = str(operation.get("diff") or item.input_final or "".join(item.streamed))
+        s.wrapped_call(item, diff, '"}', {**operation, "diff": diff})
+    else:
+        s.call(item, operation)
+
+
+def action_done(s: ResponsesState, item: ItemState, value: shapes.ActionItem) -> None:
+    """`tool-input-*`, `tool-call`."""
+    if item.tool == "local_shell":
+        item.action = client_actions.local_shell_action(value.action or {})
+        s.whole_call(item, value.action or {})
+        return
+    item.action = client_actions.computer_action(
+        value.actions or ([value.action] if value.action else []), value.pending_safety_checks or []
+    )
+    checks = {"pending_safety_checks": value.pending_safety_checks} if value.pending_safety_checks else {}
+    actions = {"actions": value.actions} if value.actions else {"action": value.action}
+    s.whole_call(item, {**actions, **checks})

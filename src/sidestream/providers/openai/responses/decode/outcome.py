@@ -1,0 +1,176 @@
+"""How a response ended: its finish reason, its usage, its error, and the session that continues from it."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.messages.replays import HOSTED
+from sidestream.providers.openai.responses.context import REPLAY_KEY, SESSION_KEY
+from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
+from sidestream.providers.openai.responses.encode.replay import replayed_fields
+from sidestream.providers.shared.decoding import count_in, present, usage_from
+from sidestream.stream.errors import classified
+from sidestream.stream.parts import Error, FinishReason, Usage
+
+REASONS: dict[str, FinishReason] = {
+    "completed": "stop",
+    "failed": "error",
+    "cancelled": "other",
+    "queued": "other",
+    "in_progress": "other",
+    "max_output_tokens": "length",
+    "content_filter": "content-filter",
+    "max_messages": "other",
+    "steered": "other",
+}
+"""The provider's status, or the reason of an incomplete response → ours."""
+
+RATE_LIMITS = frozenset({"rate_limit_exceeded", "too_many_requests"})
+RETRYABLE = RATE_LIMITS | {"server_error", "vector_store_timeout", "server_is_overloaded", "slow_down"}
+
+
+def finish_reason(s: ResponsesState, status: str, response: JsonObject) -> tuple[FinishReason, str]:
+    """Our reason and the provider's own."""
+    raw = status
+    if status == "incomplete":
+        raw = str(jsontext.as_object(response.get("incomplete_details")).get("reason") or status)
+    reason = REASONS.get(raw, "length" if raw == "incomplete" else "other")
+    if reason == "stop":
+        if s.has_approval:
+            return "approval", raw
+        if s.has_client_call:
+            return "tool-calls", raw
+        if s.has_refusal:
+            return "content-filter", "refusal"
+    return reason, raw
+
+
+def error_of(error: Any, fallback: str) -> Error:
+    """The provider's error object as a part."""
+    fields = jsontext.as_object(error)
+    code = fields.get("code") or (fields.get("type") if fields.get("type") != "error" else None)
+    code = str(code) if code is not None else None
+    message = fields.get("message")
+    kind = "rate-limit" if code in RATE_LIMITS else "provider"
+    text = message if isinstance(message, str) else fallback
+    param = jsontext.text_in(fields, "param")
+    return classified(Error(kind, text, code=code, retryable=code in RETRYABLE, param=param))
+
+
+def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
+    """Token counts."""
+    usage = jsontext.as_object(raw)
+    details = usage.get("input_tokens_details")
+    return usage_from(
+        usage,
+        server_tool_use,
+        inputs=count_in(usage, "input_tokens"),
+        outputs=count_in(usage, "output_tokens"),
+        read=count_in(details, "cached_tokens"),
+        written=count_in(details, "cache_write_tokens"),
+        reasoning=count_in(usage.get("output_tokens_details"), "reasoning_tokens"),
+    )
+
+
+def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
+    """The private metadata of the message: how to continue from it on the server, or by replaying its items."""
+    layout = [_layout(s, item) for item in s.finished]
+    items = {} if all(map(_is_plain, layout)) else {"items": layout}
+    origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url}
+    if not s.context.store:
+        container = next((item["container_id"] for item in reversed(layout) if item.get("container_id")), None)
+        return {REPLAY_KEY: {**origin, **present({"container_id": container}), **items}}
+    if not isinstance(response.get("id"), str):
+        return {}
+    session = {
+        "response_id": response["id"],
+        "pending_items": [_without_input(item.raw) for item in s.finished if _is_pending(item)],
+        "timestamp": response.get("created_at"),
+        **origin,
+        "history": s.context.history,
+        **items,
+    }
+    containers = [item.container_id for item in s.items if item.container_id]
+    conversation = jsontext.as_object(response.get("conversation")).get("id")
+    hosted = sorted({item.kind for item in s.finished if item.kind not in _SAID and not _is_pending(item)})
+    more = {
+        "container_id": containers[-1] if containers else None,
+        "conversation": conversation,
+        HOSTED: hosted or None,
+    }
+    return {SESSION_KEY: {**session, **present(more)}}
+
+
+def _is_pending(item: ItemState) -> bool:
+    return item.kind == "mcp_approval_request" or (item.called and not item.provider_executed)
+
+
+def _is_plain(item: JsonObject) -> bool:
+    """True if the message's own parts say all that a replay of the item would."""
+    match item["type"]:
+        case "message":
+            return len(item["content"]) == 1 and "phase" not in item
+        case "reasoning":
+            return "encrypted_content" not in item
+        case "function_call":
+            return "caller" not in item and _is_canonical(str(item.get("arguments")))
+        case _:
+            return False
+
+
+def _is_canonical(text: str) -> bool:
+    """True if the text is what the parsed input is encoded to."""
+    try:
+        return jsontext.dumps(jsontext.loads(text)).decode() == text
+    except (ValueError, RecursionError):
+        return False
+
+
+_SAID = frozenset({"message", "reasoning"})
+"""Items that the message's own parts can replace, as far as a model can read them."""
+
+
+def _without_input(item: JsonObject) -> JsonObject:
+    """A pending item without what the message's part of the call holds."""
+    dropped = {"function_call": "arguments", "custom_tool_call": "input"}.get(str(item.get("type")))
+    return item if dropped is None else {key: value for key, value in item.items() if key not in (dropped, "status")}
+
+
+def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
+    """The item for a replay, without what is never sent, or what the message's own parts hold: its text, its image."""
+    if item.kind == "message":
+        said = present({"type": item.kind, "phase": item.raw.get("phase")})
+        return {**said, "content": [{"text_id": block.id} for block in item.blocks.values()]}
+    kept = replayed_fields(item.raw)
+    if item.kind == "image_generation_call":
+        kept.pop("result", None)
+        return {**kept, "file": s.files[item.id]} if item.id in s.files else kept
+    if item.kind == "code_interpreter_call" and kept.get("outputs"):
+        # Images are files of the message.
+        outputs = jsontext.as_list(kept["outputs"])
+        return {**kept, "outputs": [o for o in outputs if jsontext.as_object(o).get("type") != "image"]}
+    return kept
+
+
+def summaries(s: ResponsesState) -> dict[str, list[JsonObject]]:
+    """What only the finished items say of a file search or a code run, under the keys of their tools."""
+    found: dict[str, list[JsonObject]] = {}
+    for item in s.finished:
+        fields = _SUMMARY_FIELDS.get(item.kind)
+        if fields is not None:
+            summary = {"type": item.kind, **{ours: item.raw.get(theirs) for ours, theirs in fields.items()}}
+            found.setdefault(item.tool, []).append(summary)
+    return found
+
+
+_SUMMARY_FIELDS = {
+    "file_search_call": {"id": "id", "queries": "queries", "results": "results", "status": "status"},
+    "code_interpreter_call": {
+        "id": "id",
+        "code": "code",
+        "results": "outputs",
+        "container_id": "container_id",
+        "status": "status",
+    },
+}
+"""Item type → our field → the item's field."""

@@ -1,0 +1,373 @@
+"""What a decoder remembers between events, and how it emits calls and results."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Literal
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
+from sidestream.stream.parts import (
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+)
+
+PROVIDER_NAME = "openai-responses"
+X_SEARCH = "x_search"
+
+_NEAREST = 64
+"""How far back the call of an output without a call id is looked for."""
+
+
+class ItemBlock:
+    """A block of text or reasoning of one item."""
+
+    __slots__ = ("annotations", "deltas", "family", "final", "id", "phase", "used")
+
+    def __init__(self, block_id: str, family: Literal["text", "refusal", "reasoning"]) -> None:
+        self.id = block_id
+        self.family = family
+        self.deltas: list[str] = []
+        self.final: str | None = None
+        self.annotations: dict[bytes, Any] = {}
+        """By their JSON: what comes again is known."""
+        self.phase: Literal["active", "can-conclude", "concluded"] = "active"
+        self.used = False  # False: opened ahead of its first event, so either kind of content may still use it
+
+    def rest(self) -> str:
+        """What the final text adds to the deltas; it counts as streamed from now on."""
+        if self.final is None:
+            return ""
+        streamed = self.streamed
+        rest = self.final[len(streamed) :] if self.final.startswith(streamed) else ""
+        if rest:
+            self.deltas.append(rest)
+        return rest
+
+    def superseding(self) -> str | None:
+        """The final text, if it differs from the deltas."""
+        return None if self.final is None or self.final == self.streamed else self.final
+
+    @property
+    def streamed(self) -> str:
+        """Its deltas, joined."""
+        # Joined once: a final text may come many times.
+        if len(self.deltas) > 1:
+            self.deltas = ["".join(self.deltas)]
+        return self.deltas[0] if self.deltas else ""
+
+
+class ItemState:
+    """One output item, known by its index in the output: ids may change between its events."""
+
+    __slots__ = (
+        "action",
+        "blocks",
+        "call_id",
+        "called",
+        "command",
+        "concludable",
+        "container_id",
+        "done",
+        "given_id",
+        "id",
+        "index",
+        "input_final",
+        "input_open",
+        "input_started",
+        "is_matched",
+        "kind",
+        "name",
+        "number",
+        "open_part",
+        "part_id",
+        "phase",
+        "preview",
+        "provider_executed",
+        "raw",
+        "streamed",
+        "tool",
+    )
+
+    def __init__(self, number: int, index: int, kind: str, item_id: str | None) -> None:
+        self.number = number
+        """Its place among the items in the order in which they came."""
+        self.index = index
+        self.kind = kind
+        self.given_id = item_id
+        self.id = item_id or f"item_{index}"
+        self.part_id = self.id
+        self.call_id: str | None = None
+        self.raw: JsonObject = {}
+        self.name = ""
+        self.tool = ""
+        self.provider_executed = True
+        self.blocks: dict[tuple[str, int], ItemBlock] = {}
+        self.open_part: ItemBlock | None = None
+        """The content part that began last. Some servers give a number of its own to each delta of it."""
+        self.concludable: list[ItemBlock] = []
+        """Blocks of reasoning that conclude when the next one begins."""
+        self.phase: str | None = None
+        self.input_started = False
+        self.input_open = False
+        self.command: list[str] | None = None
+        """The shell command that is open, in pieces."""
+        self.input_final: str | None = None
+        self.streamed: list[str] = []
+        self.called = False
+        self.action: JsonObject | None = None
+        """For a call of the API's own kind, its input in the terms of `actions`; empty where it is that already."""
+        self.container_id: str | None = None
+        self.preview: str | None = None
+        """The newest preview of an image."""
+        self.done = False
+        self.is_matched = False
+
+    def part_numbers(self, kind: str, count: int) -> list[int]:
+        """The numbers under which so many parts of the final item were streamed: their places in it.
+
+        Servers that count parts over the whole response use others. Then the first is the one that began first.
+        """
+        known = [number for block_kind, number in self.blocks if block_kind == kind]
+        if all(number < count for number in known):
+            return [*range(count)]
+        return [*known, *range(max(known) + 1, max(known) + 1 + count)][:count]
+
+
+class ResponsesState(DecoderState):
+    """One response while it is decoded."""
+
+    def __init__(self, context: ResponsesContext) -> None:
+        super().__init__(PROVIDER_NAME)
+        self.context = context
+        self.sequence = -1
+        self.is_numbered = False
+        self.items: list[ItemState] = []
+        self._at: dict[int, ItemState] = {}
+        self._known: dict[str, ItemState] = {}
+        self.files: dict[str, str] = {}
+        self.results: dict[str, None] = {}
+        self._unanswered: dict[str, dict[str, ItemState]] = {}
+        """Calls without a result, by tool and id."""
+        self._code_calls: dict[str | None, ItemState] = {}
+        """The last code run in each container."""
+        self._shell_environment: Any = None
+        self._tools: set[tuple[str | None, str | None]] = set()
+        """Type and name of each tool, as the response states them."""
+        self.response_id: str | None = None
+        self.has_refusal = False
+        self.has_approval = False
+        self.listed: dict[str, dict[str, str]] = {}
+        """Tools of remote servers, as digests of their definitions."""
+
+    def is_late(self, number: int | None) -> bool:
+        """True for an event that came before. The order of servers whose numbers do not increase is trusted."""
+        if number is None:
+            return False
+        if number > self.sequence:
+            self.is_numbered = self.is_numbered or self.sequence >= 0
+            self.sequence = number
+            return False
+        return self.is_numbered
+
+    def find(self, index: int, item_id: object = None) -> ItemState | None:
+        """The item of an event: by its id, or by its index if ids change or are missing."""
+        here = self._at.get(index)
+        if not isinstance(item_id, str) or not item_id or (here is not None and here.given_id == item_id):
+            return here
+        return self._known.get(item_id) or here
+
+    def placed(self, event: JsonObject) -> JsonObject:
+        """The event with its item's index, for a server that numbers nothing: new items come last."""
+        item_id = event.get("item_id") or jsontext.as_object(event.get("item")).get("id")
+        if "sequence_number" in event or not isinstance(item_id, str) or not item_id:
+            return event
+        known = self._known.get(item_id)
+        return {**event, "output_index": known.index if known is not None else len(self.items)}
+
+    def item(self, index: int, kind: str, item_id: str | None = None) -> ItemState:
+        """The item of this kind, created by its first event."""
+        found = self.find(index, item_id)
+        return found if found is not None and found.kind == kind else self._new(index, kind, item_id)
+
+    def whole_item(self, index: int, kind: str, item_id: str | None, *, is_new: bool) -> ItemState:
+        """The item of an `added` or `done`. Servers that give all items one index still give them ids."""
+        found = self.find(index, item_id)
+        if found is None or found.kind != kind:
+            return self._new(index, kind, item_id)
+        is_other = bool(item_id) and self._known.get(item_id or "") is not found
+        is_elsewhere = found.index != index
+        if found.done and (is_other or is_elsewhere or (is_new and not item_id)):
+            return self._new(index, kind, item_id)
+        if is_new and is_other and found.given_id:
+            return self._new(index, kind, item_id)
+        if item_id:
+            self._known[item_id] = found
+        return found
+
+    def _new(self, index: int, kind: str, item_id: str | None) -> ItemState:
+        self.count_entry()
+        item = ItemState(len(self.items), index, kind, item_id)
+        item.id = item.part_id = self.unique_id(item.id, item)
+        self.items.append(item)
+        self._at[index] = item
+        if item_id:
+            self._known[item_id] = item
+        return item
+
+    @property
+    def finished(self) -> list[ItemState]:
+        """The items that are done, in their order."""
+        return sorted((item for item in self.items if item.done), key=lambda item: item.index)
+
+    def item_event(self, tool: str, stage: str, event: Any, index: int | None, item: ItemState | None) -> None:
+        """Reports a stage of a tool, with the id of its item."""
+        if item is not None:
+            call_id = item.part_id
+        else:
+            item_id = jsontext.as_object(event).get("item_id")
+            call_id = item_id if isinstance(item_id, str) else None
+        self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
+
+    def open_input(self, item: ItemState, text: str = "") -> None:
+        """Begins the input of a call, once."""
+        if item.input_started or item.called:
+            return
+        item.input_started = item.input_open = True
+        self.out.append(ToolInputStart(item.part_id, item.name, item.provider_executed))
+        self.input_delta(item, text)
+
+    def input_delta(self, item: ItemState, text: str) -> None:
+        """More JSON text of a call's input."""
+        if text:
+            self.out.append(ToolInputDelta(item.part_id, text))
+
+    def close_input(self, item: ItemState) -> None:
+        """Ends the input of a call, once."""
+        if item.input_open:
+            item.input_open = False
+            self.out.append(ToolInputEnd(item.part_id))
+
+    def call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
+        """Emits the call with its parsed input, once."""
+        self._emit_call(item, metadata, input=value)
+
+    def _emit_call(self, item: ItemState, metadata: JsonObject | None, **content: Any) -> None:
+        self.close_input(item)
+        if item.called:
+            return
+        item.called = True
+        if item.call_id is not None and item.call_id != item.part_id:
+            # The final id supersedes the one that the input streamed under: the tool's output is paired by it.
+            item.part_id = self.unique_id(item.call_id, item)
+        self._unanswered.setdefault(item.tool, {})[item.part_id] = item
+        if item.kind != "mcp_approval_request":
+            self.count_call(item.tool, provider_executed=item.provider_executed)
+        if not item.provider_executed and item.raw.get("status") == "incomplete" and "input" in content:
+            # Cut off by a limit: what looks whole may be half a command.
+            text = jsontext.dumps(content["input"]).decode()
+            content = {"input_error": INCOMPLETE_INPUT, "input_text": text}
+        elif not item.provider_executed and item.action is not None:
+            content["action"] = item.action
+        self.out.append(
+            ToolCall(item.part_id, item.name, item.tool, item.provider_executed, provider_metadata=metadata, **content)
+        )
+
+    def result(self, item: ItemState, value: Any, *, is_error: bool = False, preliminary: bool = False) -> None:
+        """Emits a result of a call; the final one comes once."""
+        if item.part_id in self.results:
+            return
+        if not preliminary:
+            self.results[item.part_id] = None
+            self._unanswered.get(item.tool, {}).pop(item.part_id, None)
+        self.out.append(
+            ToolResult(
+                item.part_id,
+                item.name,
+                item.tool,
+                value,
+                is_error,
+                item.provider_executed,
+                preliminary=preliminary,
+            )
+        )
+
+    def unanswered(self, tool: str, call_id: str) -> ItemState | None:
+        """The call of a tool with this id, if it has no result yet."""
+        return self._unanswered.get(tool, {}).get(call_id)
+
+    def last_unanswered(self, tool: str) -> Iterator[ItemState]:
+        """The last calls of a tool that have no result yet, the newest first."""
+        return islice(reversed(self._unanswered.get(tool, {}).values()), _NEAREST)
+
+    def taken_up(self, tool: str, call_id: str | None) -> ItemState | None:
+        """Return the call of an earlier response that an output of this one answers."""
+        made = self.answered_call(tool, call_id)
+        if made is None:
+            return None
+        item = ItemState(-1, -1, "", made.id)
+        item.name, item.tool, item.called = made.name, made.tool, True
+        self._unanswered.setdefault(made.tool, {})[made.id] = item
+        return item
+
+    def in_container(self, item: ItemState, container_id: str | None) -> None:
+        """A code run uses this container."""
+        item.container_id = container_id
+        last = self._code_calls.setdefault(container_id, item)
+        if last.number < item.number:
+            self._code_calls[container_id] = item
+
+    def code_call_in(self, container_id: str | None) -> ItemState | None:
+        """The last code run in a container."""
+        return self._code_calls.get(container_id)
+
+    def declare_tools(self, tools: Any) -> None:
+        """The tools as the response states them, as far as a decoder needs to know."""
+        named = ((text_in(tool, "type"), text_in(tool, "name")) for tool in jsontext.objects(tools))
+        self._tools = self._tools or {*named}
+        shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
+        self._shell_environment = next(
+            (tool["environment"] for tool in shells if tool.get("environment") is not None), None
+        )
+
+    def runs_itself(self, name: str) -> bool:
+        """True for a custom tool of the server: xAI's search of X calls some that no request declares."""
+        return (X_SEARCH, None) in self._tools and ("custom", name) not in self._tools
+
+    @property
+    def shell_environment(self) -> Any:
+        """The environment of the shell as the response states it."""
+        return self._shell_environment
+
+    def whole_call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
+        """A call whose input came whole: start, text, end, call."""
+        if not item.called:
+            self.open_input(item)
+            self.input_delta(item, jsontext.dumps(value).decode())
+            self.call(item, value, metadata=metadata)
+
+    def wrapped_call(self, item: ItemState, value: str, suffix: str, whole: Any) -> None:
+        """Ends an input of which one long string was streamed: the rest of it, the closing text, the call."""
+        if item.called:
+            return
+        streamed = "".join(item.streamed)
+        if value.startswith(streamed):
+            self.input_delta(item, jsontext.escape(value[len(streamed) :]))
+        self.input_delta(item, suffix)
+        self.call(item, whole)
+
+    def json_call(self, item: ItemState, text: str, metadata: JsonObject | None = None) -> None:
+        """Ends an input that was streamed as JSON text, and calls if it is a JSON object."""
+        if item.called:
+            return
+        streamed = "".join(item.streamed)
+        if not text.strip() and not streamed:
+            self.input_delta(item, "{}")
+        elif text.startswith(streamed):
+            self.input_delta(item, text[len(streamed) :])
+        self._emit_call(item, metadata, **input_fields(text))

@@ -1,0 +1,182 @@
+"""Answers of the client to pending items: type of the call → the item that answers it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.messages.message import (
+    NOT_EXECUTED,
+    ApprovalPart,
+    Content,
+    DataPart,
+    LinkPart,
+    TextPart,
+    ToolResultPart,
+    content_of_result,
+)
+from sidestream.providers.openai.responses.encode.content import content_of
+from sidestream.providers.openai.responses.encode.screenshots import empty_screen, remark_of, screenshot_of
+from sidestream.providers.shared.attachments import link_text, text_of
+from sidestream.providers.shared.encoding import without_none
+
+Given = ToolResultPart | ApprovalPart | None
+"""A result or a decision in the history; only requests for approval are answered by a decision."""
+
+
+def answer_key(item: JsonObject) -> str:
+    """The id under which the client answers an item."""
+    key = item.get("id") if item.get("type") == "mcp_approval_request" else item.get("call_id") or item.get("id")
+    return str(key)
+
+
+def answer(call: JsonObject, result: Given) -> JsonObject | None:
+    """The item that answers a call; without a result, one that reports so. None if no such item exists."""
+    kind = ANSWERS.get(str(call.get("type")))
+    return None if kind is None else kind(call, result)
+
+
+def remark(call: JsonObject, result: Given) -> str | None:
+    """What a result says that the item has no field for; it follows as a message."""
+    if not isinstance(result, ToolResultPart):
+        return None
+    match call.get("type"):
+        case "computer_call":
+            return remark_of(answer_key(call), result)
+        case "tool_search_call" if _failed(result):
+            return f"The tool search {answer_key(call)} failed: {output_text(result)}"
+        case _:
+            return None
+
+
+def output_text(result: Given) -> str:
+    """A result as text: other values as JSON. A file is named; these items have no field for its content."""
+    if not isinstance(result, ToolResultPart):
+        return NOT_EXECUTED
+    if isinstance(result.result, str):
+        return result.result
+    if shown := content_of_result(result.result):
+        return "\n".join(part.text if isinstance(part, TextPart) else _named(part) for part in shown)
+    return jsontext.dumps(result.result).decode()
+
+
+def _named(part: DataPart | LinkPart) -> str:
+    if isinstance(part, LinkPart):
+        return link_text(part)
+    return text_of(part, part.mime_type) or f"[{part.name or 'a file'}, {part.mime_type}, {len(part.bytes)} bytes]"
+
+
+def _failed(result: Given) -> bool:
+    return not isinstance(result, ToolResultPart) or result.is_error
+
+
+def _content(part: Content) -> JsonObject:
+    return {"type": "input_text", "text": part.text} if isinstance(part, TextPart) else content_of(part, "auto")
+
+
+def _text_output(kind: str) -> Callable[[JsonObject, Given], JsonObject]:
+    def encode(call: JsonObject, result: Given) -> JsonObject:
+        shown = content_of_result(result.result) if isinstance(result, ToolResultPart) else ()
+        return _reply(kind, call, output=[_content(part) for part in shown] if shown else output_text(result))
+
+    return encode
+
+
+def _local_shell(call: JsonObject, result: Given) -> JsonObject:
+    # It accepts text only. The API's types name the pair `id`; the vendor's own agents send `call_id`.
+    pair = {"id": call["call_id"]} if call.get("call_id") else {}
+    return _reply("local_shell_call_output", call, **pair, output=output_text(result))
+
+
+def _shell(call: JsonObject, result: Given) -> JsonObject:
+    value = _unwrapped(result, "output")
+    value = [value] if is_object(value) and not _failed(result) else value
+    outputs = [_shell_output(entry) for entry in value] if is_array(value) and value else [None]
+    if any(output is None for output in outputs):
+        failed = _failed(result)
+        text = output_text(result)
+        streams = {"stdout": "", "stderr": text} if failed else {"stdout": text, "stderr": ""}
+        outputs = [{**streams, "outcome": {"type": "exit", "exit_code": int(failed)}}]
+    action = call.get("action")
+    limit = action.get("max_output_length") if is_object(action) else None
+    return _reply("shell_call_output", call, output=outputs, **({} if limit is None else {"max_output_length": limit}))
+
+
+def _shell_output(entry: Any) -> JsonObject | None:
+    """The output of one command, as the API has it or as `ShellOutput`; None for anything else."""
+    if isinstance(entry, str):
+        entry = {"stdout": entry}
+    if not is_object(entry) or not entry.keys() & _SHELL_OUTPUT.keys():
+        return None
+    fields: JsonObject = {**_SHELL_OUTPUT, **entry}
+    outcome = fields["outcome"]
+    if not is_object(outcome):
+        ended = {"type": "exit", "exit_code": code if type(code := fields["exit_code"]) is int else 1}
+        outcome = {"type": "timeout"} if fields["timed_out"] else ended
+    return {"stdout": str(fields["stdout"]), "stderr": str(fields["stderr"]), "outcome": outcome}
+
+
+_SHELL_OUTPUT: JsonObject = {"stdout": "", "stderr": "", "exit_code": 0, "timed_out": False, "outcome": None}
+"""The fields of a command's output, with their defaults."""
+
+
+def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
+    said = _unwrapped(result, "output")
+    text = said if isinstance(said, str) else output_text(result)
+    return _reply("apply_patch_call_output", call, status="failed" if _failed(result) else "completed", output=text)
+
+
+def _computer(call: JsonObject, result: Given) -> JsonObject | None:
+    if not isinstance(result, ToolResultPart):
+        return None
+    place = None if result.is_error else screenshot_of(result)
+    unseen = {} if place is not None else {"status": "incomplete"}
+    # Exactly the checks that the call came with, and only if a person has seen them.
+    checks = objects(call.get("pending_safety_checks")) if result.acknowledged else []
+    return _reply(
+        "computer_call_output",
+        call,
+        output={"type": "computer_screenshot", **(place or {"image_url": empty_screen()})},
+        **unseen,
+        **({"acknowledged_safety_checks": [without_none(check) for check in checks]} if checks else {}),
+    )
+
+
+def _tool_search(call: JsonObject, result: Given) -> JsonObject | None:
+    if call.get("execution") != "client":
+        return None
+    tools = _unwrapped(result, "tools")
+    return _reply("tool_search_output", call, execution="client", tools=tools if is_array(tools) else [])
+
+
+def _approval(call: JsonObject, decision: Given) -> JsonObject | None:
+    if not isinstance(decision, ApprovalPart):
+        return None
+    reason = {"reason": decision.reason} if decision.reason else {}
+    decided = {"approval_request_id": call["id"], "approve": decision.is_approved}
+    return {"type": "mcp_approval_response", **decided, **reason}
+
+
+def _unwrapped(result: Given, key: str) -> Any:
+    value = result.result if isinstance(result, ToolResultPart) else None
+    return value.get(key) if is_object(value) else value
+
+
+def _reply(kind: str, call: JsonObject, **fields: Any) -> JsonObject:
+    # Without the caller, the answer would be sent to the model rather than to the program that made the call.
+    caller = {"caller": call["caller"]} if call.get("caller") else {}
+    pair = {"call_id": call["call_id"]} if call.get("call_id") else {}
+    return {"type": kind, **pair, **fields, **caller}
+
+
+ANSWERS: dict[str, Callable[[JsonObject, Given], JsonObject | None]] = {
+    "function_call": _text_output("function_call_output"),
+    "custom_tool_call": _text_output("custom_tool_call_output"),
+    "local_shell_call": _local_shell,
+    "shell_call": _shell,
+    "apply_patch_call": _apply_patch,
+    "computer_call": _computer,
+    "tool_search_call": _tool_search,
+    "mcp_approval_request": _approval,
+}
+"""Type of a pending item → how its answer is encoded."""

@@ -1,0 +1,205 @@
+"""Replay of output items as input: which of their fields the API accepts, and which items it refuses.
+
+A replayed item never refers to something that the server would have to look up: optional ids are left out, required ids
+are derived from the old ones, and reasoning is sent only with its encrypted content.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart
+from sidestream.messages.replays import Replays
+from sidestream.providers.openai.responses.encode.answers import ANSWERS, answer_key
+
+
+class ItemRule(Struct, frozen=True, kw_only=True):
+    """How one type of item is replayed."""
+
+    required: tuple[str, ...] = ()
+    """Without one of these the item is left out."""
+    optional: tuple[str, ...] = ()
+    has_id: bool = False
+    """True: the API requires an id."""
+    bound: bool = False
+    """True: only the model that wrote the item can read it."""
+    refine: Callable[[JsonObject], None] | None = None
+
+
+class ItemLayout(Struct, frozen=True):
+    """The output items of one message, as its session stores them."""
+
+    items: list[JsonObject]
+    answered: frozenset[str]
+    """The call ids that an item among them answers."""
+    same_model: bool
+    is_reduced: bool = False
+    """True: only the message's own parts and the pending items are left, without those of hosted tools."""
+
+    @property
+    def approvals(self) -> set[str]:
+        """The requests for approval that a call followed."""
+        return {str(item["approval_request_id"]) for item in self.items if item.get("approval_request_id")}
+
+    def waits(self, item: JsonObject) -> bool:
+        """True if the item is pending: neither the provider nor another item answers it."""
+        kind = str(item.get("type"))
+        if kind not in ANSWERS or (kind == "tool_search_call" and item.get("execution") != "client"):
+            return False
+        environment = item.get("environment")
+        if is_object(environment) and environment.get("type") == "container_reference":
+            return False
+        return item.get("call_id") is None or str(item["call_id"]) not in self.answered
+
+
+def layout_of(
+    message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str, replays: Replays
+) -> ItemLayout | None:
+    """The items of a message, by the first of these keys; None if another provider or server wrote it."""
+    session = next((found for key in keys if is_object(found := message.metadata.get(key))), None)
+    if session is None or message.role != "model" or session.get("base_url") not in (None, base_url):
+        return None
+    items = replays.read(session, "items")
+    if items is None:
+        # What refers to an item that is left out, such as a caller, is left out too, as for another model.
+        items = _items_of_parts(message, objects(session.get("pending_items")))
+        return ItemLayout(items, _answered(items), same_model=False, is_reduced=True)
+    return ItemLayout(items, _answered(items), session.get("model") in (None, model))
+
+
+def _answered(items: list[JsonObject]) -> frozenset[str]:
+    outputs = (item for item in items if str(item.get("type")).endswith("_output"))
+    return frozenset(str(item["call_id"]) for item in outputs if item.get("call_id") is not None)
+
+
+def _items_of_parts(message: ChatMessage, pending: list[JsonObject]) -> list[JsonObject]:
+    """The texts of a message and its pending items, in the order of its parts."""
+    waiting = {answer_key(item): item for item in pending}
+    items: list[JsonObject] = []
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            items.append({"type": "message", "content": [{"text_id": part.id}]})
+        elif isinstance(part, ToolCallPart) and part.id in waiting:
+            items.append(waiting.pop(part.id))
+    return items + list(waiting.values())
+
+
+def replayed_fields(item: JsonObject) -> JsonObject:
+    """The fields of an item that a replay may need."""
+    rule = RULES.get(str(item.get("type")), ItemRule())
+    kept = {"type", *rule.required, *rule.optional, *_ALWAYS_KEPT}
+    if rule.has_id or item.get("call_id") is None:
+        kept.add("id")
+    fields = {key: value for key, value in item.items() if key in kept and value is not None}
+    if is_object(action := fields.get("action")) and "sources" in action and fields["type"] == "web_search_call":
+        fields["action"] = {key: value for key, value in action.items() if key != "sources"}
+    return fields
+
+
+_ALWAYS_KEPT = ("environment", "call_id", "execution")
+"""What decides how an item, or one beside it, is replayed."""
+
+
+def fresh_id(item_id: str) -> str:
+    """Another id of the same kind, always the same one for the same item."""
+    prefix = item_id.partition("_")[0]
+    return f"{prefix}_{blake2b(item_id.encode('utf-8', 'replace'), digest_size=24).hexdigest()}"
+
+
+def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | None:
+    """The item as input; None if it cannot be replayed."""
+    rule = RULES.get(str(item.get("type")))
+    if rule is None or (rule.bound and not same_model) or any(item.get(name) is None for name in rule.required):
+        return None
+    body: JsonObject = {"type": item["type"]}
+    if rule.has_id:
+        body["id"] = fresh_id(str(item.get("id")))
+    for name in (*rule.required, *rule.optional):
+        if item.get(name) is not None and (same_model or name != "caller"):
+            body[name] = _without_nulls(item[name])
+    if rule.refine is not None:
+        rule.refine(body)
+    return body
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value without nulls in its own fields, some of which the API refuses; deeper ones are kept."""
+    if is_object(value):
+        return {key: content for key, content in value.items() if content is not None}
+    if is_array(value):
+        return [_without_nulls(entry) if is_object(entry) else entry for entry in value]
+    return value
+
+
+def _web_search(body: JsonObject) -> None:
+    if is_object(body["action"]):
+        body["action"].pop("sources", None)
+
+
+def _code_interpreter(body: JsonObject) -> None:
+    body.setdefault("code", None)
+    body.setdefault("outputs", None)
+
+
+def _image_generation(body: JsonObject) -> None:
+    # A finished image may still have the status `generating`.
+    body["status"] = "completed"
+
+
+def _mcp_call(body: JsonObject) -> None:
+    if "approval_request_id" in body:
+        body["approval_request_id"] = fresh_id(str(body["approval_request_id"]))
+
+
+def _shell_output(body: JsonObject) -> None:
+    for entry in objects(body["output"]):
+        entry.pop("created_by", None)
+
+
+_CALLED = ("status", "caller")
+
+RULES: dict[str, ItemRule] = {
+    "reasoning": ItemRule(required=("summary", "encrypted_content"), bound=True),
+    "compaction": ItemRule(required=("encrypted_content",), bound=True),
+    "program": ItemRule(required=("call_id", "code", "fingerprint"), has_id=True, bound=True),
+    "program_output": ItemRule(required=("call_id", "result", "status"), has_id=True, bound=True),
+    "function_call": ItemRule(required=("call_id", "name", "arguments"), optional=("namespace", "caller", "async")),
+    "function_call_output": ItemRule(required=("call_id", "output"), optional=("name", "namespace", "caller")),
+    "custom_tool_call": ItemRule(required=("call_id", "name", "input"), optional=("namespace", "caller", "async")),
+    "custom_tool_call_output": ItemRule(required=("call_id", "output"), optional=("caller",)),
+    "web_search_call": ItemRule(required=("action", "status"), has_id=True, refine=_web_search),
+    "file_search_call": ItemRule(required=("queries", "status"), optional=("results",), has_id=True),
+    "code_interpreter_call": ItemRule(
+        required=("container_id", "status"), optional=("code", "outputs"), has_id=True, refine=_code_interpreter
+    ),
+    "image_generation_call": ItemRule(
+        required=("result",),
+        optional=("action", "background", "output_format", "quality", "revised_prompt", "size"),
+        has_id=True,
+        refine=_image_generation,
+    ),
+    "mcp_list_tools": ItemRule(required=("server_label", "tools"), optional=("error",), has_id=True),
+    "mcp_approval_request": ItemRule(required=("server_label", "name", "arguments"), has_id=True),
+    "mcp_call": ItemRule(
+        required=("server_label", "name", "arguments"),
+        optional=("output", "error", "approval_request_id", "status"),
+        has_id=True,
+        refine=_mcp_call,
+    ),
+    "shell_call": ItemRule(required=("call_id", "action"), optional=("environment", *_CALLED)),
+    "shell_call_output": ItemRule(
+        required=("call_id", "output"), optional=("max_output_length", *_CALLED), refine=_shell_output
+    ),
+    "apply_patch_call": ItemRule(required=("call_id", "operation", "status"), optional=("caller",)),
+    "apply_patch_call_output": ItemRule(required=("call_id", "status"), optional=("output", "caller")),
+    "local_shell_call": ItemRule(required=("call_id", "action", "status"), has_id=True),
+    "computer_call": ItemRule(
+        required=("call_id", "pending_safety_checks", "status"), optional=("action", "actions"), has_id=True
+    ),
+    "tool_search_call": ItemRule(required=("arguments",), optional=("call_id", "execution", "status")),
+    "tool_search_output": ItemRule(required=("tools",), optional=("call_id", "execution", "status")),
+}
+"""Item type → how it is replayed. Other types are left out; messages are rebuilt from text parts."""

@@ -1,0 +1,233 @@
+"""Server-side tools on the wire, by a table."""
+
+import base64
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.jsontext import JsonObject
+from sidestream.providers.shared.encoding import given
+from sidestream.providers.shared.hosting import refuse
+from sidestream.tools.server_side import (
+    ApplyPatch,
+    CodeInterpreter,
+    Combination,
+    Comparison,
+    ComputerUse,
+    CustomTool,
+    FileSearch,
+    ImageGeneration,
+    InlineSkill,
+    LocalShell,
+    LocalSkill,
+    MCPApproval,
+    Network,
+    ProgrammaticToolCalling,
+    RemoteMCP,
+    ServerSideTool,
+    Shell,
+    SkillReference,
+    Svg,
+    ToolFilter,
+    ToolSearch,
+    WebSearch,
+)
+
+
+def _web_search(tool: WebSearch, container: str | None) -> JsonObject:
+    preview = (tool.version or "").startswith("preview")
+    if preview:
+        refuse(tool, "the preview version", allowed_domains="", external_web_access="")
+    else:
+        refuse(tool, "the current version", content_types='set version="preview" to use it')
+    refuse(
+        tool,
+        "OpenAI",
+        blocked_domains="list allowed_domains instead",
+        max_uses="set the option max_tool_calls instead",
+    )
+    body: JsonObject = {"type": f"web_search_{tool.version}" if tool.version else "web_search"}
+    if tool.allowed_domains:
+        body["filters"] = {"allowed_domains": list(tool.allowed_domains)}
+    if tool.location is not None:
+        body["user_location"] = {"type": "approximate", **given(tool.location)}
+    names = {
+        "context_size": "search_context_size",
+        "external_web_access": "external_web_access",
+        "content_types": "search_content_types",
+    }
+    return body | given(tool, names)
+
+
+def _file_search(tool: FileSearch, container: str | None) -> JsonObject:
+    body: JsonObject = {"type": "file_search", "vector_store_ids": list(tool.stores)}
+    body |= given(tool, {"max_results": "max_num_results"})
+    ranking = given(tool, {"ranker": "ranker", "score_threshold": "score_threshold"})
+    if tool.hybrid_search is not None:
+        ranking["hybrid_search"] = given(tool.hybrid_search)
+    if ranking:
+        body["ranking_options"] = ranking
+    if tool.filters is not None:
+        body["filters"] = _filter(tool.filters)
+    return body
+
+
+def _filter(part: Comparison | Combination) -> JsonObject:
+    if isinstance(part, Comparison):
+        return {"type": part.operator, "key": part.attribute, "value": part.value}
+    return {"type": part.operator, "filters": [_filter(inner) for inner in part.filters]}
+
+
+def _code_interpreter(tool: CodeInterpreter, container: str | None) -> JsonObject:
+    refuse(tool, "OpenAI", version="it has one version only")
+    body: JsonObject = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
+    return body | given(tool, {"allowed_callers": "allowed_callers"})
+
+
+def _container(tool: CodeInterpreter | Shell) -> JsonObject:
+    body = given(tool, {"file_ids": "file_ids", "memory_limit": "memory_limit"})
+    return body if tool.network is None else {**body, "network_policy": _network(tool.network)}
+
+
+def _network(network: Network) -> JsonObject:
+    if not network.allowed_domains:
+        return {"type": "disabled"}
+    body: JsonObject = {"type": "allowlist", "allowed_domains": list(network.allowed_domains)}
+    if network.domain_secrets:
+        body["domain_secrets"] = [given(secret) for secret in network.domain_secrets]
+    return body
+
+
+def _image_generation(tool: ImageGeneration, container: str | None) -> JsonObject:
+    names = {field: field for field in tool.__struct_fields__ if field not in ("mask_file_id", "mask_url", "svg")}
+    body: JsonObject = {"type": "image_generation", **given(tool, {**names, "compression": "output_compression"})}
+    mask = given(tool, {"mask_file_id": "file_id", "mask_url": "image_url"})
+    if mask:
+        body["input_image_mask"] = mask
+    if tool.svg is not None:
+        body["svg"] = _svg(tool.svg)
+    return body
+
+
+def _svg(svg: Svg) -> JsonObject:
+    body = given(svg, {"model": "model"})
+    return {**body, "reasoning": {"effort": svg.effort}} if svg.effort else body
+
+
+def _mcp(tool: RemoteMCP, container: str | None) -> JsonObject:
+    names = {
+        "label": "server_label",
+        "url": "server_url",
+        "connector": "connector_id",
+        "tunnel": "tunnel_id",
+        "description": "server_description",
+        "headers": "headers",
+        "authorization": "authorization",
+        "defer_loading": "defer_loading",
+        "allowed_callers": "allowed_callers",
+    }
+    body: JsonObject = {"type": "mcp", **given(tool, names)}
+    if tool.allowed_tools is not None:
+        allowed = tool.allowed_tools
+        body["allowed_tools"] = _tool_filter(allowed) if isinstance(allowed, ToolFilter) else list(allowed)
+    # Always sent: a server that nobody has a policy for needs approval, whatever the API's default may be.
+    body["require_approval"] = _required(tool.require_approval) or "always"
+    return body
+
+
+def _required(approval: str | MCPApproval | None) -> str | JsonObject | None:
+    if not isinstance(approval, MCPApproval):
+        return approval
+    sides = {"always": approval.always, "never": approval.never}
+    return {side: _tool_filter(tools) for side, tools in sides.items() if tools}
+
+
+def _tool_filter(tools: Iterable[str] | ToolFilter) -> JsonObject:
+    if isinstance(tools, ToolFilter):
+        return given(tools, {"names": "tool_names", "read_only": "read_only"})
+    return {"tool_names": list(tools)}
+
+
+def _shell(tool: Shell, container: str | None) -> JsonObject:
+    if tool.local:
+        environment: JsonObject = {"type": "local"}
+    elif container is not None:
+        environment = {"type": "container_reference", "container_id": container}
+    else:
+        environment = {"type": "container_auto", **_container(tool)}
+    if tool.skills:
+        environment["skills"] = [_skill(skill) for skill in tool.skills]
+    return {
+        "type": "shell",
+        "environment": environment,
+        **given(tool, {"allowed_callers": "allowed_callers"}),
+    }
+
+
+def _skill(skill: SkillReference | InlineSkill | LocalSkill) -> JsonObject:
+    match skill:
+        case SkillReference():
+            return {"type": "skill_reference", **given(skill, {"id": "skill_id", "version": "version"})}
+        case InlineSkill():
+            data = base64.b64encode(skill.archive).decode()
+            source = {"type": "base64", "media_type": "application/zip", "data": data}
+            return {"type": "inline", "name": skill.name, "description": skill.description, "source": source}
+        case LocalSkill():
+            return given(skill)
+
+
+def _computer_use(tool: ComputerUse, container: str | None) -> JsonObject:
+    if tool == ComputerUse():
+        return {"type": "computer"}
+    defaults = {"display_width": 1024, "display_height": 768, "environment": "browser"}
+    return {"type": "computer_use_preview", **defaults, **given(tool)}
+
+
+def _tool_search(tool: ToolSearch, container: str | None) -> JsonObject:
+    refuse(tool, "OpenAI", version="it has one version only")
+    names = {"description": "description", "parameters": "parameters"}
+    execution = {"execution": "client"} if tool.local else {}
+    return {"type": "tool_search", **execution, **given(tool, names)}
+
+
+def _custom(tool: CustomTool, container: str | None) -> JsonObject:
+    names = {
+        "name": "name",
+        "description": "description",
+        "asynchronous": "async",
+        "defer_loading": "defer_loading",
+        "allowed_callers": "allowed_callers",
+    }
+    body: JsonObject = {"type": "custom", **given(tool, names)}
+    if tool.syntax is not None:
+        body["format"] = {"type": "grammar", "syntax": tool.syntax, "definition": tool.definition}
+    return body
+
+
+def _plain(tool: ServerSideTool, container: str | None) -> JsonObject:
+    return {"type": tool.key, **given(tool)}
+
+
+class ToolEncoding(Struct, frozen=True):
+    """How one server-side tool is encoded, and what the response must include to report its work."""
+
+    encode: Callable[[Any, str | None], JsonObject]
+    include: tuple[str, ...] = ()
+
+
+SERVER_SIDE_TOOLS: dict[type[ServerSideTool], ToolEncoding] = {
+    WebSearch: ToolEncoding(_web_search, ("web_search_call.action.sources",)),
+    FileSearch: ToolEncoding(_file_search, ("file_search_call.results",)),
+    CodeInterpreter: ToolEncoding(_code_interpreter, ("code_interpreter_call.outputs",)),
+    ImageGeneration: ToolEncoding(_image_generation),
+    RemoteMCP: ToolEncoding(_mcp),
+    Shell: ToolEncoding(_shell),
+    LocalShell: ToolEncoding(_plain),
+    ApplyPatch: ToolEncoding(_plain),
+    ComputerUse: ToolEncoding(_computer_use, ("computer_call_output.output.image_url",)),
+    ToolSearch: ToolEncoding(_tool_search),
+    ProgrammaticToolCalling: ToolEncoding(_plain),
+    CustomTool: ToolEncoding(_custom),
+}
+"""Server-side tool → how it is encoded, given the tool and the container to use, if any."""

@@ -1,0 +1,192 @@
+"""Options of OpenAI Responses."""
+
+from collections.abc import Sequence, Set
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from msgspec import Meta, field
+
+from sidestream.errors import ConfigurationError
+from sidestream.providers.openai.account import Moderation
+from sidestream.providers.shared.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
+from sidestream.tools.configs import Config
+from sidestream.tools.server_side import (
+    TOOLS,
+    ApplyPatch,
+    Callers,
+    CodeInterpreter,
+    ComputerUse,
+    CustomTool,
+    Effort,
+    FileSearch,
+    ImageGeneration,
+    RemoteMCP,
+    ServerSideTool,
+    Shell,
+    ToolSearch,
+    WebSearch,
+)
+
+Texts = dict[str, str]
+
+
+class OpenAIServerSideTool(StrEnum):
+    """The tools that can be switched on by name; the values are the portable keys."""
+
+    WEB_SEARCH = "web_search"
+    IMAGE_GENERATION = "image_generation"
+    FILE_SEARCH = "file_search"
+    CODE_INTERPRETER = "code_interpreter"
+    COMPUTER_USE = "computer_use"
+    MCP = "mcp"
+    LOCAL_SHELL = "local_shell"
+    SHELL = "shell"
+    APPLY_PATCH = "apply_patch"
+    TOOL_SEARCH = "tool_search"
+    PROGRAMMATIC_TOOL_CALLING = "programmatic_tool_calling"
+    CUSTOM = "custom"
+
+
+class Reasoning(Config, frozen=True, kw_only=True):
+    """How much the model thinks, and what it shows of it."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    mode: str | None = None
+    """`standard`, `pro`, or what a newer model offers."""
+
+
+class PromptCache(Config, frozen=True, kw_only=True):
+    """How the beginning of a prompt is cached."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Literal["30m", "12h"] | None = None
+    prewarm: bool | None = None
+    comparison_response_id: str | None = None
+
+
+class ContextManagement(Config, frozen=True, kw_only=True):
+    """The server compacts the context when it exceeds `compact_threshold` tokens."""
+
+    type: str = "compaction"
+    compact_threshold: Annotated[int, Meta(ge=1)] | None = None
+
+
+class ImageContext(Config, frozen=True, kw_only=True):
+    """How images in the context are kept."""
+
+    context_compression: Literal["auto", "enabled", "disabled"]
+
+
+class AccessPrograms(Config, frozen=True, kw_only=True):
+    """Programs that the organisation takes part in."""
+
+    cyber: Literal["standard", "daybreak_blue", "daybreak_red"]
+
+
+class PromptTemplate(Config, frozen=True, kw_only=True):
+    """A prompt template that is stored on the server."""
+
+    id: str
+    version: str | None = None
+    variables: dict[str, Any] | None = None
+
+
+class OpenAIFunctionOptions(Config, frozen=True, kw_only=True):
+    """Options of one client tool that only this provider has."""
+
+    defer_loading: bool = False
+    asynchronous: bool = False
+    allowed_callers: Callers = ()
+    output_schema: dict[str, Any] | None = None
+
+
+class ToolNamespace(Config, frozen=True, kw_only=True):
+    """Client tools that the model finds and loads together, under one name."""
+
+    name: str
+    description: str
+    tools: Annotated[Sequence[str], Meta(min_length=1, description="a list of the names of client tools")]
+
+
+class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
+    """Options of a request. What is not set is not sent, except where a field says otherwise.
+
+    `store` is sent only if set; the server stores by default, and the session of a conversation needs it.
+    `previous_response_id` and `conversation` override the session found in the history.
+    """
+
+    secrets = frozenset({"extra_headers"})
+    tool_fields = fields_of_tools(OpenAIServerSideTool)
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    parallel_tool_calls: bool | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    """Also the API's own object, e.g. `{"type": "function", "name": "get_weather"}`."""
+    truncation: Literal["auto", "disabled"] | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | None = None
+    include: Sequence[str] = ()
+    """Added to what the tools in use need."""
+    reasoning: Reasoning | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    json_object: bool = False
+    """The answer is any JSON object; the input must contain the word JSON."""
+    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of text")] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: PromptCache | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    user: str | None = None
+    context_management: Sequence[ContextManagement] = ()
+    background: bool | None = None
+    moderation: Moderation | None = None
+    image: ImageContext | None = None
+    access_programs: AccessPrograms | None = None
+    prompt: PromptTemplate | None = None
+    include_obfuscation: bool = False
+    """Pads deltas against traffic analysis. Off here, since it costs bytes; the server's default is on."""
+    image_detail: Literal["auto", "low", "high", "original"] = "auto"
+    """How closely the model looks at input images."""
+    function_options: dict[str, OpenAIFunctionOptions] = field(default_factory=dict[str, OpenAIFunctionOptions])
+    """By the name of the client tool."""
+    namespaces: Sequence[ToolNamespace] = ()
+    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Merged into the body last: for parameters that are newer than this class."""
+    extra_headers: Texts = field(default_factory=Texts)
+    organization: str | None = None
+    project: str | None = None
+
+    server_side_tools: Set[OpenAIServerSideTool] = frozenset()
+    web_search_config: WebSearch | None = None
+    image_generation_config: ImageGeneration | None = None
+    file_search_config: FileSearch | None = None
+    code_interpreter_config: CodeInterpreter | None = None
+    computer_use_config: ComputerUse | None = None
+    mcp_config: Sequence[RemoteMCP] | RemoteMCP | None = None
+    shell_config: Shell | None = None
+    apply_patch_config: ApplyPatch | None = None
+    tool_search_config: ToolSearch | None = None
+    custom_config: Sequence[CustomTool] | CustomTool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.previous_response_id and self.conversation:
+            raise ConfigurationError("previous_response_id and conversation are mutually exclusive; set one of them")
+        check_tool_configs(self, OpenAIServerSideTool)
+
+    def split_servers(self) -> tuple[Self, tuple[RemoteMCP, ...]]:
+        """These options without their MCP servers, and the servers."""
+        return split_servers(self, OpenAIServerSideTool.MCP)
+
+
+def tools_of(options: OpenAIResponsesOptions) -> list[ServerSideTool]:
+    """The tools that `server_side_tools` switches on."""
+    return configured_tools(options, OpenAIServerSideTool, TOOLS)

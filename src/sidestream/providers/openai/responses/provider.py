@@ -1,0 +1,274 @@
+"""The chat model and the provider: key, base URL, headers, downloads, and recovery from refusals."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from sidestream import jsontext
+from sidestream.errors import RunError
+from sidestream.jsontext import is_object, objects
+from sidestream.messages.message import ChatMessage
+from sidestream.prices.price import Bill
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.openai import billing
+from sidestream.providers.openai.account import HEADER_VARIABLES, decode_embeddings, embedding_calls
+from sidestream.providers.openai.files import OpenAIFiles
+from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.encode.request import DISPLAY_NAME, encode_request
+from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai.responses.options import OpenAIResponsesOptions
+from sidestream.providers.openai.responses.settings import SETTINGS
+from sidestream.providers.protocol import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    MediaPlan,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    Refusal,
+    Settings,
+    UnderWay,
+    under_way,
+)
+from sidestream.providers.shared.continuation import CONTAINER_REFUSED, SESSION_REFUSED
+from sidestream.providers.shared.endpoints import BYTES, JSON, as_segment, from_environment, open_endpoint
+from sidestream.stream.parts import Finish
+from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
+from sidestream.transport.base_urls import base_url_in, checked_base_url
+from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport
+
+NAME = "openai-responses"
+KEY_VARIABLE = "OPENAI_API_KEY"
+BASE_URL_VARIABLE = "OPENAI_BASE_URL"
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+
+_IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
+    "image/*": "png",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "image/webp": "webp",
+    "image/gif": "gif",
+    "image/svg+xml": "svg",
+}
+
+
+REFUSALS = (
+    Refusal(re.compile(r"previous[ _]response", re.IGNORECASE), SESSION_REFUSED),
+    Refusal(
+        re.compile(
+            r"expected container_id|container\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL
+        ),
+        CONTAINER_REFUSED,
+    ),
+)
+"""Code or message of a refusal → how to recover. The first that matches counts."""
+
+UNFINISHED = frozenset({"queued", "in_progress"})
+"""Statuses of a response that is in progress."""
+
+
+class ResponsesModel(OpenAIFiles):
+    """One model behind the Responses API."""
+
+    provider = NAME
+    telemetry_name = "openai"
+    options_type = OpenAIResponsesOptions
+    portable_settings = frozenset(SETTINGS)
+    hosted_tools = frozenset(SERVER_SIDE_TOOLS)
+    compacts_history = True
+    price_list: str | None = billing.PRICE_LIST
+
+    @property
+    def socket_codec(self) -> SocketCodec:
+        """The API's WebSocket mode."""
+        from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
+
+        return RESPONSES_WEBSOCKET
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the wire, and the decoder for its response."""
+        return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for."""
+        return billing.bill(self.name, finish)
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """Requests all models in one page."""
+        return self._endpoint.call("models", method="GET")
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of the one page."""
+        from sidestream.providers.openai.catalog import read_models
+
+        return read_models(body), None
+
+    def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """Resumes the stream of a background response, which continues without a connection, after the last event."""
+        from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+
+        point = decoder.resume_point if isinstance(decoder, ResponsesDecoder) else None
+        if point is None or not encoded.in_background:
+            return None
+        return self._retrieve(encoded, point[0], {"stream": "true", "starting_after": str(point[1])})
+
+    def steer_event(self, decoder: Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
+        """`response.steer`."""
+        from sidestream.providers.openai.responses.encode.steer import steer_event
+
+        response_id = _response_id(decoder)
+        return None if response_id is None else (response_id, steer_event(response_id, message, options))
+
+    def continues(self, call: HttpCall, decoder: Decoder) -> bool:
+        """True if the request names the response as its previous one."""
+        response_id = _response_id(decoder)
+        body = jsontext.as_object(jsontext.loads(call.body or b"{}"))
+        return response_id is not None and body.get("previous_response_id") == response_id
+
+    def under_way(self, body: bytes) -> UnderWay | None:
+        """A response that is queued or in progress."""
+        return under_way(body, UNFINISHED)
+
+    def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
+        """Requests a response in its current state, or its stream if it was created with one."""
+        return self._retrieve(encoded, answer_id, {"stream": "true"} if stream else {})
+
+    def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
+        """Cancels a response that runs in the background; others end with their connection."""
+        url = f"{self.base_url}/responses/{as_segment(answer_id)}/cancel"
+        return encoded.follow_up("POST", url, self._endpoint.settings.auth, body=b"{}")
+
+    def _retrieve(self, encoded: Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
+        """The `include` of the original request must be repeated."""
+        original = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
+        if "stream" in query and jsontext.as_object(original.get("stream_options")).get("include_obfuscation") is False:
+            query = {**query, "include_obfuscation": "false"}
+        pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(original.get("include")))]
+        url = f"{self.base_url}/responses/{as_segment(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
+        return encoded.follow_up("GET", url, self._endpoint.settings.auth, stream="stream" in query)
+
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
+        """One call per batch."""
+        return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
+
+    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
+        """The vectors of a batch."""
+        return decode_embeddings(body, count, self.name)
+
+    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+        """Images by image generation, everything else by code."""
+        for kind in mime_types:
+            if kind in _IMAGE_FORMATS:
+                tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
+                return MediaPlan(way="image_generation", server_side_tools=(tool,))
+        instruction = f"Make what the user asks for as a file of the type {' or '.join(mime_types)}, by running code. "
+        return MediaPlan(
+            way="code_interpreter",
+            server_side_tools=(CodeInterpreter(),),
+            instruction=instruction + "Save it under /mnt/data and link to it in your answer.",
+        )
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """Retries without a session or container that the server no longer has."""
+        return Refusal.recovery_of(error, REFUSALS)
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """Downloads a file of a container, or an uploaded or generated one."""
+        container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
+        return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
+
+
+def _response_id(decoder: Decoder) -> str | None:
+    from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+
+    return decoder.response_id if isinstance(decoder, ResponsesDecoder) else None
+
+
+def _decoder(context: ResponsesContext) -> Decoder:
+    from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+
+    return ResponsesDecoder(context)
+
+
+class ResponsesProvider:
+    """OpenAI, by its Responses API."""
+
+    name = NAME
+    display_name = DISPLAY_NAME
+    aliases = ("responses",)
+    key_variables = (KEY_VARIABLE,)
+    base_urls: Mapping[str, str] = {BASE_URL_VARIABLE: DEFAULT_BASE_URL}
+    default_models: Mapping[str, str] = {
+        "chat": "gpt-5.6",
+        "embeddings": "text-embedding-3-small",
+        "media": "gpt-image-2",
+    }
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
+    caps = Capabilities(
+        streaming=True,
+        client_tools=True,
+        parallel_tool_calls=True,
+        typed_output="native",
+        typed_output_with_tools="native",
+        images_in=True,
+        documents_in=True,
+        thinking=True,
+        server_sessions=True,
+        background=True,
+        embeddings=True,
+        media=True,
+        list_models=True,
+        settings=frozenset(SETTINGS),
+        instead={"audio_in": "it is attached as a file, which a model may refuse"},
+    )
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
+        base_url = checked_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
+        endpoint = open_endpoint(
+            settings,
+            base_url,
+            self.key_variables,
+            missing=f"OpenAI needs a key: set {KEY_VARIABLE} (create one at https://platform.openai.com/api-keys), "
+            "or pass api_key or auth to Agent",
+            headers=from_environment(HEADER_VARIABLES),
+        )
+        return ResponsesModel(name, endpoint)
+
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
+        """HTTP."""
+        return None
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """Creating a response and fetching one are model calls; compacting, counting and cancelling are not."""
+        pattern = _MODEL_CALLS.get(method.upper())
+        if pattern is None or not pattern.search(path.partition("?")[0]):
+            return None
+        request = body if is_object(body) else {}
+        model = request.get("model")
+        return _decoder(
+            ResponsesContext(
+                store=request.get("store") is not False,
+                model=model if isinstance(model, str) else None,
+                hosted_shell=_hosts_shell(request.get("tools")),
+            )
+        )
+
+
+_MODEL_CALLS = {"POST": re.compile(r"/responses/?$"), "GET": re.compile(r"/responses/[^/]+/?$")}
+"""Method → paths of model calls."""
+
+
+def _hosts_shell(tools: Any) -> bool | None:
+    shell = next((tool for tool in objects(tools) if tool.get("type") == "shell"), None)
+    if shell is None:
+        return None
+    environment = shell.get("environment")
+    return is_object(environment) and str(environment.get("type")).startswith("container")
+
+
+PROVIDER = ResponsesProvider()

@@ -1,0 +1,173 @@
+"""Endpoints: base URL, credentials and headers of a provider, and what all models behind one have in common."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.errors import MissingKeyError, ProtocolError
+from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
+from sidestream.providers.shared.attachments import elsewhere
+from sidestream.providers.shared.encoding import ContextT, EncodedRequest
+from sidestream.text.redaction import Secret, register_secret
+from sidestream.transport.base_urls import is_loopback
+from sidestream.transport.calls import FileBody, HttpCall
+
+JSON = "application/json"
+BYTES = "application/binary"
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """A server with its key. Paths are appended to its base URL."""
+
+    base_url: str
+    settings: Settings
+    api_key: str | None = None
+    key_variable: str | None = None
+    """The variable that the key is read from; None if the settings provide auth."""
+    key_header: str = "Authorization"
+    headers: Mapping[str, str] = {}
+    """Default headers of each call. Headers of the settings override them, headers of a call override both."""
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r})"
+
+    def __rich_repr__(self) -> list[Any]:
+        return [self.base_url]
+
+    def call(
+        self,
+        path: str,
+        body: bytes | None = None,
+        *,
+        method: str = "POST",
+        accept: str = JSON,
+        content_type: str | None = None,
+        stream: bool = False,
+        headers: Mapping[str, str] | None = None,
+        file: FileBody | None = None,
+    ) -> HttpCall:
+        """A call of a path below the base URL. A body is JSON unless another type is named."""
+        defaults = {"Accept": "text/event-stream" if stream else accept}
+        if body is not None or content_type is not None:
+            defaults["Content-Type"] = content_type or JSON
+        return HttpCall(
+            method=method,
+            url=f"{self.base_url}/{path}",
+            headers=defaults | self._credentials() | {**self.headers, **self.settings.headers, **(headers or {})},
+            body=body,
+            file=file,
+            stream=stream,
+            key_variable=self.key_variable,
+        )
+
+    def _credentials(self) -> dict[str, str]:
+        if self.settings.auth is not None:
+            return {name: Secret(value) for name, value in self.settings.auth().items()}
+        if self.api_key is None:
+            return {}
+        return {
+            self.key_header: Secret(f"Bearer {self.api_key}" if self.key_header == "Authorization" else self.api_key)
+        }
+
+
+def open_endpoint(
+    settings: Settings,
+    base_url: str,
+    key_variables: Sequence[str],
+    *,
+    missing: str,
+    key_header: str = "Authorization",
+    headers: Mapping[str, str] | None = None,
+) -> Endpoint:
+    """The endpoint with the key of the settings, or of the first variable that is set.
+
+    Raises MissingKeyError with the message `missing`, unless the settings provide auth, the server is on this machine,
+    or no variable is named.
+    """
+    if settings.auth is not None:
+        return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
+    given = Secret((settings.api_key or "").strip())
+    held = [name for name in key_variables if os.environ.get(name, "").strip() and not given]
+    key = given or (Secret(os.environ[held[0]].strip()) if held else None)
+    if key is not None:
+        register_secret(key)
+    elif key_variables and not is_loopback(base_url):
+        raise MissingKeyError(missing)
+    return Endpoint(
+        base_url=base_url,
+        settings=settings,
+        api_key=key,
+        key_variable=next(iter((*held, *key_variables)), None),
+        key_header=key_header,
+        headers=headers or {},
+        warnings=(f"both {held[0]} and {held[1]} are set; {held[0]} is used",) if len(held) > 1 else (),
+    )
+
+
+def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Headers from environment variables, as far as those are set."""
+    return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
+
+
+def as_segment(part: str) -> str:
+    """An id as one segment of a path. Raises ProtocolError for `.` and `..`, which would change the path."""
+    if not part.strip("."):
+        raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
+    # Half a character has no form in a URL; the provider answers that there is no such id.
+    return quote(part, safe="", errors="replace")
+
+
+def response_object(body: bytes) -> JsonObject:
+    """The JSON object in the body of a response. Raises ProtocolError."""
+    try:
+        value = jsontext.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("the response is not JSON") from error
+    if not is_object(value):
+        raise ProtocolError("the response is not a JSON object")
+    return value
+
+
+class EndpointModel:
+    """A model behind an endpoint."""
+
+    provider = ""
+    """The provider's name."""
+    file_scheme = ""
+    """The scheme of links to files that were uploaded to it."""
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        self.name = name
+        self._endpoint = endpoint
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, base_url={self.base_url!r})"
+
+    @property
+    def base_url(self) -> str:
+        """The base URL of its endpoint."""
+        return self._endpoint.base_url
+
+    def _encoded(
+        self, path: str, request: ModelRequest, made: EncodedRequest[ContextT], decoder: Callable[[ContextT], Decoder]
+    ) -> Encoded:
+        """The encoded request as a call of a path, with the decoder for its response."""
+        body = jsontext.dumps(made.body)
+        files = elsewhere(request.messages[made.first :] if made.first else request.messages, self.file_scheme)
+        return Encoded(
+            call=self._endpoint.call(path, body, stream=request.stream, headers=made.headers),
+            decoder=partial(decoder, made.context),
+            warnings=(*self._endpoint.warnings, *made.warnings, *files),
+            notices=made.notices,
+            needs=made.needs,
+            first=made.first,
+            defers_output=made.defers_output,
+            in_background=made.in_background,
+        )
