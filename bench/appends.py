@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sidestream.durable.tuning import SWITCH_S
+from sidestream.durable.worker.process_tuning import SWITCH_S
 from sidestream.store.database import Append
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile, Transaction

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from bench.lags import lag_figures
 from sidestream import Agent, open_store
 from sidestream.durable import WorkerService, open_engine
-from sidestream.durable.tuning import allow_many_streams, keep_what_is_loaded
+from sidestream.durable.worker.process_tuning import allow_many_streams, keep_what_is_loaded
 from sidestream.store.records import Row
 from sidestream.store.wrapped import WrappedStore
 

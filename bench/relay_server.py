@@ -51,7 +51,7 @@ def bare(url: str) -> Any:
 
 def main() -> None:
     kind, port, url = sys.argv[1:]
-    from sidestream.server.serving import bound_socket, serve
+    from sidestream.server.uvicorn_runner import bound_socket, serve
 
     allow_many_files()
     app = ours(url) if kind == "ours" else bare(url)

@@ -14,8 +14,8 @@ from msgspec import Struct
 from durable_scenes import Reader, Scene, Template, WorkerProcess, is_waiting
 from durable_worker import AGENT
 from engines import until
-from sidestream.durable.jobs import MAX_ATTEMPTS, Job
-from sidestream.durable.open_runs import refusal
+from sidestream.durable.log.jobs import MAX_ATTEMPTS, Job
+from sidestream.durable.log.open_runs import refusal
 from sidestream.jsontext import as_object
 from sidestream.store.records import Row, unpack
 from sidestream.testing import Received, Reply, ResponsesScript, sse

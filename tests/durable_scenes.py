@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from durable_worker import AGENT, Settings, agent_of
 from engines import Fleet
 from sidestream import Chat
-from sidestream.durable.jobs import Job
-from sidestream.durable.protocol import Engine, Task
+from sidestream.durable.engines.protocol import Engine, Task
+from sidestream.durable.log.jobs import Job
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row, unpack
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, sse

@@ -20,14 +20,14 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from sidestream import Agent, Tool
-from sidestream.durable.opening import open_engine
-from sidestream.durable.protocol import Claim, LeaseLostError, Outcome
-from sidestream.durable.worker import Worker
+from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines.protocol import Claim, LeaseLostError, Outcome
+from sidestream.durable.worker.worker import Worker
 from sidestream.errors import FencedError
 from sidestream.store import open_store
+from sidestream.store.log.writer import LogDetail
 from sidestream.store.records import Row
 from sidestream.store.wrapped import WrappedStore, shared
-from sidestream.store.writer import LogDetail
 
 AGENT = "main"
 """The agent that the worker knows, and its queue."""
@@ -166,7 +166,7 @@ def fork_workers() -> None:
 def preload(settings: Settings) -> None:
     """Imports what a worker would import when it needs it."""
     database = "postgres" if settings.store.startswith("postgresql:") else "sqlite"
-    for name in (f"store.{database}.store", f"durable.{settings.engine.partition(':')[0]}.engine", "wire.http"):
+    for name in (f"store.{database}.store", f"durable.engines.{settings.engine.partition(':')[0]}.engine", "wire.http"):
         import_module(f"sidestream.{name}")
     agent_of(settings)
 

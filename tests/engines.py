@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.durable.protocol import Claim, Engine, EngineStats, LeaseLostError, Outcome
+from sidestream.durable.engines.protocol import Claim, Engine, EngineStats, LeaseLostError, Outcome
 from sidestream.store.protocol import SharedStore
 from stores import BOUND_S, rows
 

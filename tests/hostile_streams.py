@@ -24,9 +24,9 @@ from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
 from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.protocol import Decoder
-from sidestream.run.citations import Citations, citations_of
-from sidestream.run.results import ChatResult, ChunkFold, ResultFold
-from sidestream.store.segments import SegmentFold
+from sidestream.results.citations import Citations, citations_of
+from sidestream.results.results import ChatResult, ChunkFold, ResultFold
+from sidestream.store.log.segments import SegmentFold
 from sidestream.stream.parts import StreamPart
 from sidestream.turn.machine import Fetch, Turn
 

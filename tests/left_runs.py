@@ -10,7 +10,9 @@ from msgspec import to_builtins
 from sidestream.messages.fold import FoldState, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.run.run import Run
-from sidestream.store.log import LogState, fold
+from sidestream.store.log.fold import LogState, fold
+from sidestream.store.log.segments import SegmentFold
+from sidestream.store.log.writer import imported
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -27,8 +29,6 @@ from sidestream.store.records import (
     pack,
     unpack,
 )
-from sidestream.store.segments import SegmentFold
-from sidestream.store.writer import imported
 from sidestream.stream.parts import StreamPart, StreamStart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 from sidestream.tools.interruption import InterruptionPolicy

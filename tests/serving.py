@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from sidestream.server.serving import bound_socket, serving_config
+from sidestream.server.uvicorn_runner import bound_socket, serving_config
 
 STARTED_S = 30.0
 

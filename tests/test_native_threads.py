@@ -16,8 +16,8 @@ async def main():
 """,
     "temporal": """
 import asyncio
-from sidestream.durable.protocol import EngineError
-from sidestream.durable.temporal.address import connect, parse_address
+from sidestream.durable.engines.protocol import EngineError
+from sidestream.durable.engines.temporal.address import connect, parse_address
 
 async def main():
     try:

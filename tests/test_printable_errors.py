@@ -9,7 +9,7 @@ from sidestream import errors
 from sidestream.errors import RunError, SidestreamError, ToolServerError
 from sidestream.logs import get_logger
 from sidestream.server.errors import RequestError
-from sidestream.server.requests import json_response
+from sidestream.server.http.requests import json_response
 
 HALF = "bad \udce9 name \ud83d"
 TREE = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SidestreamError)]

@@ -16,8 +16,8 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from sidestream import cli
-from sidestream.cli.live import LiveScreen
-from sidestream.cli.progress import Detail, ProgressView
+from sidestream.cli.display.live_screen import LiveScreen
+from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport

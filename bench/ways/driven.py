@@ -19,8 +19,8 @@ from bench.lags import lag_figures
 from bench.processes import cpu_s
 from sidestream import Agent, open_store
 from sidestream.durable import Claim, Engine, Outcome, RunClient, open_engine
-from sidestream.durable.tuning import keep_what_is_loaded
-from sidestream.durable.worker import Worker
+from sidestream.durable.worker.process_tuning import keep_what_is_loaded
+from sidestream.durable.worker.worker import Worker
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Record, Segment
 from sidestream.store.wrapped import shared

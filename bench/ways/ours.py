@@ -128,8 +128,8 @@ def log_only(wire: str) -> Callable[[str, Take], Any]:
 
     async def play(url: str, take: Take) -> None:
         from sidestream import Chat
-        from sidestream.durable.worker import INTERVAL_S
-        from sidestream.store.writer import LogDetail
+        from sidestream.durable.worker.worker import INTERVAL_S
+        from sidestream.store.log.writer import LogDetail
 
         # As often as a worker writes it.
         detail = LogDetail(interval_s=INTERVAL_S, previews=True, inputs=True)
@@ -169,7 +169,7 @@ _workers: dict[str, tuple[Any, dict[str, "asyncio.Future[None]"], "asyncio.Task[
 async def _worker(wire: str, url: str) -> tuple[Any, dict[str, "asyncio.Future[None]"]]:
     """An engine with a worker, and the runs that it was given."""
     from sidestream.durable import Claim, Outcome, open_engine
-    from sidestream.durable.worker import Worker
+    from sidestream.durable.worker.worker import Worker
 
     if url not in _workers:
         opened, ended = open_engine("embedded", _store()), {}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sidestream import Agent, FileSearch
-from sidestream.cli.demo import SCENES, pause_s
-from sidestream.cli.process import exit_now
+from sidestream.cli.commands.demo import SCENES, pause_s
+from sidestream.cli.interrupts import exit_now
 from sidestream.errors import RateLimitedError
 from sidestream.messages.message import ThinkingPart
 from sidestream.providers.protocol import ModelRequest
@@ -21,7 +21,7 @@ from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server import create_app
-from sidestream.server.serving import bound_socket, serve
+from sidestream.server.uvicorn_runner import bound_socket, serve
 from sidestream.stream.parts import StepFinish, StepStart, StreamPart, StreamStart, ToolCall, ToolEvent, ToolResult
 from sidestream.testing import ScriptedModel, tool_call
 

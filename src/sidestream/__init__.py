@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     )
     from sidestream.prices.price import Price as Price
     from sidestream.prices.table import PriceTable as PriceTable, price_table as price_table
+    from sidestream.protocols.sse import SSE_HEADERS as SSE_HEADERS, sse as sse
     from sidestream.providers.anthropic.options import (
         AnthropicFunctionOptions as AnthropicFunctionOptions,
         AnthropicOptions as AnthropicOptions,
@@ -165,17 +166,15 @@ if TYPE_CHECKING:
     from sidestream.replay.transport import (
         ReplayTransport as ReplayTransport,
     )
+    from sidestream.results.citations import Citations as Citations, CitedSource as CitedSource, CitedText as CitedText
+    from sidestream.results.content import Link as Link
+    from sidestream.results.results import ChatResult as ChatResult
+    from sidestream.results.tool_run import ToolRun as ToolRun, ToolStage as ToolStage
     from sidestream.run.blocking import SyncRun as SyncRun
-    from sidestream.run.citations import Citations as Citations, CitedSource as CitedSource, CitedText as CitedText
-    from sidestream.run.content import Link as Link
     from sidestream.run.context import Context as Context
-    from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.run.system import RunContext as RunContext
-    from sidestream.run.tool_run import ToolRun as ToolRun, ToolStage as ToolStage
-    from sidestream.store.conversation import (
-        Conversation as Conversation,
-    )
+    from sidestream.store.log.conversation import Conversation as Conversation
     from sidestream.store.opening import open_store as open_store
     from sidestream.store.protocol import Store as Store
     from sidestream.stream.parts import (
@@ -251,12 +250,11 @@ if TYPE_CHECKING:
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
     from sidestream.turn.state import RunState as RunState
     from sidestream.turn.status import TURN_STATUSES as TURN_STATUSES, TurnStatus as TurnStatus
-    from sidestream.ui.sse import SSE_HEADERS as SSE_HEADERS, sse as sse
     from sidestream.wire.http import (
         HttpTransport as HttpTransport,
     )
     from sidestream.wire.limiter import Limiter as Limiter
-    from sidestream.wire.websocket import WebSocketTransport as WebSocketTransport
+    from sidestream.wire.socket.transport import WebSocketTransport as WebSocketTransport
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -311,12 +309,12 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "run.blocking": "SyncRun",
         "run.context": "Context",
         "run.run": "Run",
-        "run.citations": "Citations CitedSource CitedText",
-        "run.content": "Link",
-        "run.results": "ChatResult",
+        "results.citations": "Citations CitedSource CitedText",
+        "results.content": "Link",
+        "results.results": "ChatResult",
         "run.system": "RunContext",
-        "run.tool_run": "ToolRun ToolStage",
-        "store.conversation": "Conversation",
+        "results.tool_run": "ToolRun ToolStage",
+        "store.log.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",
         "stream.parts": (
@@ -338,9 +336,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.tool": "Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
         "wire.limiter": "Limiter",
-        "wire.websocket": "WebSocketTransport",
+        "wire.socket.transport": "WebSocketTransport",
         "turn.state": "RunState",
-        "ui.sse": "SSE_HEADERS sse",
+        "protocols.sse": "SSE_HEADERS sse",
         "turn.status": "TURN_STATUSES TurnStatus",
     },
 )

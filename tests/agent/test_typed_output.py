@@ -7,7 +7,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, Limits, NoOutputError, OutputInvalidError
-from sidestream.run.results import ChatResult
+from sidestream.results.results import ChatResult
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, Finish
 from sidestream.testing import FakeProvider, ResponsesScript

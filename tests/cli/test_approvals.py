@@ -16,7 +16,7 @@ from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
 from sidestream import Agent, Chat, ExternalTool, open_store, tool
-from sidestream.cli.approvals import ApprovalPrompt
+from sidestream.cli.chat.approvals import ApprovalPrompt
 from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval

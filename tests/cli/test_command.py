@@ -67,7 +67,7 @@ def test_only_what_is_needed_is_loaded(args: list[str]):
 
 STUBBORN = """
 import asyncio
-from sidestream.cli.process import run_async
+from sidestream.cli.interrupts import run_async
 
 async def stubborn():
     print("ready", flush=True)
@@ -93,7 +93,7 @@ def test_a_second_ctrl_c_leaves_at_once():
 
 WITH_A_CHILD = f"""
 import asyncio, sys
-from sidestream.cli.process import run_async
+from sidestream.cli.interrupts import run_async
 from sidestream.mcp import MCPServer
 
 async def stubborn():

@@ -9,8 +9,8 @@ import pytest
 
 from cli.command import Run
 from requirements import requirement
-from sidestream.cli import demo
-from sidestream.cli.demo import conversation
+from sidestream.cli.commands import demo
+from sidestream.cli.commands.demo import conversation
 from sidestream.providers.local.files import CHAT
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli.command import Run, parse
 from sidestream.cli import exit_codes
-from sidestream.cli.chat_commands import COMMANDS
+from sidestream.cli.chat.chat_commands import COMMANDS
 from sidestream.cli.main import COMMANDS as COMMAND_TABLE, commands
 from sidestream.testing import FakeProvider, responses_text, sse
 

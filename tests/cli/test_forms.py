@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.cli.approvals import ApprovalPrompt
+from sidestream.cli.chat.approvals import ApprovalPrompt
 from sidestream.tools.approvals import PendingApproval, digest_of
 
 FORM: dict[str, Any] = {

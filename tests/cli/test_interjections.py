@@ -2,8 +2,8 @@
 
 from requirements import requirement
 from sidestream import Agent
-from sidestream.cli.interjections import steer_by_lines
-from sidestream.cli.line_reader import TerminalReader
+from sidestream.cli.chat.line_reader import TerminalReader
+from sidestream.cli.chat.steering_lines import steer_by_lines
 from sidestream.testing import FakeProvider, ResponsesScript
 
 

@@ -15,12 +15,12 @@ from cli.driving import Talks
 from cli.vt import Terminal
 from requirements import requirement
 from sidestream import cli
-from sidestream.cli.live import LiveScreen
-from sidestream.cli.markdown import MarkdownStream
-from sidestream.cli.pictures import drawn, picture_protocol
-from sidestream.cli.progress import Detail, ProgressView
-from sidestream.cli.terminal import Screen
-from sidestream.cli.typing_buffer import TypedLines
+from sidestream.cli.chat.typing_buffer import TypedLines
+from sidestream.cli.display.inline_images import drawn, picture_protocol
+from sidestream.cli.display.live_screen import LiveScreen
+from sidestream.cli.display.markdown import MarkdownStream
+from sidestream.cli.display.progress import Detail, ProgressView
+from sidestream.cli.display.screen import Screen
 from sidestream.replay.runs import replay
 from sidestream.stream.parts import StreamPart, StreamStart, ToolCall, ToolInputDelta, ToolResult
 from sidestream.testing import (

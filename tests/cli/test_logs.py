@@ -339,7 +339,7 @@ def test_a_store_that_cannot_be_opened_is_one_line(sidestream: Run, tmp_path: Pa
 
 
 def test_every_kind_of_record_can_be_shown():
-    from sidestream.cli.transcript import _RENDERERS
+    from sidestream.cli.chat.transcript import _RENDERERS
     from sidestream.store.records import Body
 
     assert {kind.__name__ for kind in _RENDERERS} == {kind.__name__ for kind in Body.__args__}

@@ -12,9 +12,9 @@ import pytest
 from cli.command import COMMAND, Run
 from cli.driving import PROMPT, Talks
 from requirements import requirement
-from sidestream.cli.chat_commands import completions
+from sidestream.cli.chat.chat_commands import completions
 from sidestream.store import open_store
-from sidestream.store.search import search
+from sidestream.store.log.search import search
 from sidestream.testing import FakeProvider, Recording, ResponsesScript, responses_text, sse
 from stores import message
 

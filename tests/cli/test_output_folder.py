@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from requirements import requirement
-from sidestream.cli.output_folder import OutputFolder
+from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.errors import ConfigurationError
 from sidestream.files.saving import MAX_NAME_BYTES, safe_name
 from sidestream.stream.parts import File

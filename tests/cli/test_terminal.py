@@ -9,8 +9,8 @@ from hypothesis import example, given, strategies as st
 
 from requirements import requirement
 from sidestream import jsontext
-from sidestream.cli.terminal import MAX_SEQUENCE, ControlStripper, Screen, one_line, strip_controls
-from sidestream.run.code import CodeExtractor
+from sidestream.cli.display.screen import MAX_SEQUENCE, ControlStripper, Screen, one_line, strip_controls
+from sidestream.results.tool_code import CodeExtractor
 
 HOSTILE = st.text(st.sampled_from("\x1b\x9b\x9d\x9c\x90[]()P\\;?08m\x07\r\n\tab\x00\x7f✓"), max_size=60)
 

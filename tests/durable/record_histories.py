@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from sidestream.durable.protocol import Claim, Outcome, Task
-from sidestream.durable.temporal import TemporalEngine
+from sidestream.durable.engines.protocol import Claim, Outcome, Task
+from sidestream.durable.engines.temporal import TemporalEngine
 
 FOLDER = Path(__file__).with_name("histories")
 

@@ -7,8 +7,8 @@ import asyncio
 import sys
 import time
 
-from sidestream.durable.protocol import Claim, LeaseLostError, Outcome
-from sidestream.durable.temporal import TemporalEngine
+from sidestream.durable.engines.protocol import Claim, LeaseLostError, Outcome
+from sidestream.durable.engines.temporal import TemporalEngine
 
 
 def say(word: str, claim: Claim) -> None:

@@ -16,7 +16,7 @@ from durable_worker import AGENT
 from engines import Fleet, talk
 from postgres import Server
 from requirements import requirement
-from sidestream.durable.protocol import Task
+from sidestream.durable.engines.protocol import Task
 from stores import BOUND_S
 
 ALL = "".join(STEP_TEXT)

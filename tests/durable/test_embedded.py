@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from engines import LEASE_S, Driven, Fleet, talk, until_stats, working
-from sidestream.durable.embedded import EmbeddedEngine
-from sidestream.durable.embedded.leases import Held, LeaseWatch
-from sidestream.durable.embedded.owners import is_dead, new_owner
-from sidestream.durable.opening import open_engine
-from sidestream.durable.protocol import Engine, EngineError, LeaseLostError, Outcome, Task, TaskHeldError
+from sidestream.durable.engines.embedded import EmbeddedEngine
+from sidestream.durable.engines.embedded.leases import Held, LeaseWatch
+from sidestream.durable.engines.embedded.owners import is_dead, new_owner
+from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines.protocol import Engine, EngineError, LeaseLostError, Outcome, Task, TaskHeldError
 from sidestream.errors import ConfigurationError
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
@@ -31,7 +31,7 @@ def engine(fleet: Fleet) -> EmbeddedEngine:
 @pytest.fixture
 def dead_owner() -> str:
     """The name of a worker whose process has ended."""
-    program = "from sidestream.durable.embedded.owners import new_owner; print(new_owner())"
+    program = "from sidestream.durable.engines.embedded.owners import new_owner; print(new_owner())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     return done.stdout.strip()
 
@@ -199,7 +199,7 @@ def test_engines_are_opened_by_name(tmp_path):
 
 def test_engine_of_another_package_is_opened_by_its_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "ours.py").write_text(
-        "from sidestream.durable.embedded import EmbeddedEngine\n"
+        "from sidestream.durable.engines.embedded import EmbeddedEngine\n"
         "class Ours(EmbeddedEngine):\n"
         "    def __init__(self, store, url, lease_s):\n"
         "        super().__init__(store, lease_s=lease_s or 7.0)\n"

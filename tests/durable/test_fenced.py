@@ -3,8 +3,8 @@
 import pytest
 
 from engines import Fleet, talk
-from sidestream.durable.fenced import FencedStore
-from sidestream.durable.tokens import token_at
+from sidestream.durable.log.fenced_store import FencedStore
+from sidestream.durable.log.tokens import token_at
 from sidestream.errors import FencedError, StoreError
 from stores import rows
 

@@ -15,18 +15,18 @@ from engines import Fleet, until
 from requirements import requirement
 from sidestream import Agent, Chat, Tool, ToolContext
 from sidestream.durable.client import RunClient
-from sidestream.durable.elsewhere import stop_waiting
-from sidestream.durable.embedded import EmbeddedEngine
-from sidestream.durable.expiry import OnExpiry
-from sidestream.durable.jobs import Job
-from sidestream.durable.outages import Outage
-from sidestream.durable.protocol import Task
-from sidestream.durable.reconciler import SETTLING_S, Reconciler
-from sidestream.durable.service import Agents, WorkerService
-from sidestream.durable.summaries import begin_again, summary_of
+from sidestream.durable.engines.embedded import EmbeddedEngine
+from sidestream.durable.engines.protocol import Task
+from sidestream.durable.log.approval_deadlines import OnExpiry
+from sidestream.durable.log.jobs import Job
+from sidestream.durable.log.remote_control import stop_waiting
+from sidestream.durable.log.summaries import begin_again, summary_of
+from sidestream.durable.worker.outages import Outage
+from sidestream.durable.worker.reconciler import SETTLING_S, Reconciler
+from sidestream.durable.worker.service import Agents, WorkerService
 from sidestream.errors import StoreError
 from sidestream.jsontext import as_object, objects
-from sidestream.store.conversation import Conversation
+from sidestream.store.log.conversation import Conversation
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.sqlite.store import SqliteStore
@@ -100,8 +100,8 @@ async def test_a_worker_alone_drives_a_run_of_which_the_engine_never_heard(fleet
 async def test_every_lost_run_is_found_however_many_there_are_and_how_many_nobody_drives(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sidestream.durable.reconciler.PAGE", 2)
-    monkeypatch.setattr("sidestream.durable.reconciler.MAX_RUNS", 2)
+    monkeypatch.setattr("sidestream.durable.worker.reconciler.PAGE", 2)
+    monkeypatch.setattr("sidestream.durable.worker.reconciler.MAX_RUNS", 2)
     async with FakeProvider([]) as fake:
         agent, engine = agent_of(fake), Deaf(fleet.store)
         for number in range(5):

@@ -17,10 +17,10 @@ import pytest
 from children import started
 from engines import SLACK_S, Driven, until_stats, working
 from requirements import requirement
-from sidestream.durable.protocol import EngineError, Outcome, Task
-from sidestream.durable.temporal import TemporalEngine, figures, workflow
-from sidestream.durable.temporal.address import parse_address
-from sidestream.durable.temporal.engine import SANDBOX
+from sidestream.durable.engines.protocol import EngineError, Outcome, Task
+from sidestream.durable.engines.temporal import TemporalEngine, figures, workflow
+from sidestream.durable.engines.temporal.address import parse_address
+from sidestream.durable.engines.temporal.engine import SANDBOX
 from sidestream.errors import ConfigurationError
 from sidestream.text.redaction import redact
 from temporal_server import arguments, await_server, free_port
@@ -179,7 +179,7 @@ async def test_a_worker_with_one_slot_serves_all_its_queues(url: str):
 
 @requirement("R160")
 async def test_a_deleted_conversation_that_begins_anew_is_driven(url: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sidestream.durable.temporal.engine.OVER_S", 0.0)
+    monkeypatch.setattr("sidestream.durable.engines.temporal.engine.OVER_S", 0.0)
     async with engine_at(url) as engine:
         driven = Driven()
         async with working(engine, driven):

@@ -12,7 +12,7 @@ from durable_scenes import STEP_TEXT, Scene, calling, is_waiting, scene, story
 from durable_worker import AGENT
 from engines import Fleet, until
 from requirements import requirement
-from sidestream.durable.protocol import Task
+from sidestream.durable.engines.protocol import Task
 from sidestream.testing import ResponsesScript, sse
 
 ALL = "".join(STEP_TEXT)

@@ -13,7 +13,7 @@ import pytest
 from mcp_servers.peers import asked, eventually, rogue
 from requirements import requirement
 from sidestream import Agent, Chat, open_store
-from sidestream.store.conversation import Conversation
+from sidestream.store.log.conversation import Conversation
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, no_leaks, responses_text, sse
 
 

@@ -421,34 +421,36 @@ CONNECTING_CALLS = re.compile(
     r"|socketpair|ws_connect|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
 )
 MODULES: dict[str, set[str]] = {
-    "durable/service.py": {"aiohttp"},  # listens, where the user says so: health and metrics of a worker
-    "cli/recording_proxy.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
+    "durable/worker/service.py": {"aiohttp"},  # listens, where the user says so: health and metrics of a worker
+    "cli/commands/recording_proxy.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
     "agent/models.py": {"aiohttp"},
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "portable/sandbox/inside/kernel.py": {"select"},  # waits for the output of commands
-    "durable/temporal/address.py": {"temporalio"},  # to the configured service; the others use its client
-    "durable/temporal/claims.py": {"temporalio"},
-    "durable/temporal/driving.py": {"temporalio"},
-    "durable/temporal/engine.py": {"temporalio"},
-    "durable/temporal/figures.py": {"temporalio"},
-    "durable/temporal/queue.py": {"temporalio"},
-    "durable/temporal/workflow.py": {"temporalio"},
+    "durable/engines/temporal/address.py": {"temporalio"},  # to the configured service; the others use its client
+    "durable/engines/temporal/claims.py": {"temporalio"},
+    "durable/engines/temporal/driving.py": {"temporalio"},
+    "durable/engines/temporal/engine.py": {"temporalio"},
+    "durable/engines/temporal/figures.py": {"temporalio"},
+    "durable/engines/temporal/queue.py": {"temporalio"},
+    "durable/engines/temporal/workflow.py": {"temporalio"},
     "mcp/http.py": {"httpx2"},
-    "mcp/oauth.py": {"httpx2"},  # this, the providers, revocation and sign-ins make requests, which `mcp/http.py` sends
-    "mcp/oauth_providers.py": {"httpx2"},
-    "mcp/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
-    "mcp/revocation.py": {"httpx2"},
-    "mcp/sign_ins.py": {"httpx2"},
-    "mcp/stdio.py": {"anyio"},  # streams in memory
-    "mcp/supervisor.py": {"select"},  # on that pair, and on processes
+    "mcp/auth/oauth.py": {
+        "httpx2"
+    },  # this, the providers, revocation and sign-ins make requests, which `mcp/http.py` sends
+    "mcp/auth/oauth_providers.py": {"httpx2"},
+    "mcp/process/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
+    "mcp/auth/revocation.py": {"httpx2"},
+    "mcp/config/sign_ins.py": {"httpx2"},
+    "mcp/process/stdio.py": {"anyio"},  # streams in memory
+    "mcp/process/supervisor.py": {"select"},  # on that pair, and on processes
     "portable/documents/child.py": {"select", "socket"},  # a pair of sockets to the caller
     "portable/documents/isolated.py": {"socket"},  # its other end
     "portable/index/postgres.py": {"psycopg"},
-    "server/serving.py": {"socket", "uvicorn"},  # listens
+    "server/uvicorn_runner.py": {"socket", "uvicorn"},  # listens
     "store/postgres/__init__.py": {"psycopg"},
-    "store/bucket.py": {"obstore"},
+    "store/blobs/bucket.py": {"obstore"},
     "store/postgres/appends.py": {"psycopg"},
     "store/postgres/blob_table.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
@@ -462,23 +464,25 @@ MODULES: dict[str, set[str]] = {
     "wire/http.py": {"aiohttp"},
     "wire/pages.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
-    "wire/socket_connection.py": {"aiohttp"},
-    "wire/sockets.py": {"aiohttp"},
+    "wire/socket/connection.py": {"aiohttp"},
+    "wire/socket/pool.py": {"aiohttp"},
     "wire/stream.py": {"aiohttp", "socket"},  # only names of options
 }
 CALLS: dict[str, set[str]] = {
-    "cli/checkup.py": {"open_connection"},  # to model servers on this machine, to see whether they answer
-    "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
+    "cli/commands/doctor_checks.py": {
+        "open_connection"
+    },  # to model servers on this machine, to see whether they answer
+    "mcp/client/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
-    "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
-    "mcp/process_tree.py": {"socketpair"},  # to its own child
+    "mcp/auth/loopback.py": {"start_server"},  # listens on 127.0.0.1
+    "mcp/process/process_tree.py": {"socketpair"},  # to its own child
     "portable/documents/child.py": {"socket"},  # the descriptor that its caller passed on
     "portable/documents/isolated.py": {"socketpair"},  # to its own child
     "server/security.py": {"HTTPConnection"},  # Starlette's, which is a request
-    "server/serving.py": {"socket"},  # listens, on 127.0.0.1 unless told otherwise
+    "server/uvicorn_runner.py": {"socket"},  # listens, on 127.0.0.1 unless told otherwise
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},
-    "wire/sockets.py": {"ws_connect"},  # to the configured server; a redirect is refused
+    "wire/socket/pool.py": {"ws_connect"},  # to the configured server; a redirect is refused
 }
 
 

@@ -15,7 +15,7 @@ from requirements import requirement
 from sidestream import Agent, Chat, ProtocolError
 from sidestream.limits import MAX_UNPARSED_BYTES, Limits
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse
-from sidestream.run.results import ChatResult
+from sidestream.results.results import ChatResult
 from sidestream.store import open_store
 from sidestream.stream.parts import Custom, Raw, Source, StreamPart, TextDelta, TextEnd, ToolCall
 from sidestream.testing import (

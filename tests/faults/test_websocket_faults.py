@@ -32,10 +32,10 @@ from sidestream.testing import (
     socket_frame,
     sse,
 )
-from sidestream.wire import socket_stream
 from sidestream.wire.http import close_session
 from sidestream.wire.retry import RetryPolicy
-from sidestream.wire.websocket import WebSocketTransport
+from sidestream.wire.socket import stream
+from sidestream.wire.socket.transport import WebSocketTransport
 
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20, max_retries=0)
@@ -278,7 +278,7 @@ async def test_a_turn_that_never_comes_ends_with_the_first_byte_timeout():
 
 @requirement("R115")
 async def test_a_reader_that_stops_fails_alone_once_too_much_is_unread(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(socket_stream, "MAX_UNREAD_BYTES", MIB)
+    monkeypatch.setattr(stream, "MAX_UNREAD_BYTES", MIB)
     flood = [{**EVENTS[HALF - 1], "sequence_number": None, "delta": "x" * 100_000}] * 30
     async with FakeProvider([sse([*EVENTS[:HALF], *flood, *EVENTS[HALF:]]), sse(EVENTS)]) as fake:
         subject = agent(fake)

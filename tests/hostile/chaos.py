@@ -21,8 +21,8 @@ from durable_chaos import Chaos
 from durable_scenes import Scene, Template
 from engines import Fleet, until_stats
 from postgres import binaries, shared_server
-from sidestream.durable.opening import open_engine
-from sidestream.durable.protocol import Engine
+from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines.protocol import Engine
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared

@@ -13,12 +13,12 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import Encoded, FileRef, ModelRequest, Recovery
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ChunkSizes, ReplayTransport
-from sidestream.run.results import ChatResult
+from sidestream.results.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
 from sidestream.store import Store
-from sidestream.store.conversation import Conversation
-from sidestream.store.writer import Writer
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.writer import Writer
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta
 from sidestream.transport.calls import HttpCall

@@ -7,9 +7,9 @@ import pytest
 from mcp_types import CallToolResult
 
 from requirements import requirement
-from sidestream.mcp.content import outcome_of
+from sidestream.mcp.client.content import outcome_of
 from sidestream.mcp.display import one_line, visible
-from sidestream.mcp.stdio import LineSplitter, MessageTooLongError
+from sidestream.mcp.process.stdio import LineSplitter, MessageTooLongError
 from sidestream.messages.message import DataPart, LinkPart, TextPart
 from sidestream.tools.tool import ToolOutcome
 

@@ -14,7 +14,7 @@ from sidestream import Limits
 from sidestream.errors import ToolServerError
 from sidestream.limits import MIB
 from sidestream.mcp import MCPServer
-from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
+from sidestream.mcp.process.stdio import MAX_MESSAGE_BYTES
 
 OBJECT = {"type": "object", "properties": {}}
 

@@ -16,7 +16,7 @@ from mcp_servers.peers import HERE, PATIENCE_S, call, eventually, is_alive, rogu
 from requirements import requirement
 from sidestream.errors import ToolServerError
 from sidestream.mcp import MCPServer
-from sidestream.mcp.process import child_environment
+from sidestream.mcp.process.process import child_environment
 
 ESCAPED = {"detached": True, "bare": True, "orphaned": True}
 

@@ -20,9 +20,9 @@ from mcp_servers.signed_in import Browser, SignInServer, expired
 from requirements import requirement
 from sidestream import ConfigurationError, MCPServer, SignInError
 from sidestream.mcp import AuthorizationCode, ClientCredentials, MemoryTokens, OAuth, TokenFiles
-from sidestream.mcp.deadlines import Deadlines
-from sidestream.mcp.loopback import LoopbackRedirect
-from sidestream.mcp.oauth import MAX_STEP_UPS
+from sidestream.mcp.auth.loopback import LoopbackRedirect
+from sidestream.mcp.auth.oauth import MAX_STEP_UPS
+from sidestream.mcp.client.deadlines import Deadlines
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 
 

@@ -13,8 +13,8 @@ from playwright.async_api import Browser, Locator, Page, async_playwright, expec
 
 from serving import served
 from sidestream.server import create_app
-from sidestream.server.core import Server
-from sidestream.server.page_files import FOLDER
+from sidestream.server.console.page_files import FOLDER
+from sidestream.server.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"

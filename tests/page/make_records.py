@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from sidestream import Agent, tool
-from sidestream.durable.jobs import Job
+from sidestream.durable.log.jobs import Job
 from sidestream.messages.message import ChatMessage
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
-from sidestream.server.core import Server
-from sidestream.server.run_records import record_json
+from sidestream.server.console.run_export import record_json
+from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
+from sidestream.store.log.segments import SegmentFold
 from sidestream.store.records import Body, MessageAdded, Row, RunStarted, kind_of, pack
-from sidestream.store.segments import SegmentFold
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 ROOT = Path(__file__).resolve().parents[2]

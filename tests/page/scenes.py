@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sidestream import Agent
-from sidestream.cli import demo
+from sidestream.cli.commands import demo
 from sidestream.replay.recording import Recording
 from sidestream.stream.parts import TextDelta, TextEnd, TextStart
 from sidestream.testing import Reply, ScriptedModel, recorded, sse

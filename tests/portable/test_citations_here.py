@@ -9,10 +9,10 @@ from hypothesis import given, strategies as st
 from requirements import requirement
 from sidestream import Agent, Chat, ChatMessage, Source, StreamPart, TextDelta, TextEnd, TextStart, Tool
 from sidestream.messages.message import ToolCallPart, ToolResultPart
-from sidestream.portable.functions import Functions
 from sidestream.portable.here import Staged
-from sidestream.run.marking import CitationMarks
-from sidestream.run.passages import Passage, finding, numbered, passages_in
+from sidestream.portable.tools.functions import Functions
+from sidestream.results.citation_marks import CitationMarks
+from sidestream.results.passages import Passage, finding, numbered, passages_in
 from sidestream.testing import ScriptedModel, check_stream, tool_call
 
 OSLO = Passage(

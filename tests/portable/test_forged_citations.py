@@ -12,7 +12,7 @@ from requirements import requirement
 from sidestream import Agent, Chat, ChatMessage, RunState, Source, Tool, ToolContext, WebSearch, tool
 from sidestream.mcp import MCPServer
 from sidestream.messages.message import ToolCallPart, ToolResultPart, messages_from_json, messages_to_json
-from sidestream.run.passages import finding, last_number, numbered, passages_in
+from sidestream.results.passages import finding, last_number, numbered, passages_in
 from sidestream.store import open_store
 from sidestream.testing import ChatScript, FakeProvider, ScriptedModel, tool_call
 

@@ -4,7 +4,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, Tool, ToolSearch, tool
-from sidestream.portable.tool_search import ranked
+from sidestream.portable.tools.tool_search import ranked
 from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ResponsesScript, ScriptedModel, tool_call
 from sidestream.tools.spec import ToolSpec
 

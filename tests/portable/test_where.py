@@ -9,10 +9,10 @@ import pytest
 
 from requirements import requirement
 from sidestream import CodeInterpreter, ComputerUse, ImageGeneration, Memory, RemoteMCP
-from sidestream.portable.delegation import TOOLS as DELEGATED
 from sidestream.portable.here import MODULES, NOT_HERE
+from sidestream.portable.tools.delegation import TOOLS as DELEGATED
 from sidestream.portable.where import is_there, place_of, places
-from sidestream.server.models import offered_models
+from sidestream.server.http.offered_models import offered_models
 from sidestream.server.settings import ServerSettings
 from sidestream.tools.server_side import TOOLS
 

@@ -7,9 +7,9 @@ from hypothesis import given, strategies as st
 from property.test_decoder_properties import DAMAGES, changed, streams
 from requirements import requirement
 from response_events import check_events
+from sidestream.protocols.responses.events import ResponsesEncoder
+from sidestream.protocols.responses.object import Dialect, ResponseHead
 from sidestream.stream.parts import Finish, StepFinish, StepStart, StreamPart, StreamStart, Usage
-from sidestream.ui.responses import ResponsesEncoder
-from sidestream.ui.responses_object import Dialect, ResponseHead
 from streams import Event, decode
 
 HEAD = ResponseHead(id="resp_1", model="main", created=7)

@@ -7,10 +7,10 @@ from hypothesis import given, strategies as st
 
 from property.test_decoder_properties import DAMAGES, changed, garbage
 from requirements import requirement
+from sidestream.protocols.agui import AGUIEncoder
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.stream.parts import StreamPart
-from sidestream.ui.agui import AGUIEncoder
-from sidestream.ui.ui_message import UIMessageEncoder
-from sidestream.ui.ui_snapshot import UIMessageFold
 from streams import Event, decode
 from ui.ui_chunks import check
 

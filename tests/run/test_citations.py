@@ -13,7 +13,7 @@ from sidestream import Citations, CitedText, RunError
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
-from sidestream.run.results import ChatResult, ChunkFold, fold
+from sidestream.results.results import ChatResult, ChunkFold, fold
 from sidestream.stream.parts import (
     Error,
     Finish,

@@ -9,17 +9,17 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream import Agent, Chat, ChatResult, Citations
-from sidestream.run.results import fold
-from sidestream.server.run_records import markdown_text
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.results.results import fold
+from sidestream.server.console.run_export import markdown_text
 from sidestream.store import open_store
-from sidestream.store.conversation import Conversation
-from sidestream.store.log import stream_of
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.fold import stream_of
 from sidestream.stream.markers import MAX_LAG_CHARS, claim_before, marker_at
 from sidestream.stream.parts import Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart, part_from_json
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, sse
 from sidestream.text.html import without_tracking
-from sidestream.ui.ui_message import UIMessageEncoder
-from sidestream.ui.ui_snapshot import UIMessageFold
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared"
 PAGE = "https://a.example/x"

@@ -22,7 +22,7 @@ from sidestream import (
     Usage,
     preview_of,
 )
-from sidestream.run.results import ChunkFold, fold
+from sidestream.results.results import ChunkFold, fold
 from sidestream.testing import FakeProvider, GeminiScript, InteractionScript, MessagesScript, ResponsesScript, pixel_png
 
 URL = "https://a.example/"

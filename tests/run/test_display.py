@@ -21,7 +21,7 @@ from sidestream import (
     ToolResult,
     Usage,
 )
-from sidestream.run.results import ChunkFold, fold
+from sidestream.results.results import ChunkFold, fold
 from sidestream.stream.parts import Finish, Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png
 from sidestream.text.html import file_html, safe_markdown

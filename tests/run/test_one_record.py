@@ -9,10 +9,12 @@ import pytest
 from requirements import requirement
 from server.chat_client import chatting, data
 from sidestream import Agent, Chat, ChatResult, CodeInterpreter, RemoteMCP, ToolRun, WebFetch, WebSearch, tool
-from sidestream.run.results import fold
-from sidestream.run.tool_runs import ToolRunFold, tool_runs
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.results.results import fold
+from sidestream.results.tool_runs import ToolRunFold, tool_runs
 from sidestream.store import Store, open_store
-from sidestream.store.log import stream_of
+from sidestream.store.log.fold import stream_of
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     File,
@@ -37,8 +39,6 @@ from sidestream.testing import (
     pixel_png,
     sse,
 )
-from sidestream.ui.ui_message import UIMessageEncoder
-from sidestream.ui.ui_snapshot import UIMessageFold
 
 Script = Any
 URL = {"url": "https://x.example/"}
@@ -211,7 +211,7 @@ async def test_call_keeps_record_after_restart(store: Store, left_in: str) -> No
 
 
 async def records(store: Store) -> list[Any]:
-    from sidestream.store.conversation import Conversation
+    from sidestream.store.log.conversation import Conversation
 
     return await Conversation(store, "talk").records()
 

@@ -24,8 +24,8 @@ from sidestream.testing import (
     sse,
     steer_report,
 )
-from sidestream.wire import socket_stream
 from sidestream.wire.http import close_session
+from sidestream.wire.socket import stream
 from steered_runs import (
     FALLBACK,
     NATIVE,
@@ -138,7 +138,7 @@ async def test_a_connection_that_is_lost_before_the_successor_is_followed_by_a_r
 
 @requirement("R115")
 async def test_a_server_that_never_answers_a_message_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(socket_stream, "MAX_STEER_ANSWER_S", 0.05)
+    monkeypatch.setattr(stream, "MAX_STEER_ANSWER_S", 0.05)
     script = [sse(parent("One", AwaitedSteer(says=False), ends="completed")), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
         parts = await steered(agent_at(fake).stream("go"), "Hurry.")

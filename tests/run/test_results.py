@@ -14,7 +14,7 @@ from sidestream.messages.references import file_ids, with_file_references
 from sidestream.replay.provider import ReplayModel
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse, Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.run.results import ChatResult, ChunkFold, ResultMetadata, fold
+from sidestream.results.results import ChatResult, ChunkFold, ResultMetadata, fold
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Custom,

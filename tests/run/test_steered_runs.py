@@ -31,7 +31,7 @@ from sidestream.testing import (
 )
 from sidestream.wire.http import close_session
 from sidestream.wire.retry import RetryPolicy
-from sidestream.wire.websocket import WebSocketTransport
+from sidestream.wire.socket.transport import WebSocketTransport
 from steered_runs import (
     NATIVE,
     agent_at,

@@ -12,9 +12,9 @@ from sidestream import Agent, ToolError, ToolRun, WebSearch
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
-from sidestream.run.code import CodeFold
-from sidestream.run.results import ChunkFold, fold
-from sidestream.run.tool_runs import MAX_STAGES, ToolRunFold, tool_runs
+from sidestream.results.results import ChunkFold, fold
+from sidestream.results.tool_code import CodeFold
+from sidestream.results.tool_runs import MAX_STAGES, ToolRunFold, tool_runs
 from sidestream.stream.parts import (
     File,
     Finish,

@@ -32,8 +32,8 @@ Server(config).run()
 WORKER = """
 import asyncio, sys
 from sidestream import Agent
-from sidestream.durable.opening import open_engine
-from sidestream.durable.worker import Worker
+from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.worker.worker import Worker
 from sidestream.store import open_store
 
 async def main(base_url, where, name, lease_s):

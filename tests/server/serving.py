@@ -9,11 +9,11 @@ from typing import Any
 import httpx2
 
 from sidestream import Agent
-from sidestream.durable.jobs import Job
-from sidestream.durable.opening import open_engine
-from sidestream.durable.service import WorkerService
+from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.log.jobs import Job
+from sidestream.durable.worker.service import WorkerService
 from sidestream.server import create_app
-from sidestream.server.core import Server
+from sidestream.server.server import Server
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider
 

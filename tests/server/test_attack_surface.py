@@ -15,7 +15,9 @@ from requirements import requirement
 from server.chat_client import paused, user
 from serving import served
 from sidestream import Agent
-from sidestream.server import Caps, create_app, page_files, requests
+from sidestream.server import Caps, create_app
+from sidestream.server.console import page_files
+from sidestream.server.http import requests
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"

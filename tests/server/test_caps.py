@@ -13,11 +13,11 @@ import pytest
 from requirements import requirement
 from serving import served
 from sidestream import Agent, ConfigurationError, Price
-from sidestream.durable.jobs import Job
+from sidestream.durable.log.jobs import Job
 from sidestream.server.app import create_app
-from sidestream.server.caps import DAY_S, MINUTE_S, CapKeeper
-from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
+from sidestream.server.runs.quotas import DAY_S, MINUTE_S, CapKeeper
+from sidestream.server.server import Server
 from sidestream.server.settings import Caps, ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript, sse

@@ -13,7 +13,7 @@ from serving import served
 from sidestream import Agent
 from sidestream.limits import MIB
 from sidestream.server import create_app
-from sidestream.server.chat_socket import MAX_REQUESTS
+from sidestream.server.chat.socket import MAX_REQUESTS
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from sidestream.text.redaction import Secret
 

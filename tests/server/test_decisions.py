@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from requirements import requirement
 from server.chat_client import Client, chatting, data, paused, text_of, types, user
-from sidestream.server.decisions import MAX_REFUSALS
+from sidestream.server.runs.decisions import MAX_REFUSALS
 from sidestream.store.records import ApprovalRefused
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 

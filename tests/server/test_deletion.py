@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream import Agent
-from sidestream.durable.jobs import Job
+from sidestream.durable.log.jobs import Job
 from sidestream.errors import BlobError, ConflictError
-from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
-from sidestream.server.retention import Retention
+from sidestream.server.runs.retention import Retention
+from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Store, open_store
 from sidestream.store.wrapped import WrappedStore

@@ -13,10 +13,10 @@ from requirements import requirement
 from server.chat_client import paused, user
 from serving import served
 from sidestream import Agent
+from sidestream.protocols.sse import HEARTBEAT
 from sidestream.server import create_app
-from sidestream.server.answers import EventStream
+from sidestream.server.http.event_stream import EventStream
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from sidestream.ui.sse import HEARTBEAT
 
 BODY = {"id": "c1", "messages": [user("Count.")]}
 

@@ -14,7 +14,7 @@ from server.engine_places import Place
 from server.serving import working
 from sidestream import Agent
 from sidestream.server.app import app_of
-from sidestream.server.core import Server
+from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript, sse

@@ -10,7 +10,7 @@ from portable_index import hostile_folder, write_corpus
 from requirements import requirement
 from server.serving import serving
 from sidestream import Agent
-from sidestream.server.core import Server
+from sidestream.server.server import Server
 from sidestream.testing import ChatScript, FakeProvider, ScriptedModel, tool_call
 
 

@@ -13,9 +13,10 @@ import pytest
 from requirements import requirement
 from server.test_attack_surface import ANNA, BEN, BODY, Target, answers, target
 from sidestream.limits import MAX_OWNER_BODY_BYTES, MAX_TOTAL_BODY_BYTES, MIB, SMALL_BODY_BYTES
-from sidestream.server import requests, serving
-from sidestream.server.caps import Bodies
+from sidestream.server import uvicorn_runner
 from sidestream.server.errors import RequestError
+from sidestream.server.http import requests
+from sidestream.server.runs.quotas import Bodies
 from stores import BOUND_S
 
 COUNT, SIZE = 40, 20 * MIB
@@ -158,7 +159,7 @@ async def all_of(reader: asyncio.StreamReader) -> bytes:
 
 @requirement("F46")
 async def test_a_message_that_stops_half_way_meets_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(serving, "MAX_BODY_S", 0.05)
+    monkeypatch.setattr(uvicorn_runner, "MAX_BODY_S", 0.05)
     async with asyncio.timeout(BOUND_S), target(tmp_path, tokens=[ANNA]) as server:
         reader, writer = await socket_of(server, ANNA)
         writer.write(frame(1, b"x" * 2 * SMALL_BODY_BYTES, size=MIB))

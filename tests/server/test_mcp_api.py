@@ -14,7 +14,7 @@ from mcp_servers.signed_in import SignInServer
 from requirements import requirement
 from server.serving import JOB, ended, serving
 from sidestream.mcp import TokenFiles
-from sidestream.mcp.token_store import SignIn
+from sidestream.mcp.auth.token_store import SignIn
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 SECRET = "header-canary-77a1"

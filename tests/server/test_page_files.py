@@ -8,8 +8,8 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from requirements import requirement
-from sidestream.server import page_files
 from sidestream.server.app import create_app
+from sidestream.server.console import page_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -83,7 +83,9 @@ async def test_a_reader_continues_after_its_number_with_the_same_ids_and_text(ag
 
 @requirement("R140", "R142")
 async def test_a_response_that_cannot_be_resumed_fails_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sidestream.durable.passes.GONE_S", -1.0)  # No other server with this agent is waited for.
+    monkeypatch.setattr(
+        "sidestream.durable.log.reconciler_leases.GONE_S", -1.0
+    )  # No other server with this agent is waited for.
     async with FakeProvider([interrupted(asyncio.Event())]) as fake:
         seen = await read_until_killed(fake, tmp_path, "gone", background=True)
         agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY)

@@ -13,7 +13,7 @@ from requirements import requirement
 from response_events import StreamChecker
 from server.chat_client import paused
 from server.response_client import ADD, Served, responding, said
-from sidestream.server import responses_socket
+from sidestream.server.responses import socket as responses_socket
 from sidestream.testing import ResponsesScript, error_reply, sse
 
 Json = Any

@@ -13,14 +13,14 @@ import pytest
 from children import started
 from requirements import requirement
 from sidestream import Agent
-from sidestream.durable.jobs import Job, job_in
+from sidestream.durable.log.jobs import Job, job_in
 from sidestream.errors import ConflictError, SteerError
-from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
-from sidestream.server.log import MAX_WAITING_ROWS
+from sidestream.server.runs.published_store import MAX_WAITING_ROWS
+from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Record, open_store
-from sidestream.store.log import stream_of
+from sidestream.store.log.fold import stream_of
 from sidestream.store.records import RunStarted, Segment
 from sidestream.stream import grammar
 from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta
@@ -100,7 +100,7 @@ async def test_many_runs_are_read_at_the_moments_of_the_log_and_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     gate, names = asyncio.Event(), [f"/talk{number}" for number in range(4)]
-    monkeypatch.setattr("sidestream.durable.worker.PACED_RUNS", len(names))
+    monkeypatch.setattr("sidestream.durable.worker.worker.PACED_RUNS", len(names))
     events = paused(ResponsesScript().text(["One, ", *(f"{number}, " for number in range(200)), "end."]), gate, "One")
     async with FakeProvider([sse(events)] * len(names)) as fake, server_at(fake, tmp_path) as server:
         for name in names:
@@ -116,7 +116,7 @@ async def test_many_runs_are_read_at_the_moments_of_the_log_and_lose_nothing(
 async def test_a_run_among_many_can_be_stopped_while_its_stream_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sidestream.durable.worker.PACED_RUNS", 1)
+    monkeypatch.setattr("sidestream.durable.worker.worker.PACED_RUNS", 1)
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
@@ -236,8 +236,8 @@ async def test_a_run_is_found_by_its_owner_only(tmp_path: Path):
 KILLED = """
 import asyncio, sys
 from sidestream import Agent
-from sidestream.server.core import Server
-from sidestream.durable.jobs import Job
+from sidestream.server.server import Server
+from sidestream.durable.log.jobs import Job
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 

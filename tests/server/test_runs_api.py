@@ -10,7 +10,8 @@ import httpx2
 
 from requirements import requirement
 from server.serving import JOB, KEY, agent_of, ended, serving
-from sidestream.server import create_app, runs_api
+from sidestream.server import create_app
+from sidestream.server.console import runs_api
 from sidestream.server.security import owner_name
 from sidestream.store.records import Row
 from sidestream.stream import grammar

@@ -25,7 +25,7 @@ from sidestream.cli.main import commands
 from sidestream.errors import ConfigurationError
 from sidestream.server import create_app
 from sidestream.server.security import CONTENT_SECURITY_POLICY, owner_name
-from sidestream.server.serving import is_every_address, is_loopback, shown_host
+from sidestream.server.uvicorn_runner import is_every_address, is_loopback, shown_host
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 KEY = "key-0123456789"

@@ -19,7 +19,7 @@ from cli.command import COMMAND, KEY
 from requirements import requirement
 from server.chat_client import paused, user
 from serving import printed_address
-from sidestream.server.serving import GRACE_S
+from sidestream.server.uvicorn_runner import GRACE_S
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from stores import BOUND_S
 

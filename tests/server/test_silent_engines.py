@@ -17,7 +17,7 @@ from server.chat_client import Client, serving, text_of, user
 from server.serving import working
 from sidestream import Agent
 from sidestream.server.app import app_of
-from sidestream.server.core import Server
+from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript

@@ -12,7 +12,7 @@ import pytest
 from requirements import requirement
 from server.chat_client import paused
 from server.serving import JOB, agent_of, serving
-from sidestream.server.core import Server
+from sidestream.server.server import Server
 from sidestream.store.records import Row
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from stores import BOUND_S

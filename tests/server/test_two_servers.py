@@ -13,11 +13,11 @@ from children import started
 from requirements import requirement
 from server.chat_client import paused
 from sidestream import Agent
-from sidestream.durable import passes
 from sidestream.durable.client import RunClient
-from sidestream.durable.jobs import Job, worker_name
+from sidestream.durable.log import reconciler_leases
+from sidestream.durable.log.jobs import Job, worker_name
 from sidestream.errors import ConflictError, SteerError
-from sidestream.server.core import Server
+from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.store.records import Record, RunStarted, Segment
@@ -135,8 +135,8 @@ async def test_deleting_a_chat_through_another_server_ends_its_run_and_its_reade
 OTHER = """
 import asyncio, sys
 from sidestream import Agent
-from sidestream.durable.jobs import Job
-from sidestream.server.core import Server
+from sidestream.durable.log.jobs import Job
+from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 
@@ -219,7 +219,7 @@ async def test_a_run_ends_with_the_reason_once_no_process_has_known_its_agent_fo
         async with server_at(fake, where, "old") as old:
             assert await queues_of(old) == ["new"]
             assert await old.runs.is_busy("/talk")
-            monkeypatch.setattr(passes, "GONE_S", 0.0)
+            monkeypatch.setattr(reconciler_leases, "GONE_S", 0.0)
             await old.runs.driving._reconciler.reconcile()
             records = await read(old, "/talk")
             parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]

@@ -17,10 +17,10 @@ import pytest
 from requirements import requirement
 from server.serving import JOB, agent_of, ended, serving
 from serving import printed_address
-from sidestream.cli import demo
+from sidestream.cli.commands import demo
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
-from sidestream.server.viewing import open_file, view_app
+from sidestream.server.console.viewing import open_file, view_app
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 RECORDING = Path(demo.__file__).parent / "web_search.json"

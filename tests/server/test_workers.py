@@ -18,13 +18,13 @@ from server.node_driver import driving
 from server.processes import server_process, worker_process
 from server.serving import agent_of
 from sidestream import Agent
-from sidestream.durable.embedded import EmbeddedEngine
-from sidestream.durable.jobs import Job
-from sidestream.durable.protocol import Claim, Outcome
-from sidestream.durable.worker import Worker
+from sidestream.durable.engines.embedded import EmbeddedEngine
+from sidestream.durable.engines.protocol import Claim, Outcome
+from sidestream.durable.log.jobs import Job
+from sidestream.durable.worker.worker import Worker
 from sidestream.server import create_app
-from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
+from sidestream.server.server import Server
 from sidestream.server.settings import Caps, ServerSettings
 from sidestream.store import open_store
 from sidestream.store.records import RunStarted

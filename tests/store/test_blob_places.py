@@ -14,8 +14,8 @@ from requirements import requirement
 from s3 import KEY, SECRET, environment
 from sidestream.errors import BlobError, ConfigurationError, StoreError
 from sidestream.store import open_store
-from sidestream.store.blobs import BlobFolder
-from sidestream.store.bucket import BlobBucket
+from sidestream.store.blobs.bucket import BlobBucket
+from sidestream.store.blobs.folder import BlobFolder
 from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore

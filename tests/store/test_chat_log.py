@@ -14,9 +14,9 @@ from sidestream import Agent, ApprovalError, Chat, ConflictError, StoreError, to
 from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError, ToolServerError
 from sidestream.messages.message import DataPart
 from sidestream.store import Store, open_store
-from sidestream.store.conversation import Conversation
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.segments import INCREMENTS
 from sidestream.store.records import Row
-from sidestream.store.segments import INCREMENTS
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, Finish, StreamPart, ToolResult

@@ -9,8 +9,8 @@ from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.messages.message import ToolResultPart
 from sidestream.store import Conversation, open_store
+from sidestream.store.log.segments import INCREMENTS
 from sidestream.store.records import Segment
-from sidestream.store.segments import INCREMENTS
 from sidestream.stream.parts import Custom, ToolResult
 from sidestream.testing import FakeProvider
 from sidestream.tools.interruption import INTERRUPTED

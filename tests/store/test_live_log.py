@@ -18,11 +18,11 @@ from children import started
 from requirements import requirement
 from sidestream import Agent, Chat, ImageGeneration
 from sidestream.store import LogDetail, Store
-from sidestream.store.conversation import Conversation
-from sidestream.store.log import stream_of
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.fold import stream_of
+from sidestream.store.log.segments import SegmentFold
+from sidestream.store.log.writer import INCREMENT_BYTES, Writer
 from sidestream.store.records import Record, Segment
-from sidestream.store.segments import SegmentFold
-from sidestream.store.writer import INCREMENT_BYTES, Writer
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     File,

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from sidestream.store.moments import PHASES, Moments, moments
+from sidestream.store.log.flush_schedule import PHASES, Moments, moments
 
 SHORT_S = 0.005
 TALK = "talk"

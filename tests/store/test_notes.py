@@ -5,9 +5,9 @@ from pathlib import Path
 from requirements import requirement
 from sidestream.messages.message import ChatMessage
 from sidestream.store import open_store
-from sidestream.store.conversation import Conversation
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.writer import Writer
 from sidestream.store.records import MessageAdded, Noted
-from sidestream.store.writer import Writer
 
 
 @requirement("R80")

@@ -17,9 +17,9 @@ from sidestream.messages.message import ChatMessage
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
-from sidestream.store.log import fold, joined, stream_of
+from sidestream.store.log.fold import fold, joined, stream_of
+from sidestream.store.log.segments import INCREMENTS, SegmentFold
 from sidestream.store.records import Body, MessageAdded, Record, Row, RunStarted, Segment, kind_of, pack, unpack
-from sidestream.store.segments import INCREMENTS, SegmentFold
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
     File,

@@ -17,11 +17,11 @@ from sidestream import Agent, Chat, ConflictError, StoreError
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage
 from sidestream.store import LogDetail, open_store
+from sidestream.store.log.writer import Writer
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.wrapped import WrappedStore
-from sidestream.store.writer import Writer
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Finish, StreamStart, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript
@@ -61,7 +61,7 @@ async def stored_texts(where: str) -> list[str]:
 
 @requirement("F33")
 async def test_a_chat_is_stored_again_once_its_server_is_back(own_server: Server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sidestream.store.writer.OUTAGE_S", 0.0)
+    monkeypatch.setattr("sidestream.store.log.writer.OUTAGE_S", 0.0)
     url = own_server.url("postgres")
     store = PostgresStore(url)
     async with FakeProvider(answers(4)) as fake:
@@ -145,7 +145,7 @@ async def test_a_run_survives_a_restart_of_its_server_and_its_log_has_no_gap(own
 async def test_a_run_that_streams_without_its_log_writes_it_once_the_store_works(
     store: "BrokenStore", monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sidestream.store.writer.FAILED_WAIT_S", 0.0)
+    monkeypatch.setattr("sidestream.store.log.writer.FAILED_WAIT_S", 0.0)
     writer = Writer(store, "talk", 0)
     writer.begin("run", model="m", opening=[ChatMessage.user("go")], message_metadata="session", decisions=[])
     store.is_broken = True
@@ -302,7 +302,7 @@ async def test_a_chat_whose_log_was_deleted_continues_in_memory(store: BrokenSto
 
 @requirement("F33")
 async def test_what_waits_for_the_store_is_bounded(store: BrokenStore, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sidestream.store.writer.MAX_UNSTORED_BYTES", 10_000)
+    monkeypatch.setattr("sidestream.store.log.writer.MAX_UNSTORED_BYTES", 10_000)
     async with FakeProvider(answers(4)) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
         await chat.send("one")

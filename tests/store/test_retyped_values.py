@@ -12,9 +12,9 @@ from hostile.mutations import MUTATIONS
 from requirements import requirement
 from sidestream import Agent, Chat, ChatMessage, StoreError, TextPart, ToolContext
 from sidestream.store import Store
-from sidestream.store.conversation import Conversation
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.writer import NOT_STORED, Writer
 from sidestream.store.records import Row, Segment
-from sidestream.store.writer import NOT_STORED, Writer
 from sidestream.stream.parts import Custom, File, Source, StepFinish, StepStart, StreamStart, ToolEvent, Usage
 from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ScriptedModel, tool_call
 from sidestream.tools.context import Emitted

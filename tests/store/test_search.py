@@ -6,7 +6,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.store import Store
-from sidestream.store.search import search
+from sidestream.store.log.search import search
 from stores import message
 
 LONG = 100_000

@@ -12,7 +12,7 @@ from sidestream import Agent, Chat, StoreError
 from sidestream.messages.replays import blob_of
 from sidestream.providers.openai.responses import OpenAIResponsesOptions
 from sidestream.store import Store, open_store
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs.folder import BlobFolder
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream.parts import Custom, StreamPart

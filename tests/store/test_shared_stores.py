@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from requirements import requirement
-from sidestream.durable.tokens import token_after, token_at
+from sidestream.durable.log.tokens import token_after, token_at
 from sidestream.errors import ConflictError, FencedError, StoreError
 from sidestream.store.protocol import SharedStore
 from stores import BOUND_S, Opens, rows

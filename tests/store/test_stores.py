@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
 from sidestream.store import Store
-from sidestream.store.blobs import BlobFolder, BlobStore
-from sidestream.store.bucket import BlobBucket
+from sidestream.store.blobs.bucket import BlobBucket
+from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.database import DatabaseStore
 from sidestream.store.expiry import expired_chats
 from sidestream.store.postgres.blob_table import CHUNK_BYTES

@@ -143,7 +143,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from sidestream import Agent, open_store
 from sidestream.durable import RunClient, open_engine
-from sidestream.durable.protocol import Task
+from sidestream.durable.engines.protocol import Task
 from sidestream.server import create_app
 
 async def main(receiver, where):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidestream.store import blobs
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import folder as blobs
+from sidestream.store.blobs.folder import BlobFolder
 from sidestream.testing import no_leaks
 from sidestream.testing.leaks import LeakError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from sidestream import TURN_STATUSES, TurnStatus
-from sidestream.cli.session import EXIT_CODES
+from sidestream.cli.chat.session import EXIT_CODES
 from sidestream.turn.status import status_after
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "store.md"

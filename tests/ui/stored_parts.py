@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from sidestream.store.log.segments import SegmentFold
 from sidestream.store.records import Record, Row, Segment, kind_of, pack, unpack
-from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import StreamPart
 
 

@@ -12,6 +12,7 @@ from npm_packages import INSTALL_TIMEOUT_S, installed
 from requirements import requirement
 from server.node_driver import driving
 from sidestream import jsontext
+from sidestream.protocols.agui import DENIED, NOT_MADE, AGUIEncoder
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
@@ -43,7 +44,6 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.turn.rounds import denial
-from sidestream.ui.agui import DENIED, NOT_MADE, AGUIEncoder
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 FILES = sorted(FOLDER.rglob("*.json")) if FOLDER.is_dir() else []

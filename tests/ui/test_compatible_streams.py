@@ -10,6 +10,8 @@ from pydantic import TypeAdapter
 
 from requirements import requirement
 from sidestream.jsontext import dumps
+from sidestream.protocols.anthropic_messages import MessagesEncoder, message_of
+from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
@@ -32,8 +34,6 @@ from sidestream.stream.parts import (
     ToolInputStart,
     Usage,
 )
-from sidestream.ui.anthropic_messages import MessagesEncoder, message_of
-from sidestream.ui.chat_completions import ChatCompletionsEncoder, completion
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 EVENTS = TypeAdapter[Any](RawMessageStreamEvent)

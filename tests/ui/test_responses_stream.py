@@ -11,6 +11,9 @@ from msgspec.structs import replace
 from requirements import requirement
 from response_events import check_events, check_response
 from sidestream.jsontext import as_object
+from sidestream.protocols.responses.events import ResponsesEncoder
+from sidestream.protocols.responses.object import Dialect, Outcome, ResponseHead
+from sidestream.protocols.responses.stream import EventOrderError, ResponseStream
 from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.runs import replay
@@ -40,9 +43,6 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
-from sidestream.ui.responses import ResponsesEncoder
-from sidestream.ui.responses_object import Dialect, Outcome, ResponseHead
-from sidestream.ui.responses_stream import EventOrderError, ResponseStream
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 HEAD = ResponseHead(id="resp_1", model="main", created=7)

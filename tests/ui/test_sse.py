@@ -33,6 +33,7 @@ from sidestream import (
     part_from_json,
     sse,
 )
+from sidestream.protocols.sse import HEARTBEAT, MAX_BUFFERED_BYTES
 from sidestream.testing import (
     FakeProvider,
     ResponsesScript,
@@ -45,7 +46,6 @@ from sidestream.testing import (
     tool_call,
 )
 from sidestream.text.redaction import register_secret
-from sidestream.ui.sse import HEARTBEAT, MAX_BUFFERED_BYTES
 
 BOUND_S = 10.0
 Event = dict[str, str]

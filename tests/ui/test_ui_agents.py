@@ -9,6 +9,8 @@ from requirements import requirement
 from sidestream import Agent, Price
 from sidestream.errors import ProviderError
 from sidestream.jsontext import dumps, loads
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.stream.parts import (
     Finish,
     InputUsage,
@@ -25,8 +27,6 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.testing import ScriptedModel, ScriptedReply, tool_call
-from sidestream.ui.ui_message import UIMessageEncoder
-from sidestream.ui.ui_snapshot import UIMessageFold
 from ui.stored_parts import stored
 from ui.ui_chunks import check, check_fields
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
@@ -40,8 +42,6 @@ from sidestream.stream.parts import (
 from sidestream.tools.approvals import Question
 from sidestream.turn import rounds
 from sidestream.turn.rounds import denial
-from sidestream.ui.ui_message import UIMessageEncoder
-from sidestream.ui.ui_snapshot import UIMessageFold
 from ui.stored_parts import stored
 from ui.ui_chunks import Checker, check
 

@@ -30,10 +30,10 @@ from sidestream.testing import (
     socket_close,
     sse,
 )
-from sidestream.wire import socket_connection, sockets
 from sidestream.wire.http import close_session
 from sidestream.wire.retry import RetryPolicy
-from sidestream.wire.websocket import WebSocketTransport
+from sidestream.wire.socket import connection as socket_connection, pool
+from sidestream.wire.socket.transport import WebSocketTransport
 
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20)
@@ -310,7 +310,7 @@ async def test_a_run_that_is_dropped_gives_its_lane_back():
 
 
 async def test_idle_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sockets, "MAX_IDLE", 2)
+    monkeypatch.setattr(pool, "MAX_IDLE", 2)
     async with FakeProvider([sse(responses_text("Hello"))] * 5) as fake:
         for number in range(5):
             await agent(fake, api_key=f"another-key-{number}").send("hi")

@@ -43,7 +43,7 @@ from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.prices.price import Price
 from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ModelInfo
-from sidestream.run.results import ChatResult, ResultMetadata
+from sidestream.results.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended

@@ -13,8 +13,8 @@ from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
 from sidestream.output import OutputType
+from sidestream.results.results import ChatResult
 from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
-from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
 from sidestream.text.redaction import Secret
@@ -25,9 +25,9 @@ from sidestream.turn.state import RunState
 from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
 
 if TYPE_CHECKING:
+    from sidestream.store.log.writer import LogDetail, Writer
     from sidestream.store.protocol import Store
     from sidestream.store.records import Body
-    from sidestream.store.writer import LogDetail, Writer
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
@@ -139,9 +139,9 @@ class Chat(Generic[T]):
             # What could not be written is only here: the chat continues in memory.
             self._is_stale = False
             return
-        from sidestream.store.conversation import Conversation
-        from sidestream.store.log import LogState
-        from sidestream.store.writer import USUAL_DETAIL, Writer
+        from sidestream.store.log.conversation import Conversation
+        from sidestream.store.log.fold import LogState
+        from sidestream.store.log.writer import USUAL_DETAIL, Writer
 
         # Reading what cannot be there only shows that the store works, which one that was written to has shown.
         is_empty = self._is_new and getattr(self._store, "has_written", False)

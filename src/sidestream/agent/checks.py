@@ -10,8 +10,8 @@ from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
+from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import shown, user_message as user_message
-from sidestream.run.results import ResultMetadata
 from sidestream.tools.configs import Config
 from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import TOOLS, ServerSideTool

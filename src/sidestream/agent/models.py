@@ -129,6 +129,6 @@ def http_transport(session: "ClientSession | None" = None, *, uses_proxies: bool
 
 
 def _websocket(codec: SocketCodec) -> Transport:
-    from sidestream.wire.websocket import WebSocketTransport
+    from sidestream.wire.socket.transport import WebSocketTransport
 
     return WebSocketTransport(codec)

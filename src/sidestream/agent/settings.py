@@ -17,8 +17,8 @@ from sidestream.prices.price import Price
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.shared.settings_mapping import supported_settings
+from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import Prompt as Prompt
-from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
 from sidestream.text.redaction import Secret, hidden, hidden_url

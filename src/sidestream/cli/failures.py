@@ -3,7 +3,7 @@
 import sys
 
 from sidestream.cli import exit_codes
-from sidestream.cli.terminal import OutputClosedError, discard_output, one_line
+from sidestream.cli.display.screen import OutputClosedError, discard_output, one_line
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.text.redaction import redact
 

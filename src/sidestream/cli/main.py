@@ -17,7 +17,7 @@ DEFAULT_COMMAND = "prompt"
 
 
 class LazyCommand(NamedTuple):
-    """A command whose module of `sidestream.cli` is imported on first use; it is defined there under its name."""
+    """A command whose module in `sidestream.cli.commands` is imported on first use; it is defined there under its name."""
 
     module: str
     help: str
@@ -33,7 +33,7 @@ COMMANDS = {
     "tools": LazyCommand("tools", "Show where each server-side tool runs."),
     "keys": LazyCommand("keys", "Manage the providers' API keys."),
     "templates": LazyCommand("templates", "Manage stored prompts."),
-    "schemas": LazyCommand("stored_schemas", "Manage stored schemas."),
+    "schemas": LazyCommand("schemas", "Manage stored schemas."),
     "mcp": LazyCommand("mcp", "List, check and sign in at the MCP servers of an mcp.json."),
     "embed": LazyCommand("embed", "Convert texts to vectors."),
     "similar": LazyCommand("embed", "Rank texts by their similarity to TEXT."),
@@ -77,7 +77,7 @@ class DefaultCommandGroup(click.Group):
         command = COMMANDS.get(cmd_name)
         if command is None:
             return None
-        return getattr(import_module(f"sidestream.cli.{command.module}"), cmd_name)
+        return getattr(import_module(f"sidestream.cli.commands.{command.module}"), cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         group_options = {name for param in self.get_params(ctx) for name in param.opts}
@@ -126,7 +126,7 @@ def run() -> int:
     """Runs the command line and returns the exit code."""
     try:
         if os.environ.get("SIDESTREAM_LOG"):
-            from sidestream.cli.log_output import log_to_stderr
+            from sidestream.cli.log_handler import log_to_stderr
 
             log_to_stderr()
         code = commands(standalone_mode=False, prog_name="sidestream")

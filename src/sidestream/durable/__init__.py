@@ -14,8 +14,8 @@ from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sidestream.durable.client import RunClient as RunClient
-    from sidestream.durable.opening import open_engine as open_engine
-    from sidestream.durable.protocol import (
+    from sidestream.durable.engines.opening import open_engine as open_engine
+    from sidestream.durable.engines.protocol import (
         Claim as Claim,
         Drive as Drive,
         Engine as Engine,
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
         Task as Task,
         TaskHeldError as TaskHeldError,
     )
-    from sidestream.durable.service import WorkerService as WorkerService
+    from sidestream.durable.worker.service import WorkerService as WorkerService
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
         "durable.client": "RunClient",
-        "durable.opening": "open_engine",
-        "durable.protocol": "Claim Drive Engine EngineError EngineStats LeaseLostError Outcome Task TaskHeldError",
-        "durable.service": "WorkerService",
+        "durable.engines.opening": "open_engine",
+        "durable.engines.protocol": "Claim Drive Engine EngineError EngineStats LeaseLostError Outcome Task TaskHeldError",
+        "durable.worker.service": "WorkerService",
     },
 )

@@ -5,7 +5,7 @@ The official client, the extra `mcp`, is imported when the first server starts.
 May import `tools`, `messages`, `stream` and the modules at the root of `sidestream`.
 """
 
-from sidestream.mcp.auth import (
+from sidestream.mcp.auth.settings import (
     AuthorizationCode,
     ClientCredentials,
     IdentityAssertion,
@@ -13,11 +13,11 @@ from sidestream.mcp.auth import (
     PrivateKeyJWT,
     SignInFailedError,
 )
-from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
-from sidestream.mcp.config_file import MCPConfig, load_mcp_config
-from sidestream.mcp.server import MCPServer
-from sidestream.mcp.sign_ins import access_token, sign_out, use_sign_ins
-from sidestream.mcp.token_store import KeyringTokens, MemoryTokens, SignIn, TokenFiles, TokenStore
+from sidestream.mcp.auth.token_store import KeyringTokens, MemoryTokens, SignIn, TokenFiles, TokenStore
+from sidestream.mcp.client.callbacks import Elicitation, SamplingAnswer, SamplingRequest
+from sidestream.mcp.client.server import MCPServer
+from sidestream.mcp.config.file import MCPConfig, load_mcp_config
+from sidestream.mcp.config.sign_ins import access_token, sign_out, use_sign_ins
 
 __all__ = [
     "AuthorizationCode",

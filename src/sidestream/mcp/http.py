@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from sidestream.logs import redact_logger
-from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
+from sidestream.mcp.process.stdio import MAX_MESSAGE_BYTES
 from sidestream.text.redaction import hidden
 
 if TYPE_CHECKING:

@@ -9,27 +9,27 @@ from sidestream.errors import UnsupportedError
 from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
 from sidestream.providers.registry import hosts_of
-from sidestream.run.passages import HOW_TO_CITE
+from sidestream.results.passages import HOW_TO_CITE
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption, server_policy
 from sidestream.tools.server_side import ServerSideTool, WebSearch
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
-DELEGATION = "sidestream.portable.delegation"
+DELEGATION = "sidestream.portable.tools.delegation"
 """Runs a tool on another model that hosts it."""
 
 MODULES: dict[str, str] = {
-    "apply_patch": "sidestream.portable.patch",
-    "code_interpreter": "sidestream.portable.code_interpreter",
-    "file_search": "sidestream.portable.file_search",
+    "apply_patch": "sidestream.portable.tools.apply_patch",
+    "code_interpreter": "sidestream.portable.tools.code_interpreter",
+    "file_search": "sidestream.portable.tools.file_search",
     "image_generation": DELEGATION,
-    "memory": "sidestream.portable.memory",
-    "programmatic_tool_calling": "sidestream.portable.programmatic",
-    "shell": "sidestream.portable.shell",
-    "tool_search": "sidestream.portable.tool_search",
-    "web_fetch": "sidestream.portable.web_fetch",
-    "web_search": "sidestream.portable.web_search",
+    "memory": "sidestream.portable.tools.memory",
+    "programmatic_tool_calling": "sidestream.portable.tools.programmatic",
+    "shell": "sidestream.portable.tools.shell",
+    "tool_search": "sidestream.portable.tools.tool_search",
+    "web_fetch": "sidestream.portable.tools.web_fetch",
+    "web_search": "sidestream.portable.tools.web_search",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
 

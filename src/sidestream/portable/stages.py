@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
-from sidestream.run.code import CodeExtractor, code_in
+from sidestream.results.tool_code import CodeExtractor, code_in
 from sidestream.stream.parts import ToolCall
 from sidestream.tools.stages import Stage, StagesOf
 

@@ -22,7 +22,7 @@ def place_of(kind: type[ServerSideTool], hosted: Collection[type[ServerSideTool]
         return NOT_HERE.get(kind.key, "only a provider that hosts it runs it")
     if module != DELEGATION:
         return HERE
-    from sidestream.portable.delegation import default_host
+    from sidestream.portable.tools.delegation import default_host
 
     try:
         return f"{BY}{default_host(kind)}"

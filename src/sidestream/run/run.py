@@ -12,8 +12,8 @@ from msgspec import UNSET
 
 from sidestream.errors import NoOutputError, RunError
 from sidestream.messages.steering import is_steer
+from sidestream.results.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.prompts import Prompt, user_message
-from sidestream.run.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
 from sidestream.tools.approvals import Decision

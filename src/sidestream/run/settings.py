@@ -15,9 +15,9 @@ from sidestream.messages.steering import steered_message
 from sidestream.output import OutputType
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
+from sidestream.results.results import ResultMetadata
 from sidestream.run.listener import RunListener
 from sidestream.run.recorder import Recorder
-from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
 from sidestream.stream.parts import Finish, Steer, Usage
 from sidestream.tools.approvals import Decision, Policy, Question, Ruling, judge, unless_checked

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sidestream.jsontext import Json
 from sidestream.messages.message import ChatMessage
-from sidestream.run.marking import CitationMarks
-from sidestream.run.passages import passages_in
+from sidestream.results.citation_marks import CitationMarks
+from sidestream.results.passages import passages_in
 from sidestream.stream.parts import (
     StreamPart,
     ToolCall,

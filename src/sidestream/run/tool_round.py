@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.messages.message import Numbers
+from sidestream.results.passages import last_number, numbered
 from sidestream.run.emitter import Emitter
 from sidestream.run.nested_calls import Nested, NestedCalls
-from sidestream.run.passages import last_number, numbered
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent

@@ -6,8 +6,8 @@ from os import PathLike
 from typing import Any
 
 from sidestream.agent.agent import Agent
-from sidestream.durable.expiry import OnExpiry
-from sidestream.durable.protocol import Engine
+from sidestream.durable.engines.protocol import Engine
+from sidestream.durable.log.approval_deadlines import OnExpiry
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
 from sidestream.server.settings import LOOPBACK, Admin, Auth, Caps, Dialect, Disconnect, ServerSettings
 from sidestream.store.opening import open_store
@@ -25,20 +25,13 @@ try:
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
-from sidestream.server import (
-    completions_api,
-    files_api,
-    indexes_api,
-    mcp_api,
-    messages_api,
-    page_files,
-    runs_api,
-    settings_api,
-)
-from sidestream.server.core import Server
+from sidestream.server.compatible import completions_api, messages_api
+from sidestream.server.console import indexes_api, mcp_api, page_files, runs_api, settings_api
 from sidestream.server.errors import RequestError, as_request_error
-from sidestream.server.requests import json_response
+from sidestream.server.http import files_api
+from sidestream.server.http.requests import json_response
 from sidestream.server.security import HEADERS, Guard
+from sidestream.server.server import Server
 
 DEFAULT_MODEL = "local"
 
@@ -171,14 +164,13 @@ class _Opened:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
-    from sidestream.server import (
-        agui_api,
-        chat_api,
+    from sidestream.server.chat import agui_api, api as chat_api
+    from sidestream.server.console import conversations_api
+    from sidestream.server.responses import (
+        api as responses_api,
         containers_api,
-        conversations_api,
+        conversations_api as response_conversations_api,
         models_api,
-        response_conversations_api,
-        responses_api,
     )
 
     apis = (chat_api, agui_api, conversations_api, settings_api, mcp_api, indexes_api, runs_api, files_api)

@@ -4,10 +4,10 @@ import asyncio
 from urllib.parse import parse_qs, urlsplit
 
 from sidestream.errors import SidestreamError
-from sidestream.mcp.auth import AuthorizationCode, OAuth, SignInFailedError
+from sidestream.mcp.auth.settings import AuthorizationCode, OAuth, SignInFailedError
+from sidestream.mcp.auth.token_store import MemoryTokens, TokenFiles
+from sidestream.mcp.client.server import MCPServer
 from sidestream.mcp.http import without_user
-from sidestream.mcp.server import MCPServer
-from sidestream.mcp.token_store import MemoryTokens, TokenFiles
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import RemoteMCP
 

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidestream.limits import MIN_TOKEN_CHARS
-from sidestream.server.caps import TokenGuesses
 from sidestream.server.errors import RequestError
-from sidestream.server.requests import json_response
+from sidestream.server.http.requests import json_response
+from sidestream.server.runs.quotas import TokenGuesses
 from sidestream.server.settings import ServerSettings
 from sidestream.text.redaction import Secret, register_secret
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from sidestream.agent.agent import Agent
-from sidestream.durable.expiry import OnExpiry
-from sidestream.durable.protocol import Engine
-from sidestream.durable.worker import INTERVAL_S
+from sidestream.durable.engines.protocol import Engine
+from sidestream.durable.log.approval_deadlines import OnExpiry
+from sidestream.durable.worker.worker import INTERVAL_S
 from sidestream.errors import ConfigurationError
 from sidestream.limits import MIB, MIN_TOKEN_CHARS
 from sidestream.text.redaction import Secret

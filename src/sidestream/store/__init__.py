@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from sidestream.store.conversation import Conversation as Conversation
-    from sidestream.store.log import LogState as LogState, UnresolvedCall as UnresolvedCall
+    from sidestream.store.log.conversation import Conversation as Conversation
+    from sidestream.store.log.fold import LogState as LogState, UnresolvedCall as UnresolvedCall
+    from sidestream.store.log.writer import LogDetail as LogDetail
     from sidestream.store.opening import open_store as open_store
     from sidestream.store.postgres.store import PostgresStore as PostgresStore
     from sidestream.store.protocol import (
@@ -24,18 +25,17 @@ if TYPE_CHECKING:
     )
     from sidestream.store.records import Record as Record, Row as Row
     from sidestream.store.sqlite.store import SqliteStore as SqliteStore
-    from sidestream.store.writer import LogDetail as LogDetail
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
-        "store.conversation": "Conversation",
-        "store.log": "LogState UnresolvedCall",
+        "store.log.conversation": "Conversation",
+        "store.log.fold": "LogState UnresolvedCall",
         "store.opening": "open_store",
         "store.postgres.store": "PostgresStore",
         "store.protocol": "ConversationInfo Store StoreProblem",
         "store.records": "Record Row",
         "store.sqlite.store": "SqliteStore",
-        "store.writer": "LogDetail",
+        "store.log.writer": "LogDetail",
     },
 )

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from sidestream.errors import BlobError, StoreError
-from sidestream.store.blobs import BlobStore, is_digest
+from sidestream.store.blobs.folder import BlobStore, is_digest
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row, unpack
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, StoreError
-from sidestream.store.blobs import BlobStore, open_blobs
+from sidestream.store.blobs.folder import BlobStore, open_blobs
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import Row
 

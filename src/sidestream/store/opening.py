@@ -11,7 +11,7 @@ from sidestream.store.protocol import Store
 from sidestream.text.redaction import Secret, redact_url
 
 if TYPE_CHECKING:
-    from sidestream.store.blobs import BlobStore
+    from sidestream.store.blobs.folder import BlobStore
 
 VARIABLE = "SIDESTREAM_STORE"
 """The environment variable with the default location."""

@@ -8,8 +8,8 @@ from opentelemetry.metrics import Histogram
 from opentelemetry.trace import Tracer
 
 from sidestream.jsontext import as_object
-from sidestream.run.tool_run import ToolRun
-from sidestream.run.tool_runs import ToolRunFold
+from sidestream.results.tool_run import ToolRun
+from sidestream.results.tool_runs import ToolRunFold
 from sidestream.stream.parts import StepStart, StreamPart, ToolCall, ToolEvent, ToolResult
 from sidestream.telemetry import names
 from sidestream.telemetry.content import as_json

@@ -12,7 +12,7 @@ from sidestream.wire.egress import DataSessions, configured_session
 from sidestream.wire.proxies import proxy_of
 
 if TYPE_CHECKING:
-    from sidestream.wire.sockets import Sockets
+    from sidestream.wire.socket.pool import Sockets
 
 
 class Pool:

@@ -221,7 +221,7 @@ async def test_without_any_sandbox_code_is_not_run_and_the_error_says_how_to_get
     ],
 )
 def test_a_request_to_a_server_cannot_choose_folders_or_turn_isolation_off(tool: dict[str, Any]) -> None:
-    from sidestream.durable.jobs import Job
+    from sidestream.durable.log.jobs import Job
 
     agent = Agent("openai", api_key="k")
     with pytest.raises(ConfigurationError, match="not for a request"):

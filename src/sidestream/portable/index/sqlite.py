@@ -25,7 +25,7 @@ from sidestream.portable.index.records import (
     stored_file,
 )
 from sidestream.portable.index.vectors import Matrix, Nearest, VectorTable
-from sidestream.store.disk import make_private
+from sidestream.store.blobs.disk import make_private
 
 APPLICATION_ID = 0x53445349
 """Marks the file, in its header, as an index of Sidestream."""

@@ -11,12 +11,12 @@ import psycopg
 from msgspec import structs
 
 from sidestream.errors import ConflictError, FencedError, StoreError
-from sidestream.store.blobs import BlobStore
+from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.database import Append, rows_of
+from sidestream.store.log.summary import summarize
 from sidestream.store.postgres.serial import SerialConnection, allow_blobs, is_broken
 from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.records import Row
-from sidestream.store.summary import summarize
 from sidestream.store.threads import completed
 
 MAX_BATCH = 128

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.errors import InvalidSchemaName, UndefinedTable
 
-from sidestream.store.blobs import GRACE_S, BlobStore, checked
+from sidestream.store.blobs.folder import GRACE_S, BlobStore, checked
 from sidestream.store.postgres.serial import is_broken
 from sidestream.store.postgres.server import PostgresServer
 

@@ -5,7 +5,7 @@ import asyncio
 from psycopg.errors import DataCorrupted, IndexCorrupted
 
 from sidestream.store.audit import Audit, audit_blob
-from sidestream.store.blobs import BlobStore
+from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.database import rows_of
 from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem

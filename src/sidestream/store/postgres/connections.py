@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import NamedTuple
 
-from sidestream.store.blobs import BlobStore
+from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.postgres.appends import AppendQueue
 from sidestream.store.postgres.listener import Listener
 from sidestream.store.postgres.pages import PageQueue

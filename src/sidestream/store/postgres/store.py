@@ -12,7 +12,7 @@ from typing import Any, ClassVar, LiteralString
 from sidestream.errors import StoreError
 from sidestream.files.folders import data_folder
 from sidestream.store.audit import orphan
-from sidestream.store.blobs import BlobStore
+from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query, rows_of
 from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.check import check

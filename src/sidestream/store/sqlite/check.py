@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing, suppress
 
 from sidestream.store.audit import Audit, audit_blob, orphan
-from sidestream.store.blobs import BlobStore, is_digest
+from sidestream.store.blobs.folder import BlobStore, is_digest
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.sqlite.file import SqliteFile, Transaction
 from sidestream.store.sqlite.rows import INSERT_REFERENCE, fetch, select_rows

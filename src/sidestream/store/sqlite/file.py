@@ -11,7 +11,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from sidestream.errors import NewerSchemaError, StoreError
-from sidestream.store.disk import FORBIDDEN, FULL, disk_error, disk_errors, make_private
+from sidestream.store.blobs.disk import FORBIDDEN, FULL, disk_error, disk_errors, make_private
 from sidestream.store.schema import Migration, refuse_newer
 
 FileIdentity = tuple[int, int]

@@ -11,9 +11,9 @@ from msgspec.structs import astuple
 
 from sidestream.errors import ConflictError, FencedError
 from sidestream.store.database import Append, rows_of
+from sidestream.store.log.summary import summarize
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import DamagedFileError
-from sidestream.store.summary import summarize
 
 CONVERSATION_TYPES = (str, int, float, float, str, str, str)
 """Types of `id, head, created, updated, title, model, last`. SQLite itself would store any value in any column."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import astuple
 
 from sidestream.store.database import is_id
+from sidestream.store.log.summary import summarize
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.sqlite.file import SIDE_FILES, SqliteFile
 from sidestream.store.sqlite.rows import (
@@ -21,7 +22,6 @@ from sidestream.store.sqlite.rows import (
     is_sound,
     select_rows,
 )
-from sidestream.store.summary import summarize
 
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file raises; the second where SQLite's own message quotes bytes of the file."""

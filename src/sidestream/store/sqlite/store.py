@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sidestream.errors import ConfigurationError
-from sidestream.store.blobs import BlobStore
+from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query
 from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import StoreProblem

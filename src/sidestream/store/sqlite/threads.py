@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from sidestream.errors import BlobError, ConflictError, NewerSchemaError, StoreError
-from sidestream.store.blobs import BlobStore
+from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.database import Append
 from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row

@@ -1,0 +1,165 @@
+"""Prompts a person to approve pending calls: what would run, with which arguments, and who requested it."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from sidestream import jsontext
+from sidestream.cli.display.screen import one_line
+from sidestream.cli.interrupts import UserInterruptError
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage, ToolResultPart
+from sidestream.tools.approvals import Decision, PendingApproval, Verdict
+
+MAX_VALUE = 400
+"""Characters of one argument that are shown by default."""
+MAX_ARGUMENTS = 20
+QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
+REMEMBER_QUESTION = "run it? [y]es, [a]lways in this conversation, [n]o (a reason may follow), [v]iew all: "
+ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
+REMEMBER_HELP = f"{ANSWER_HELP}; a also allows later calls of the tool in this conversation"
+EXTERNAL_QUESTION = "[n]o, refuse it (a reason may follow), [v]iew all, Enter to leave it waiting: "
+EXTERNAL_HELP = "its result comes from outside: it cannot be approved here; n refuses it, Enter leaves it waiting"
+DENIED = "denied by the option --approve deny"
+REQUESTED_BY_MODEL = "requested by the model"
+
+_ANSWER = re.compile(r"\s*(y|yes|a|always|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORECASE | re.DOTALL)
+
+
+class PrintLine(Protocol):
+    """Prints a line to the terminal."""
+
+    def __call__(self, text: str, *styles: str) -> None: ...
+
+
+ReadAnswer = Callable[[str], Awaitable[str | None]]
+"""Prints a question and returns the answer; None at the end of the input."""
+
+
+class ApprovalPrompt:
+    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer.
+
+    `approve` decides on left-over calls, except those of `servers_with_approval`, whose own policy comes first.
+    """
+
+    def __init__(
+        self,
+        print_line: PrintLine,
+        read_answer: ReadAnswer | None,
+        approve: Verdict = "ask",
+        servers_with_approval: frozenset[str] = frozenset(),
+    ) -> None:
+        self._print = print_line
+        self._read_answer = read_answer
+        self._approve = approve
+        self._servers_with_approval = servers_with_approval
+        self._history: Sequence[ChatMessage] = ()
+
+    async def decide(
+        self, pending: Iterable[PendingApproval], history: Sequence[ChatMessage] = (), *, is_resumed: bool = False
+    ) -> list[Decision] | None:
+        """Returns a decision for each call, or None if any call got no answer.
+
+        What differs from the last call of the same tool in the history is shown with its former value.
+        `is_resumed`: the calls are left over from an earlier run, so `--approve run` covers them. A call that needs
+        approval in the current run needs it for a reason that the option does not override.
+        """
+        decisions: list[Decision] = []
+        self._history = history
+        for call in pending:
+            try:
+                decision = self._from_option(call, is_resumed=is_resumed) or await self._prompt(call)
+            except UserInterruptError:
+                return None
+            if decision is None:
+                return None
+            decisions.append(decision)
+        return decisions
+
+    def _from_option(self, call: PendingApproval, *, is_resumed: bool) -> Decision | None:
+        if self._approve == "deny":
+            return call.deny(DENIED)
+        is_covered = is_resumed and call.provenance == REQUESTED_BY_MODEL and not call.is_external
+        if self._approve == "run" and is_covered and call.server_label not in self._servers_with_approval:
+            return call.approve()
+        return None
+
+    async def _prompt(self, call: PendingApproval) -> Decision | None:
+        if call.form is not None:
+            from sidestream.cli.chat.forms import fill_in
+
+            return None if self._read_answer is None else await fill_in(call, self._print, self._read_answer)
+        self._show(call, MAX_VALUE)
+        question, help_text = (EXTERNAL_QUESTION, EXTERNAL_HELP) if call.is_external else (QUESTION, ANSWER_HELP)
+        if call.can_remember:
+            question, help_text = REMEMBER_QUESTION, REMEMBER_HELP
+        while self._read_answer is not None and (answer := await self._read_answer(question)) is not None:
+            found = _ANSWER.fullmatch(answer)
+            match found[1][0].lower() if found is not None else "":
+                case "" if call.is_external and not answer.strip():
+                    return None
+                case "y" if found is not None and not found[2] and not call.is_external:
+                    return call.approve()
+                case "a" if found is not None and not found[2] and call.can_remember:
+                    return call.approve(remember="conversation")
+                case "n" if found is not None:
+                    return call.deny(found[2].strip() or None)
+                case "v":
+                    self._show(call, None)
+                case _:
+                    self._print(help_text)
+        return None
+
+    def _show(self, call: PendingApproval, limit: int | None) -> None:
+        owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
+        where = ", run by the provider" if call.is_remote else ""
+        title = "waits for its result from outside" if call.is_external else "approval needed"
+        self._print(f"{title}: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
+        for line in arguments(call.input, limit, previous_input(self._history, call)):
+            self._print(f"  {line}")
+        provenance = one_line(call.provenance, 500)
+        self._print(
+            f"  {provenance}" if provenance.startswith("requested") else f"  warning: it {provenance}", "yellow"
+        )
+
+
+def previous_input(history: Sequence[ChatMessage], call: PendingApproval) -> JsonObject:
+    """The arguments of the last call of the tool in the history that ran; empty if there is none."""
+    done = {
+        part.id
+        for message in history
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and not part.is_error and part.id != call.call_id
+    }
+    calls = (part for message in reversed(history) for part in reversed(message.tool_calls))
+    found = (part.input for part in calls if part.name == call.tool and part.id in done)
+    return jsontext.as_object(next(found, None))
+
+
+def arguments(given: Any, limit: int | None = MAX_VALUE, previous: JsonObject | None = None) -> Iterator[str]:
+    """Yields a call's arguments, one per line, with unprintable characters escaped, and what they were before."""
+    fields = jsontext.as_object(given)
+    if not fields:
+        yield "no arguments" if given in (None, {}) else _truncated(given, limit)
+        return
+    for number, (name, value) in enumerate(fields.items()):
+        if limit is not None and number == MAX_ARGUMENTS:
+            yield f"… and {len(fields) - number} more arguments"
+            return
+        was = f"   (was {_truncated(previous[name], limit)})" if previous and previous.get(name, value) != value else ""
+        yield f"{escape_unprintable(name)[:200]}: {_truncated(value, limit)}{was}"
+    for name, value in (previous or {}).items():
+        if name not in fields:
+            yield f"{escape_unprintable(name)[:200]}: not given   (was {_truncated(value, limit)})"
+
+
+def _truncated(value: Any, limit: int | None) -> str:
+    text = escape_unprintable(jsontext.dumps(value).decode("utf-8", "replace"))
+    if limit is None or len(text) <= limit:
+        return text
+    return f"{text[:limit]} … (truncated, {len(text):,} characters in total)"
+
+
+def escape_unprintable(text: str) -> str:
+    """The text with control, invisible and bidirectional characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

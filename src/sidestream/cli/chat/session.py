@@ -1,0 +1,271 @@
+"""A chat at the terminal: shows its turns, prompts for approvals, and prints each error as one line."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sidestream.agent.chat import Chat
+from sidestream.agent.settings import Prompt
+from sidestream.cli import exit_codes
+from sidestream.cli.chat.approvals import ApprovalPrompt, PrintLine, ReadAnswer
+from sidestream.cli.chat.steering_lines import Interjections, steer_by_lines
+from sidestream.cli.display.open_view import show_run
+from sidestream.cli.display.screen import Screen, one_line
+from sidestream.cli.display.view import View
+from sidestream.cli.inputs.agent_factory import AgentFactory
+from sidestream.errors import ConflictError, StoreError
+from sidestream.messages.message import ChatMessage
+from sidestream.run.run import Run
+from sidestream.store.protocol import Store
+from sidestream.text.redaction import redact
+from sidestream.tools.approvals import ApprovalError
+from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus, status_after
+
+EXIT_CODES: dict[TurnStatus, int] = {
+    "complete": exit_codes.OK,
+    "failed": exit_codes.FAILED,
+    "waiting": exit_codes.WAITING,
+    "unfinished": exit_codes.WAITING,
+    "cancelled": exit_codes.INTERRUPTED,
+}
+"""Status of the last turn → exit code."""
+
+RESUME_QUESTION = "[r]esume it, [d]iscard it, or [q]uit? "
+
+
+class ChatSession:
+    """Runs the turns of a chat. `outcome` is the status of the last one."""
+
+    def __init__(
+        self,
+        chat: Chat[Any],
+        view: View,
+        print_line: PrintLine,
+        approvals: ApprovalPrompt,
+        *,
+        is_stored: bool,
+        resume_flags: str = "",
+        interjections: Interjections | None = None,
+        call: Mapping[str, Any] | None = None,
+        must_log: bool = True,
+        store: Store | None = None,
+    ) -> None:
+        self.chat = chat
+        self.call = dict(call or {})
+        """Settings of every run, over those of the agent."""
+        self.is_stored = is_stored
+        self.outcome: TurnStatus = "complete"
+        self.store_error: StoreError | None = None
+        """Why the conversation is not logged, or only in part."""
+        self._view = view
+        self._print = print_line
+        self._approvals = approvals
+        self._resume_flags = resume_flags
+        self._interjections = interjections
+        self._must_log = must_log
+        self._store = store
+        self._history = () if is_stored else chat.messages
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code for the outcome of the last turn."""
+        if self.store_error is not None and self._must_log:
+            return exit_codes.FAILED
+        return EXIT_CODES[self.outcome] or (exit_codes.FAILED if self._view.has_unsaved else exit_codes.OK)
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes the last turn."""
+        return f"sidestream logs resume {self.chat.id}{self._resume_flags}"
+
+    async def open(self, *, is_new: bool) -> None:
+        """Loads the conversation. A new one continues without the store if that fails, and prints an error."""
+        try:
+            await self.chat.load()
+        except StoreError as error:
+            if not is_new:
+                raise
+            self._report_store_error(error)
+
+    async def turn(self, prompt: Prompt, **call: Any) -> None:
+        """Runs a turn to its end, prompting for approvals. Discards an open turn before it."""
+        if self.chat.status in MUST_RESUME:
+            await self.chat.discard()
+        self._history = self.chat.messages
+        await self._run(self.chat.stream(prompt, errors="parts", **{**self.call, **call}))
+
+    async def settle(self, read_answer: ReadAnswer | None, resume: Callable[[], Awaitable[None]] | None = None) -> bool:
+        """Reports that the last turn is not complete, and offers to resume it. False if nothing more is to be done.
+
+        A turn that must be resumed or discarded first is asked about; without `read_answer`, nobody can say.
+        """
+        status, meaning = self.chat.status, TURN_STATUSES[self.chat.status]
+        if status == "complete":
+            return True
+        about = f"last turn of {self.chat.id}: {status} ({meaning})"
+        if status not in MUST_RESUME:
+            self._print(f"note: {about}; a message drops it; resume it with: {self.resume_command}", "yellow")
+            return True
+        if read_answer is None:
+            self.refuse()
+            return False
+        self._print(about, "yellow")
+        return await self._settle(read_answer, resume or self.resume)
+
+    def refuse(self) -> None:
+        """Reports that the last turn must be resumed or discarded first."""
+        status, meaning = self.chat.status, TURN_STATUSES[self.chat.status]
+        self.outcome = status
+        self._print(f"error: last turn of {self.chat.id}: {status} ({meaning})", "red")
+        self._print(f"resume it with: {self.resume_command}", "yellow")
+        self._print(f"or discard it with: sidestream logs discard {self.chat.id}", "yellow")
+
+    async def _settle(self, read_answer: ReadAnswer, resume: Callable[[], Awaitable[None]]) -> bool:
+        while (answer := await read_answer(RESUME_QUESTION)) is not None:
+            match answer.strip().lower()[:1]:
+                case "r":
+                    await resume()
+                    return True
+                case "d":
+                    await self.chat.discard()
+                    return True
+                case "q":
+                    break
+                case _:
+                    self._print("answer r, d or q")
+        self.outcome = self.chat.status
+        return False
+
+    async def resume(self) -> None:
+        """Resumes the last turn. Raises ConfigurationError if it is complete."""
+        state = self.chat.run_state
+        pending = state.approvals if state is not None else ()
+        decisions = await self._approvals.decide(pending, self.chat.messages, is_resumed=True)
+        if decisions is None:
+            self._report_pending()
+            return
+        await self._run(self.chat.resume_stream(decisions, errors="parts", **self.call))
+
+    async def branch(self, messages: Sequence[ChatMessage]) -> None:
+        """Continues in a new conversation with this history. The one so far stays as it is."""
+        store = self._store if self.is_stored else None
+        self.chat = Chat(self.chat.agent, messages, store=store, id=None if store is None else new_id())
+        self._history = tuple(messages)
+        self.outcome = "complete"
+        await self.chat.load()
+
+    async def recover(self) -> None:
+        """Reloads the chat after a turn that was stopped or failed."""
+        self._keep_store_error(self.chat.store_error)
+        if self.store_error is not None and not isinstance(self.store_error, ConflictError):
+            self._detach_store()
+            return
+        try:
+            await self.chat.load()
+        except StoreError as error:
+            self._report_store_error(error)
+
+    async def _run(self, run: Run[Any]) -> None:
+        while True:
+            # If showing the run is interrupted, the turn counts as cancelled.
+            self.outcome = "cancelled"
+            self.outcome = await self._show(run)
+            self._keep_store_error(self.chat.store_error)
+            if self.outcome == "failed":
+                await self.recover()
+            state = self.chat.run_state if self.outcome == "waiting" else None
+            if state is None or not state.approvals:
+                break
+            decisions = await self._approvals.decide(state.approvals, self.chat.messages)
+            if decisions is None:
+                break
+            run = self.chat.resume_stream(decisions, errors="parts", **self.call)
+        if self.outcome == "waiting":
+            self._report_pending()
+
+    async def _show(self, run: Run[Any]) -> TurnStatus:
+        try:
+            async with run, self._steering(run):
+                return status_after(await show_run(run, self._view))
+        except (StoreError, ApprovalError) as error:
+            self._keep_store_error(error if isinstance(error, StoreError) else None)
+            self._print(f"error: {redact(one_line(str(error), 1000))}", "red")
+            return "failed"
+
+    @asynccontextmanager
+    async def _steering(self, run: Run[Any]) -> AsyncGenerator[None]:
+        """Meanwhile, lines that are entered steer the run."""
+        if self._interjections is None:
+            yield
+            return
+        task = asyncio.create_task(steer_by_lines(run, self._interjections, self._print))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+
+    def _report_pending(self) -> None:
+        self.outcome = "waiting"
+        state = self.chat.run_state
+        is_external = state is not None and any(call.is_external for call in state.approvals)
+        if self.is_stored:
+            wanted = "its result from outside" if is_external else "approval"
+            self._print(f"the call is waiting for {wanted}; resume with: {self.resume_command}", "yellow")
+        elif is_external:
+            self._print(
+                "the call waits for its result from outside, which only a stored conversation can take", "yellow"
+            )
+        else:
+            self._print("the call was not approved and did not run; --approve run runs such calls", "yellow")
+
+    def _report_store_error(self, error: StoreError) -> None:
+        self._keep_store_error(error)
+        kind, style = ("error", "red") if self._must_log else ("warning", "yellow")
+        self._print(f"{kind}: the conversation is not logged: {redact(one_line(str(error), 1000))}", style)
+        self._detach_store()
+
+    def _detach_store(self) -> None:
+        self.is_stored = False
+        self.chat = Chat(self.chat.agent, self._history)
+
+    def _keep_store_error(self, error: StoreError | None) -> None:
+        self.store_error = self.store_error or error
+
+
+def create_session(
+    agents: AgentFactory,
+    store: Store | None,
+    id: str | None,
+    screen: Screen,
+    view: View,
+    read_answer: ReadAnswer | None,
+    interjections: Interjections | None = None,
+    *,
+    must_log: bool = True,
+) -> ChatSession:
+    """A session of the conversation with this id, or of one that is not logged if there is no store.
+
+    Without `must_log`, a store that fails does not fail the command.
+    """
+    return ChatSession(
+        Chat(agents.create(), store=store, id=id),
+        view,
+        screen.line,
+        ApprovalPrompt(screen.line, read_answer, agents.config.policy, agents.servers_with_approval),
+        is_stored=store is not None,
+        call=agents.call,
+        must_log=must_log,
+        store=store,
+        resume_flags=agents.config.resume_flags,
+        interjections=interjections,
+    )
+
+
+def new_id() -> str:
+    """A new conversation id, short enough to type."""
+    return f"chat_{secrets.token_hex(6)}"

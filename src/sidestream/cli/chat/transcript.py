@@ -1,0 +1,203 @@
+"""Renders a conversation's log as text: messages, tool progress, approvals, files, errors."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sidestream.cli.chat.approvals import escape_unprintable
+from sidestream.cli.display import formatting
+from sidestream.cli.display.progress import Detail, ProgressView
+from sidestream.cli.display.screen import Screen, one_line, strip_controls
+from sidestream.errors import BlobError
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
+from sidestream.store.protocol import Store
+from sidestream.store.records import (
+    STEP_FINISH,
+    ApprovalAsked,
+    ApprovalDecided,
+    ApprovalRefused,
+    GrantsSet,
+    MessageAdded,
+    Noted,
+    Record,
+    RequestPrepared,
+    Row,
+    RunCancelled,
+    RunStarted,
+    Segment,
+    ToolStarted,
+    ToolSuspended,
+    TurnDiscarded,
+    TurnKept,
+    unpack,
+)
+from sidestream.stream.parts import Finish, Source, StepFinish, StreamPart, TextStart
+from sidestream.tools.approvals import Decision, PendingApproval
+
+
+async def load_record(store: Store, row: Row) -> Record:
+    """Loads the record of a row with its blobs; a missing blob is replaced by a note with its digest."""
+    blobs: dict[str, bytes] = {}
+    for digest in row.blobs if row.kind != STEP_FINISH else ():
+        try:
+            blobs[digest] = await store.blob(digest)
+        except BlobError:
+            blobs[digest] = f"sha256:{digest} is missing from the store".encode()
+    return unpack(row, blobs.__getitem__)
+
+
+class SourcesInPlace:
+    """Moves sources to the beginning of their text: a log has a block of text where it ends, so they come before it."""
+
+    def __init__(self) -> None:
+        self._held: list[Source] = []
+        self._begun: set[str | None] = {None}
+        """Text blocks of the current step."""
+
+    def feed(self, part: StreamPart) -> list[StreamPart]:
+        """The parts that come now."""
+        if isinstance(part, Source) and part.text_id not in self._begun:
+            self._held.append(part)
+            return []
+        if isinstance(part, TextStart):
+            self._begun.add(part.id)
+            mine = [source for source in self._held if source.text_id == part.id]
+            self._held = [source for source in self._held if source.text_id != part.id]
+            return [part, *mine]
+        if not isinstance(part, StepFinish | Finish):
+            return [part]
+        held, self._held = self._held, []
+        self._begun = {None}
+        return [*held, part]
+
+
+class Transcript:
+    """Renders the records of a log, in order, to a screen."""
+
+    def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False, usage: bool = False) -> None:
+        self._screen = screen
+        detail = Detail(thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True)
+        self._view = ProgressView(screen, detail=detail)
+        self._order = SourcesInPlace()
+
+    def feed(self, record: Record) -> None:
+        """Renders the next record."""
+        _RENDERERS[type(record.body)](self, record.body, record)
+
+    def close(self) -> None:
+        """Ends open lines."""
+        self._view.close()
+
+    def message(self, body: MessageAdded, record: Record) -> None:
+        """Renders a message with its role and time."""
+        self._view.close()
+        self._screen.gap()
+        self._screen.line(f"{body.message.role}, {format_time(record.time)}", "bold")
+        for line in message_lines(body.message):
+            self._screen.line(f"  {line}")
+
+    def run_started(self, body: RunStarted, record: Record) -> None:
+        """Renders the model that answers."""
+        self._view.close()  # A run that was interrupted leaves its text open.
+        verb = "resumes" if body.resumes else "answers"
+        self._screen.line(f"{one_line(body.model)} {verb}", "dim")
+
+    def segment(self, body: Segment, record: Record) -> None:
+        """Renders a segment of the stream as it was shown live."""
+        ordered = [part for given in body.parts for part in self._order.feed(given)]
+        for part in ordered:
+            self._view.feed(part)
+            if isinstance(part, Finish) and part.reason == "approval":
+                self._screen.line("waiting for approval", "yellow")
+
+    def tool_started(self, body: ToolStarted, record: Record) -> None:
+        """Renders the start of a local tool."""
+        self._screen.line(f"{escape_unprintable(body.name)} started", "dim")
+
+    def approval_requested(self, body: ApprovalAsked, record: Record) -> None:
+        """Renders an approval request."""
+        call: PendingApproval = body.approval
+        owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
+        arguments = one_line(formatting.compact(call.input)) if call.input else ""
+        title = "waits for its result from outside" if call.is_external else "approval requested"
+        self._screen.line(f"{title}: {escape_unprintable(call.tool)}{owner} {arguments}".rstrip(), "yellow")
+        self._screen.line(f"  {one_line(call.provenance, 400)}", "dim")
+
+    def approval_decided(self, body: ApprovalDecided, record: Record) -> None:
+        """Renders a decision."""
+        decision: Decision = body.decision
+        verdict = "answered" if decision.output is not None else "approved" if decision.is_approved else "denied"
+        reason = f": {one_line(decision.reason)}" if decision.reason else ""
+        scope = " in this conversation" if decision.grant is not None else ""
+        self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{scope}{reason}", "yellow")
+
+    def approval_refused(self, body: ApprovalRefused, record: Record) -> None:
+        """Renders a decision that was refused."""
+        self._screen.line(f"a decision was refused: {one_line(body.reason)}", "yellow")
+
+    def grants_set(self, body: GrantsSet, record: Record) -> None:
+        """Renders which tools are allowed from now on."""
+        names = ", ".join(escape_unprintable(grant.tool) for grant in body.grants) or "none"
+        self._screen.line(f"allowed in this conversation: {names}", "yellow")
+
+    def cancelled(self, body: RunCancelled, record: Record) -> None:
+        """Renders a cancellation."""
+        self._view.close()
+        self._screen.line("cancelled", "yellow")
+
+    def discarded(self, body: TurnDiscarded, record: Record) -> None:
+        """Renders that the turn was discarded."""
+        self._screen.line("this turn was discarded", "yellow")
+
+    def kept(self, body: TurnKept, record: Record) -> None:
+        """Renders nothing: what the turn said is there."""
+
+    def tool_suspended(self, body: ToolSuspended, record: Record) -> None:
+        """Renders nothing: the pending approvals of the suspended sub-agent have records of their own."""
+
+    def unseen(self, body: RequestPrepared | Noted, record: Record) -> None:
+        """Renders nothing: it is for programs."""
+
+
+_RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
+    MessageAdded: Transcript.message,
+    RunStarted: Transcript.run_started,
+    Segment: Transcript.segment,
+    ToolStarted: Transcript.tool_started,
+    ToolSuspended: Transcript.tool_suspended,
+    ApprovalAsked: Transcript.approval_requested,
+    ApprovalDecided: Transcript.approval_decided,
+    ApprovalRefused: Transcript.approval_refused,
+    GrantsSet: Transcript.grants_set,
+    RunCancelled: Transcript.cancelled,
+    TurnDiscarded: Transcript.discarded,
+    TurnKept: Transcript.kept,
+    RequestPrepared: Transcript.unseen,
+    Noted: Transcript.unseen,
+}
+"""Type of a record's body → the method that renders it."""
+
+
+def format_time(time: float) -> str:
+    """A timestamp as local time."""
+    try:
+        return datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return "?"
+
+
+def message_lines(message: ChatMessage) -> list[str]:
+    """The parts of a message as lines of text."""
+    lines: list[str] = []
+    for part in message.parts:
+        match part:
+            case TextPart():
+                lines += strip_controls(part.text).split("\n")
+            case DataPart():
+                name = one_line(part.name or "file", 120)
+                lines.append(f"[{name}: {one_line(part.mime_type, 60)}, {formatting.file_size(len(part.bytes))}]")
+            case LinkPart():
+                lines.append(f"[{one_line(part.url, 400)}]")
+            case _:
+                lines.append(f"[{part.__struct_config__.tag}]")
+    return lines

@@ -1,0 +1,33 @@
+"""`sidestream completion`: the completion script of a shell."""
+
+import sys
+
+import click
+
+from sidestream.cli import exit_codes
+
+VARIABLE = "_SIDESTREAM_COMPLETE"
+"""The variable by which the script asks this program for completions; click's convention."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print the completion script of a shell.
+
+    \b
+    bash:  source <(sidestream completion bash)        in ~/.bashrc
+    zsh:   source <(sidestream completion zsh)         in ~/.zshrc
+    fish:  sidestream completion fish > ~/.config/fish/completions/sidestream.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from sidestream.cli.display.screen import write
+    from sidestream.cli.main import commands
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(commands, {}, "sidestream", VARIABLE)
+    # Not `source()`, which starts bash to check its version: the script may be installed from another shell.
+    write(sys.stdout, script.source_template % script.source_vars() + "\n")
+    return exit_codes.OK

@@ -1,0 +1,133 @@
+"""`sidestream demo`: recordings shipped with the package, played at the pace of a live run, and a live local run."""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import TextIO
+
+import click
+from msgspec import Struct
+
+from sidestream.cli import exit_codes
+from sidestream.cli.commands.demo.code_here import play_code
+from sidestream.cli.commands.demo.conversation import play_conversation
+from sidestream.cli.display.output_folder import OutputFolder
+from sidestream.cli.display.progress import Detail, ProgressView, live_clock
+from sidestream.cli.display.screen import Screen, has_colour
+from sidestream.cli.interrupts import run_async
+from sidestream.cli.stdio import text_stream
+from sidestream.replay.recording import Recording
+from sidestream.replay.runs import replay
+from sidestream.replay.transport import ReplayTransport
+from sidestream.stream.parts import File, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta, ToolResult
+
+
+class Scene(Struct, frozen=True):
+    """A recording with its title and prompt."""
+
+    recording: str
+    title: str
+    prompt: str
+
+
+SCENES = (
+    Scene(
+        "web_search.json",
+        "The provider searches the web",
+        "How long is the total solar eclipse of 2 August 2027, and where is it longest?",
+    ),
+    Scene(
+        "code_run.json",
+        "The provider writes and runs code, and returns a file",
+        "Plot how long the day is over a year in Quito, Berlin and Tromsø.",
+    ),
+    Scene("image.json", "The provider generates an image", "Paint a quiet fjord at dusk, in flat colours."),
+    Scene(
+        "mcp.json",
+        "The provider calls a remote MCP server",
+        "Which train from Uppsala to Stockholm can I take after half past five?",
+    ),
+)
+
+OPENING = (
+    "Four recorded runs, decoded by the same code as live runs, and two live ones on this machine. "
+    "Nothing is sent over the network."
+)
+
+CLOSING = """\
+Files are in {folder}
+
+Without a key:
+  sidestream -m local "Why is the sky blue?"
+  sidestream serve                      # a chat page on this machine; needs sidestream[server]
+With your own key:
+  export OPENAI_API_KEY=…
+  sidestream -m openai-responses -T web_search "What is new in Python?"
+  sidestream -m openai-responses -T code_interpreter --out . "Plot y = x^2"
+
+More: sidestream --help, the README, and the folder docs."""
+
+
+@click.command()
+@click.option("--fast", is_flag=True, help="Play without pauses.")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Save files to this folder."
+)
+@click.option("--plain", is_flag=True, help="Plain text, as if the output were no terminal.")
+def demo(fast: bool, out: Path | None, plain: bool) -> int:
+    """Play recorded runs, and a live one on this machine. Needs no key and no network."""
+    run_async(play_demo(text_stream(sys.stdout), out, fast=fast, is_plain=plain))
+    return exit_codes.OK
+
+
+def pause_s(part: StreamPart) -> float:
+    """The pause after a part: about as long as in a live run, but shorter where that would be tedious."""
+    match part:
+        case TextDelta() | ReasoningDelta():
+            return 0.02
+        case ToolInputDelta():
+            return 0.008
+        case ToolResult(preliminary=True):
+            return 0.7
+        case ToolEvent(stage="searching" | "interpreting" | "generating") | ToolEvent(tool="mcp", stage="in_progress"):
+            return 0.6
+        case File():
+            return 0.3
+        case _:
+            return 0.0
+
+
+async def play_demo(out: TextIO, folder: Path | None, *, fast: bool, is_plain: bool = False) -> None:
+    """Plays all scenes. Progress goes to the same stream as text, since it is the point here."""
+    output = OutputFolder(folder or tempfile.mkdtemp(prefix="sidestream-demo-"))
+    is_live = has_colour(out) and not is_plain
+    screen = _live_screen(out) if is_live else Screen(out, out)
+    clock = live_clock if is_live else None
+    screen.line(OPENING)
+    for number, scene in enumerate(SCENES, 1):
+        screen.gap()
+        screen.line(f"{number}. {scene.title}", "bold")
+        screen.line(f"   “{scene.prompt}”")
+        await _play(scene, ProgressView(screen, output, Detail(thinking=True), clock), fast=fast)
+    await play_conversation(screen, len(SCENES) + 1, clock)
+    await play_code(screen, output, len(SCENES) + 2, clock)
+    screen.gap()
+    for line in CLOSING.format(folder=output.path).split("\n"):
+        screen.line(line)
+
+
+def _live_screen(out: TextIO) -> Screen:
+    from sidestream.cli.display.live_screen import LiveScreen
+
+    return LiveScreen(out, out)
+
+
+async def _play(scene: Scene, view: ProgressView, *, fast: bool) -> None:
+    recording = Recording.load(Path(__file__).parent / scene.recording)
+    for run in replay(recording, ReplayTransport(recording)):
+        async with run:
+            async for part in run:
+                view.feed(part)
+                if not fast:
+                    await asyncio.sleep(pause_s(part))

@@ -1,0 +1,422 @@
+"""`sidestream logs`: lists, searches, shows, exports and resumes logged conversations."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sidestream.cli import exit_codes
+from sidestream.cli.commands.logs_export import export
+from sidestream.cli.commands.logs_search import path, search, switch_off, switch_on
+from sidestream.cli.display.screen import one_line, write
+from sidestream.cli.inputs import options
+from sidestream.cli.inputs.stores import with_store
+from sidestream.cli.stdio import is_terminal, prompt_argument
+
+if TYPE_CHECKING:
+    from sidestream.store.protocol import Store
+    from sidestream.store.records import Record, Row
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def logs(ctx: click.Context) -> Any:
+    """List, search, show, export and resume logged conversations.
+
+    ID may be a prefix of an id. show, export, resume and files default to the latest conversation; so does the ID -.
+    """
+    if ctx.invoked_subcommand is None:
+        return ctx.invoke(list_conversations, store=None)
+    return None
+
+
+for command in (search, export, switch_on, switch_off, path):
+    logs.add_command(command)
+
+
+@logs.command("list")
+@options.store_option
+@click.option(
+    "-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of conversations."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each conversation as a line of JSON.")
+def list_conversations(store: str | None, limit: int = 20, as_json: bool = False) -> int:
+    """List conversations, most recently updated first."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream import jsontext
+        from sidestream.cli.chat.transcript import format_time
+        from sidestream.cli.inputs.conversations import how_to_log
+        from sidestream.errors import StoreError
+        from sidestream.store.log.conversation import Conversation
+
+        found = await opened.conversations(limit)
+        for info in found[:limit]:
+            try:
+                status = await Conversation(opened, info.id).status(info)
+            except (StoreError, ValueError):
+                status = "unreadable"  # `logs check` reports why.
+            if as_json:
+                fields = {name: getattr(info, name) for name in info.__struct_fields__}
+                write(sys.stdout.buffer, jsontext.dumps({**fields, "status": status}) + b"\n")
+            else:
+                about = f"{one_line(info.model, 40):<28}  {status:<10}  {one_line(info.title, 80)}"
+                write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
+        if not found and not as_json:
+            click.echo(f"no conversations yet: {how_to_log()}", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@logs.command()
+@click.argument("id", required=False)
+@options.store_option
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
+@click.option("--parts", "as_parts", is_flag=True, help="Print each stream part as a line of JSON.")
+@options.view_options
+def show(
+    id: str | None,
+    store: str | None,
+    as_json: bool,
+    as_parts: bool,
+    thinking: bool,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
+) -> int:
+    """Show a conversation."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.inputs.conversations import find_conversation
+
+        info = await find_conversation(opened, id, default_to_latest=True)
+        rows = await opened.read(info.id)
+        if as_json:
+            for row in rows:
+                write(sys.stdout.buffer, _as_json(row))
+            return exit_codes.OK
+        records = await _readable(opened, rows)
+        if as_parts:
+            _print_parts(records)
+        else:
+            transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
+            for record in records:
+                transcript.feed(record)
+            transcript.close()
+        return exit_codes.OK if len(records) == len(rows) else exit_codes.FAILED
+
+    return with_store(store, work)
+
+
+@logs.command()
+@click.argument("id")
+@options.store_option
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Start after this record.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
+@options.view_options
+def tail(
+    id: str,
+    store: str | None,
+    after: int,
+    as_json: bool,
+    thinking: bool,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
+) -> int:
+    """Show a conversation and follow it until Ctrl-C."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.chat.transcript import load_record
+        from sidestream.cli.inputs.conversations import find_conversation
+
+        info = await find_conversation(opened, id)
+        transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
+        rows = opened.tail(info.id, after)
+        try:
+            async for row in rows:
+                if as_json:
+                    write(sys.stdout.buffer, _as_json(row))
+                else:
+                    transcript.feed(await load_record(opened, row))
+        finally:
+            await rows.aclose()
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@logs.command()
+@click.argument("id", required=False)
+@click.argument("words", metavar="[PROMPT]", nargs=-1)
+@click.option(
+    "-m", "--model", type=options.MODEL, metavar="MODEL", help="Another model than the one that answered last."
+)
+@options.agent_options
+@options.store_option
+@options.json_option
+@options.out_option
+@options.thinking_option
+@options.verbose_option
+def resume(
+    id: str | None,
+    words: tuple[str, ...],
+    model: str | None,
+    store: str | None,
+    as_json: bool,
+    out: Path | None,
+    thinking: str | int | None,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
+    **agent: Any,
+) -> int:
+    """Resume a turn that is waiting for an approval, failed, cancelled or unfinished.
+
+    If the last turn is complete, PROMPT is the next message.
+    """
+    from sidestream.cli import key_file
+    from sidestream.cli.commands.resume import ResumeRequest, resume_conversation
+    from sidestream.cli.display.open_view import ViewOptions
+
+    key_file.load()
+    view_options = ViewOptions(
+        as_json=as_json,
+        out=out,
+        thinking=thinking not in (None, "off"),
+        verbose=verbose,
+        usage=usage,
+        is_plain=plain,
+    )
+    request = ResumeRequest(
+        id=id, prompt=prompt_argument(words), model=model, store=store, agent={**agent, "thinking": thinking}
+    )
+    return with_store(store, lambda opened: resume_conversation(opened, request, view_options))
+
+
+@logs.command()
+@click.argument("id")
+@options.store_option
+def discard(id: str, store: str | None) -> int:
+    """Discard the last turn, unless it is complete: the conversation continues from before it."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.inputs.conversations import find_conversation
+        from sidestream.store.log.conversation import Conversation
+
+        info = await find_conversation(opened, id)
+        conversation = Conversation(opened, info.id)
+        if not await conversation.discard():
+            raise click.UsageError(f"the last turn of {info.id} is complete: there is nothing to discard")
+        click.echo(f"the last turn of {info.id} was discarded", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@logs.command()
+@click.argument("id", required=False)
+@options.store_option
+@options.out_option
+def files(id: str | None, store: str | None, out: Path | None) -> int:
+    """List the files that tools generated in a conversation; with --out, save them."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.display import formatting
+        from sidestream.cli.display.output_folder import OutputFolder
+        from sidestream.cli.inputs.conversations import find_conversation
+        from sidestream.errors import BlobError
+        from sidestream.store.records import Segment, unpack
+        from sidestream.stream.parts import File
+
+        info = await find_conversation(opened, id, default_to_latest=True)
+        folder = OutputFolder(out) if out is not None else None
+        code = exit_codes.OK
+        for row in await opened.read(info.id):
+            if row.kind != "file":
+                continue
+            try:
+                blobs = {digest: await opened.blob(digest) for digest in row.blobs}
+            except BlobError as error:
+                click.echo(f"error: {error}", err=True)
+                code = exit_codes.FAILED
+                continue
+            body = unpack(row, blobs.__getitem__).body
+            for part in body.parts if isinstance(body, Segment) else ():
+                if isinstance(part, File):
+                    path = folder.save(part) if folder is not None else None
+                    place = f" saved as {path}" if path else f" at {one_line(part.url, 400)}" if part.url else ""
+                    write(sys.stdout, f"{formatting.file(part)}{place}\n")
+        return code
+
+    return with_store(store, work)
+
+
+@logs.command()
+@click.argument("id")
+@options.store_option
+@click.option("-y", "--yes", is_flag=True, help="Do not prompt for confirmation.")
+def delete(id: str, store: str | None, yes: bool) -> int:
+    """Delete a conversation, with its branches and the files that only they refer to."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.inputs.conversations import find_conversation
+        from sidestream.store.expiry import branches_of
+
+        info = await find_conversation(opened, id)
+        branches = await branches_of(opened, info.id)
+        others = f" and {len(branches) - 1} more of its branches" if len(branches) > 1 else ""
+        if not yes and is_terminal(sys.stdin):
+            click.confirm(f"delete {info.id} ({one_line(info.title, 60)}){others}?", abort=True, err=True)
+        for branch in branches:
+            await opened.delete(branch.id)
+        click.echo(f"{info.id}{others} deleted", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@logs.command()
+@click.argument("age", metavar="AGE", callback=options.duration)
+@options.store_option
+@click.option("-y", "--yes", is_flag=True, help="Do not prompt for confirmation.")
+@click.option("-n", "--dry-run", is_flag=True, help="List what would be deleted, and delete nothing.")
+def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
+    """Delete conversations that have not changed for AGE, e.g. 30d, 12h or 90m, with their files.
+
+    A server of the same store should not be running: it would not stop runs that are in progress there. Use
+    `sidestream serve --expire-after` instead.
+    """
+
+    async def work(opened: "Store") -> int:
+        import time
+
+        from sidestream.cli.chat.transcript import format_time
+        from sidestream.store.expiry import delete_all, expired_chats
+
+        before = time.time() - age
+        found = [branch async for chat in expired_chats(opened, before) for branch in chat]
+        if dry_run:
+            for info in found:
+                write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {one_line(info.title, 80)}\n")
+        elif found:
+            if not yes and is_terminal(sys.stdin):
+                click.confirm(f"delete {_conversations(len(found))}?", abort=True, err=True)
+            await delete_all(opened, [info.id for info in found], before)
+        click.echo(f"{_conversations(len(found))} {'would be ' if dry_run else ''}deleted", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+def _conversations(count: int) -> str:
+    return f"{count} conversation{'' if count == 1 else 's'}"
+
+
+@logs.command()
+@options.store_option
+@click.option("--repair", is_flag=True, help="Repair what can be repaired. Nothing else may use the store meanwhile.")
+def check(store: str | None, repair: bool) -> int:
+    """Check the store for damage, and report what is lost."""
+
+    async def work(opened: "Store") -> int:
+        problems = await opened.check(repair=repair)
+        for problem in problems:
+            repaired = " (repaired)" if problem.is_repaired else ""
+            write(sys.stdout, f"{problem.kind}: {one_line(problem.message, 1000)}{repaired}\n")
+        if not problems:
+            click.echo("no problems found", err=True)
+        return exit_codes.FAILED if any(not problem.is_repaired for problem in problems) else exit_codes.OK
+
+    return with_store(store, work)
+
+
+@logs.command()
+@options.store_option
+def collect(store: str | None) -> int:
+    """Remove files that no conversation references."""
+
+    async def work(opened: "Store") -> int:
+        count = await opened.collect()
+        click.echo(f"{count} file{'' if count == 1 else 's'} removed", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@logs.command()
+@options.store_option
+@click.option(
+    "--backup", type=click.Path(dir_okay=False, path_type=Path), help="Write a backup to this new file first."
+)
+@click.option("--no-backup", is_flag=True, help="Migrate without a backup, because you have made one.")
+def migrate(store: str | None, backup: Path | None, no_backup: bool) -> int:
+    """Migrate a store in PostgreSQL that an older version has written.
+
+    Stop the servers and workers of the older version before. psql restores the backup. A SQLite file is copied and
+    migrated when it is used.
+    """
+    if (backup is None) is not no_backup:
+        raise click.UsageError("say where the backup goes, with --backup FILE, or --no-backup")
+    if backup is not None and backup.exists():
+        raise click.UsageError(f"{backup} exists: choose another name")
+
+    async def work(opened: "Store") -> int:
+        from sidestream.store.sqlite.store import SqliteStore
+
+        if isinstance(opened, SqliteStore):
+            click.echo("nothing to do: a SQLite file is copied and migrated when it is used", err=True)
+            return exit_codes.OK
+        from sidestream.store.postgres.store import PostgresStore
+
+        assert isinstance(opened, PostgresStore)  # There is no third kind.
+        before, current = await opened.migrate(backup), len(opened.migrations)
+        if before in (0, current):
+            click.echo("nothing to do: the store is new or up to date", err=True)
+        else:
+            kept = f"; the backup is {backup}" if backup is not None else ""
+            click.echo(f"migrated from version {before} to {current}{kept}", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+def _as_json(row: "Row") -> bytes:
+    import msgspec
+
+    from sidestream import jsontext
+
+    fields = {"seq": row.seq, "time": row.time, "run": row.run, "kind": row.kind, "blobs": list(row.blobs)}
+    return jsontext.dumps({**fields, "body": msgspec.Raw(row.body)}) + b"\n"
+
+
+def _transcript(*, thinking: bool, verbose: bool, usage: bool) -> Any:
+    from sidestream.cli.chat.transcript import Transcript
+    from sidestream.cli.display.screen import Screen
+    from sidestream.cli.stdio import text_stream
+
+    out = text_stream(sys.stdout)
+    return Transcript(Screen(out, out), thinking=thinking, verbose=verbose, usage=usage)
+
+
+async def _readable(store: "Store", rows: "list[Row]") -> "list[Record]":
+    """Load the records, and report those that are damaged."""
+    from sidestream.cli.chat.transcript import load_record
+    from sidestream.errors import StoreError
+
+    records: list[Record] = []
+    for row in rows:
+        try:
+            records.append(await load_record(store, row))
+        except StoreError as error:
+            click.echo(f"error: {one_line(str(error), 400)}", err=True)
+    return records
+
+
+def _print_parts(records: "list[Record]") -> None:
+    from sidestream.store.log.fold import stream_of
+
+    for part in stream_of(records):
+        write(sys.stdout.buffer, part.to_json().encode() + b"\n")

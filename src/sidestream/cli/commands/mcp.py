@@ -1,0 +1,232 @@
+"""`sidestream mcp`: lists and checks MCP servers, and signs in at them, in a browser on this machine."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sidestream.cli import exit_codes
+from sidestream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sidestream.mcp.auth.token_store import SignIn
+    from sidestream.mcp.config.sign_ins import SignedOut
+    from sidestream.tools.server_side import RemoteMCP
+
+_SIGNED_OUT: "dict[SignedOut, str]" = {
+    "revoked": "signed out; its tokens are revoked",
+    "kept": "signed out on this machine; its tokens stay valid until they expire, since its server cannot revoke them",
+    "failed": "signed out on this machine; its tokens could not be revoked and stay valid until they expire",
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _file_option(command: F) -> F:
+    return click.option(
+        "--mcp", "file", metavar="FILE", help="The file that lists the servers; by default the mcp.json found here."
+    )(command)
+
+
+@click.group()
+def mcp() -> None:
+    """List, check and sign in at the MCP servers of an mcp.json, by their labels.
+
+    A sign-in is stored in a file that only you can read, or with SIDESTREAM_MCP_TOKENS=keyring in the system's keyring,
+    and refreshed when it is used. No command prints a token.
+    """
+
+
+@mcp.command("list")
+@_file_option
+def list_servers(file: str | None) -> int:
+    """List the servers: what each is, and who calls it. Nothing is started."""
+    from sidestream.cli.display.screen import one_line, write
+    from sidestream.mcp import load_mcp_config
+    from sidestream.text.redaction import redact, redact_url
+
+    config = load_mcp_config(file)
+    width = max(map(len, config.labels), default=0)
+    for server in config.toolsets:
+        write(sys.stdout, f"{one_line(server.label):<{width}}  here      {one_line(redact(repr(server)), 200)}\n")
+    for remote in config.remote_servers:
+        address = redact_url(remote.url) if remote.url else remote.connector or remote.tunnel or ""
+        write(sys.stdout, f"{one_line(remote.label):<{width}}  {remote.execution:<8}  {one_line(address, 200)}\n")
+    if not config.labels:
+        click.echo("the file lists no servers", err=True)
+    return exit_codes.OK
+
+
+@mcp.command()
+@click.argument("label", required=False)
+@_file_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="How long a server may take.",
+)
+def check(label: str | None, file: str | None, timeout: float) -> int:
+    """Connect to the servers, or to the one with LABEL, and list their tools. Exits with 1 if one does not answer."""
+    from sidestream.cli.commands.mcp_check import check_servers
+    from sidestream.cli.display.screen import one_line, write
+    from sidestream.cli.interrupts import run_async
+    from sidestream.mcp import load_mcp_config, use_sign_ins
+
+    async def work() -> int:
+        config = await use_sign_ins(load_mcp_config(file))
+        if label is not None and label not in config.labels:
+            raise ConfigurationError(f"no server is called {label!r}; there are: {', '.join(config.labels) or 'none'}")
+        code = exit_codes.OK
+        async for result in check_servers(config, timeout, label):
+            write(sys.stdout, f"{one_line(result.label)}: {'' if result.is_ok else 'failed: '}{result.text}\n")
+            for name in result.tools if label is not None else ():
+                write(sys.stdout, f"  {one_line(name)}\n")
+            code = code if result.is_ok else exit_codes.FAILED
+        return code
+
+    return run_async(work())
+
+
+@mcp.command()
+@click.argument("label")
+@_file_option
+@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="Request this scope too. Can be repeated.")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="How long to wait for you.",
+)
+def login(label: str, file: str | None, scopes: tuple[str, ...], no_browser: bool, timeout: float) -> int:
+    """Sign in at the server LABEL, in a browser."""
+    from sidestream.cli.interrupts import run_async
+
+    server = _server(label, file)
+    sign_in = run_async(_sign_in(server, scopes, timeout, opens_browser=not no_browser))
+    if sign_in is None:
+        click.echo(f"{label} wants no sign-in", err=True)
+    else:
+        click.echo(f"{label}: {_describe(sign_in)}", err=True)
+    return exit_codes.OK
+
+
+@mcp.command()
+@click.argument("label")
+@_file_option
+def logout(label: str, file: str | None) -> int:
+    """Remove the sign-in at the server LABEL, and revoke its tokens where that is possible."""
+    from sidestream.cli.interrupts import run_async
+    from sidestream.mcp.auth.token_store import default_tokens
+    from sidestream.mcp.config.sign_ins import sign_out
+
+    server, tokens = _server(label, file), default_tokens()
+    assert server.url is not None
+    if run_async(tokens.load(server.url)) is None:
+        raise click.UsageError(f"you are not signed in at {label}")
+    click.echo(f"{label}: {_SIGNED_OUT[run_async(sign_out(server.url, tokens))]}", err=True)
+    return exit_codes.OK
+
+
+@mcp.command()
+@click.argument("label", required=False)
+@_file_option
+def status(label: str | None, file: str | None) -> int:
+    """List the servers with a URL and their sign-ins. With a LABEL, exit with 1 if there is none."""
+    from sidestream.cli.interrupts import run_async
+    from sidestream.mcp.auth.token_store import default_tokens
+
+    servers = _servers(file) if label is None else [_server(label, file)]
+    tokens, code = default_tokens(), exit_codes.OK
+    width = max((len(server.label) for server in servers), default=0)
+    for server in servers:
+        assert server.url is not None
+        sign_in = run_async(tokens.load(server.url))
+        click.echo(f"{server.label:<{width}}  {'not signed in' if sign_in is None else _describe(sign_in)}")
+        if sign_in is None and label is not None:
+            code = exit_codes.FAILED
+    return code
+
+
+async def _sign_in(
+    server: "RemoteMCP", scopes: tuple[str, ...], timeout_s: float, *, opens_browser: bool
+) -> "SignIn | None":
+    from sidestream.mcp import MCPServer
+    from sidestream.mcp.auth.loopback import LoopbackRedirect
+    from sidestream.mcp.auth.settings import OAuth
+    from sidestream.mcp.auth.token_store import MemoryTokens, default_tokens
+    from sidestream.mcp.http import without_user
+
+    async def show(url: str) -> None:
+        if opens_browser and await asyncio.to_thread(_open_browser, url):
+            click.echo("waiting for the sign-in in your browser; if none has opened, open this address:", err=True)
+        else:
+            click.echo("open this address in a browser on this machine:", err=True)
+        click.echo(url, err=True)
+
+    assert server.url is not None
+    # In memory first: a sign-in that is broken off leaves the stored one as it was.
+    fresh, stored = MemoryTokens(), default_tokens()
+    async with LoopbackRedirect(show) as redirect:
+        auth = OAuth(
+            on_redirect=redirect.on_redirect,
+            on_callback=redirect.on_callback,
+            redirect_uri=redirect.uri,
+            scopes=scopes,
+            tokens=fresh,
+            timeout_s=timeout_s,
+        )
+        async with MCPServer.from_remote(server, auth=auth) as connected:
+            await connected.list()
+    url = without_user(server.url, {})[0]
+    sign_in = await fresh.load(url)
+    if sign_in is not None:
+        async with stored.lock(url):
+            await stored.save(url, sign_in)
+    return sign_in
+
+
+def _open_browser(url: str) -> bool:
+    import webbrowser
+
+    try:
+        return webbrowser.open(url)
+    except (webbrowser.Error, OSError):
+        return False
+
+
+def _servers(file: str | None) -> "list[RemoteMCP]":
+    from sidestream.mcp import load_mcp_config
+
+    return [server for server in load_mcp_config(file).remote_servers if server.url is not None]
+
+
+def _server(label: str, file: str | None) -> "RemoteMCP":
+    servers = {server.label: server for server in _servers(file)}
+    if label not in servers:
+        known = ", ".join(servers) or "none"
+        raise ConfigurationError(f"no server with a URL is called {label!r}; there are: {known}")
+    if servers[label].authorization:
+        raise ConfigurationError(f"{label} has an authorization in the file; remove it to sign in instead")
+    return servers[label]
+
+
+def _describe(sign_in: "SignIn") -> str:
+    words = ["signed in"]
+    if sign_in.issuer is not None:
+        words.append(f"at {sign_in.issuer}")
+    if sign_in.scope:
+        words.append(f"for {sign_in.scope}")
+    if sign_in.expires_at is not None:
+        minutes = int((sign_in.expires_at - time.time()) / 60)
+        renewed = ", then refreshed" if sign_in.refresh_token else ""
+        words.append(f"(expires in {minutes} min{renewed})" if minutes >= 0 else f"(expired{renewed})")
+    return " ".join(words)

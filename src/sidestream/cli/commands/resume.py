@@ -1,0 +1,53 @@
+"""Resumes a logged conversation."""
+
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from sidestream.cli.chat.line_reader import open_reader
+from sidestream.cli.chat.session import create_session
+from sidestream.cli.display.open_view import ViewOptions, screen_and_view
+from sidestream.cli.inputs.agent_factory import AgentConfig, AgentFactory
+from sidestream.cli.inputs.conversations import LATEST, find_conversation
+from sidestream.cli.inputs.default_model import default_model
+from sidestream.store.protocol import Store
+from sidestream.turn.status import TURN_STATUSES
+
+
+class ResumeRequest(Struct, frozen=True, kw_only=True):
+    """The arguments of `sidestream logs resume`."""
+
+    id: str | None
+    prompt: str
+    model: str | None
+    store: str | None
+    agent: dict[str, Any]
+
+
+async def resume_conversation(store: Store, request: ResumeRequest, view_options: ViewOptions) -> int:
+    """Resumes the last turn, or sends the prompt as the next one; returns the exit code."""
+    info = await find_conversation(store, request.id, default_to_latest=True)
+    screen, view = screen_and_view(view_options, prompts_for_approval=True)
+    model = request.model or info.model or default_model()
+    agents = await AgentFactory.load(AgentConfig(model=model, store=request.store, **request.agent))
+    try:
+        session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)
+        await session.open(is_new=False)
+        status = session.chat.status
+        if (request.id or "") in LATEST:
+            screen.line(f"conversation {info.id}", "dim")
+        if status != "complete" and request.prompt:
+            raise click.UsageError(
+                f"last turn of {info.id}: {status} ({TURN_STATUSES[status]}); resume it without a prompt, "
+                f"or discard it with sidestream logs discard {info.id}"
+            )
+        if request.prompt:
+            await session.turn(request.prompt)
+        elif status == "complete":
+            raise click.UsageError(f"the last turn of {info.id} is complete: add a prompt to continue")
+        else:
+            await session.resume()
+        return session.exit_code
+    finally:
+        await agents.aclose()

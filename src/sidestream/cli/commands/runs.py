@@ -1,0 +1,237 @@
+"""`sidestream runs`: lists, shows, follows, stops and resumes runs, whichever process drives them."""
+
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sidestream.cli import exit_codes
+from sidestream.cli.display.screen import one_line, write
+from sidestream.cli.inputs import options
+from sidestream.cli.inputs.stores import with_store
+
+if TYPE_CHECKING:
+    from sidestream.durable.engines.protocol import Engine
+    from sidestream.durable.log.summaries import RunSummary
+    from sidestream.store.protocol import SharedStore, Store
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def runs(ctx: click.Context) -> Any:
+    """List, show, follow, stop and resume runs.
+
+    RUN is the id of a run, or of its conversation, or a prefix of the latter.
+    """
+    if ctx.invoked_subcommand is None:
+        return ctx.invoke(list_runs, store=None)
+    return None
+
+
+@runs.command("list")
+@options.store_option
+@click.option("--all", "shows_all", is_flag=True, help="Also runs that are over.")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print each run as a line of JSON.")
+def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_json: bool = False) -> int:
+    """List the runs that are not over: in progress, or waiting for a decision."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.chat.transcript import format_time
+        from sidestream.cli.inputs.conversations import all_conversations
+        from sidestream.durable.log.summaries import summary_of
+        from sidestream.errors import StoreError
+        from sidestream.store.log.conversation import Conversation
+
+        shown = 0
+        for info in await all_conversations(opened):
+            try:
+                # Of a run that has finished, mostly only the last record is read.
+                is_over = info.last == "finish" and await Conversation(opened, info.id).status(info) != "waiting"
+                if is_over and not shows_all:
+                    continue
+                run = await summary_of(opened, info)
+            except (StoreError, ValueError):
+                continue  # `logs check` reports why.
+            if run is None or (run.is_over and not shows_all):
+                continue
+            if shown == limit:
+                click.echo(f"there are more than {limit} runs; -n shows more", err=True)
+                break
+            shown += 1
+            if as_json:
+                write(sys.stdout.buffer, _as_json(run))
+            else:
+                who = one_line(run.worker, 30) or "-"
+                about = f"{_standing(run)[0]:<10}  {who:<24}  {one_line(run.model, 40):<28}  {one_line(run.title, 60)}"
+                write(sys.stdout, f"{run.id}  {format_time(run.updated)}  {about}".rstrip() + "\n")
+        if not shown and not as_json:
+            click.echo("no runs" if shows_all else "no runs in progress; --all lists those that are over", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@runs.command()
+@click.argument("run")
+@options.store_option
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON.")
+def show(run: str, store: str | None, as_json: bool) -> int:
+    """Show where a run stands, who drives it, and what it waits for."""
+
+    async def work(opened: "Store") -> int:
+        found = await _find(opened, run)
+        write(sys.stdout.buffer, _as_json(found)) if as_json else write(sys.stdout, _described(found))
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@runs.command()
+@click.argument("run")
+@options.engine_option
+@options.store_option
+def cancel(run: str, engine: str, store: str | None) -> int:
+    """Stop a run, whoever drives it, or one that waits for a decision. What it has said stays in its log."""
+
+    async def work(opened: "SharedStore", chosen: "Engine") -> int:
+        from sidestream.durable.log.remote_control import stop_run, stop_waiting
+
+        found = await _find(opened, run)
+        stop = stop_waiting if found.status == "waiting" else stop_run
+        if not await stop(opened, chosen, found.conversation):
+            click.echo(f"the run is {found.status} already", err=True)
+            return exit_codes.OK
+        click.echo(f"{found.id} is stopped")
+        return exit_codes.OK
+
+    return _with_engine(store, engine, work)
+
+
+@runs.command()
+@click.argument("run")
+@options.engine_option
+@options.store_option
+def resume(run: str, engine: str, store: str | None) -> int:
+    """Have a run driven again that was stopped, has failed, or was left."""
+
+    async def work(opened: "SharedStore", chosen: "Engine") -> int:
+        from sidestream.durable.engines.protocol import Task
+        from sidestream.durable.log.queues import queue_of
+        from sidestream.durable.log.summaries import begin_again
+
+        found = await _find(opened, run)
+        word, sentence = _standing(found)
+        if word == "scheduled":
+            click.echo(f"{found.id} is scheduled: {sentence}", err=True)
+            return exit_codes.OK
+        position = await begin_again(opened, found)
+        assert found.job is not None
+        await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of(found.job.agent)))
+        click.echo(f"{found.id} is queued for a worker that knows {found.job.agent}")
+        return exit_codes.OK
+
+    return _with_engine(store, engine, work)
+
+
+@runs.command()
+@click.argument("run")
+@options.store_option
+@click.option("--after", default=0, show_default=True, help="Show only records after this number.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
+@options.view_options
+@click.pass_context
+def tail(ctx: click.Context, run: str, store: str | None, **shown: Any) -> int:
+    """Show the conversation of a run and follow it until Ctrl-C."""
+    from sidestream.cli.commands import logs
+
+    async def find(opened: "Store") -> int:
+        ctx.meta["conversation"] = (await _find(opened, run)).conversation
+        return exit_codes.OK
+
+    with_store(store, find)
+    return ctx.invoke(logs.tail, id=ctx.meta["conversation"], store=store, **shown)
+
+
+def _with_engine(
+    location: str | None, engine: str, work: "Callable[[SharedStore, Engine], Coroutine[Any, Any, int]]"
+) -> int:
+    async def opened(store: "Store") -> int:
+        from sidestream.durable.engines.opening import open_engine
+        from sidestream.store.wrapped import shared
+
+        chosen = open_engine(engine, store)
+        try:
+            return await work(shared(store), chosen)
+        finally:
+            await chosen.aclose()
+
+    return with_store(location, opened)
+
+
+async def _find(store: "Store", run: str) -> "RunSummary":
+    """The run of this id, or the last one of a conversation. Raises UsageError."""
+    from sidestream.cli.inputs.conversations import find_conversation, get_conversation
+    from sidestream.durable.log.summaries import summary_of
+
+    known = await store.find_run(run)
+    info = await get_conversation(store, known[0]) if known is not None else await find_conversation(store, run)
+    found = await summary_of(store, info) if info is not None else None
+    if found is None:
+        raise click.UsageError(f"no run {run!r}: the conversation has had none")
+    if known is not None and found.id != run:
+        raise click.UsageError(f"the run {run!r} is over, and another one followed it: {found.id}")
+    return found
+
+
+def _as_json(run: "RunSummary") -> bytes:
+    import msgspec
+
+    from sidestream import jsontext
+
+    fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in ("job", "waiting")}
+    job: dict[str, object] | None = None
+    if run.job is not None:
+        job = {"agent": run.job.agent, "attempt": run.job.attempt}
+        job |= {"at": run.job.at} if run.job.at is not None else {}
+    waiting = [{"approval": entry.approval_id, "tool": entry.tool} for entry in run.waiting]
+    return jsontext.dumps({**msgspec.to_builtins(fields), "job": job, "waiting": waiting}) + b"\n"
+
+
+def _standing(run: "RunSummary") -> tuple[str, str]:
+    """How a run stands, in a word and in a sentence."""
+    from sidestream.cli.chat.transcript import format_time
+    from sidestream.turn.status import TURN_STATUSES
+
+    if run.status != "unfinished" or run.job is None or run.job.attempt > 0:
+        return run.status, TURN_STATUSES[run.status]
+    if run.job.at is None:
+        return "queued", "no worker has driven it yet"
+    return "scheduled", f"it is driven at {format_time(run.job.at)}"
+
+
+def _described(run: "RunSummary") -> str:
+    from sidestream.cli.chat.transcript import format_time
+
+    how = ": ".join(_standing(run)) + (f" ({run.reason})" if run.reason else "")
+    lines = {
+        "run": run.id,
+        "conversation": run.conversation,
+        "title": run.title,
+        "status": how,
+        "agent": run.job.agent if run.job is not None else run.model,
+        "model": run.model,
+        "worker": run.worker or "none yet",
+        "begun": format_time(run.began),
+        "updated": format_time(run.updated),
+        "records": str(run.position),
+        "starts": str(run.starts),
+        "steps": str(run.steps),
+        "tokens": f"{run.usage.input.total} in, {run.usage.output.total} out",
+    }
+    if run.usage.cost is not None:
+        lines["cost"] = f"${run.usage.cost:.4f}"
+    for entry in run.waiting:
+        lines[f"waits for {entry.approval_id}"] = one_line(f"{entry.tool} {entry.input}", 200)
+    return "".join(f"{name + ':':<14} {one_line(value, 300)}\n" for name, value in lines.items())

@@ -1,0 +1,81 @@
+"""`sidestream templates`: prompts that are stored under a name."""
+
+import sys
+from typing import Any
+
+import click
+
+from sidestream.cli import exit_codes
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def templates(ctx: click.Context) -> Any:
+    """Manage stored prompts.
+
+    `sidestream --save NAME …` stores a prompt with its options, `sidestream -t NAME` uses it. Texts may hold variables:
+    $input is the prompt of the command, others are given as -p NAME VALUE.
+    """
+    return ctx.invoke(list_templates) if ctx.invoked_subcommand is None else None
+
+
+@templates.command("list")
+def list_templates() -> int:
+    """List the templates with the beginning of their prompts."""
+    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs.named_files import list_names
+    from sidestream.errors import ConfigurationError
+
+    def text_of(name: str) -> str:
+        try:
+            template = template_files.load(name)
+        except ConfigurationError as error:
+            return f"unreadable: {error}"
+        return template.prompt or f"system: {template.system or ''}"
+
+    list_names(template_files.STORED, text_of, if_none='no templates yet: sidestream --save NAME "prompt" stores one')
+    return exit_codes.OK
+
+
+@templates.command()
+@click.argument("name")
+def show(name: str) -> int:
+    """Print a template."""
+    from sidestream.cli.display.screen import strip_controls, write
+    from sidestream.cli.inputs import template_files
+
+    write(sys.stdout, strip_controls(template_files.to_toml(template_files.load(name))))
+    return exit_codes.OK
+
+
+@templates.command()
+@click.argument("name")
+def edit(name: str) -> int:
+    """Open a template in your editor; a new one is created."""
+    from sidestream.cli.inputs import template_files
+
+    file = template_files.STORED.path_of(name)
+    if not file.exists():
+        template_files.save(name, template_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
+    click.edit(filename=str(file))
+    template_files.load(name)  # Reports what is wrong with it.
+    return exit_codes.OK
+
+
+@templates.command()
+@click.argument("name")
+def remove(name: str) -> int:
+    """Remove a template."""
+    from sidestream.cli.inputs import template_files
+
+    template_files.STORED.remove(name)
+    click.echo(f"{name} removed", err=True)
+    return exit_codes.OK
+
+
+@templates.command()
+def path() -> None:
+    """Print the folder of the templates."""
+    from sidestream.cli.inputs import template_files
+
+    click.echo(template_files.STORED.folder)

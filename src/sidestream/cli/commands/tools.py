@@ -1,0 +1,46 @@
+"""`sidestream tools`: where each server-side tool runs for a model."""
+
+import sys
+
+import click
+
+from sidestream.cli import exit_codes, key_file
+from sidestream.cli.display.screen import one_line, write
+from sidestream.cli.inputs.options import MODEL
+
+
+@click.command()
+@click.option("-m", "--model", type=MODEL, metavar="MODEL", help="For this model; without it, for the default one.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object of tools and places.")
+def tools(model: str | None, as_json: bool) -> int:
+    """Show where each server-side tool runs.
+
+    At the provider (hosted), here, or by another model.
+    """
+    from sidestream.cli.inputs.default_model import default_model
+    from sidestream.jsontext import dumps
+    from sidestream.portable.where import is_there, places
+
+    key_file.load()
+    name = model or default_model()
+    found = places(_hosted_by(name))
+    if as_json:
+        write(sys.stdout, f"{dumps({'model': name, 'tools': found}).decode()}\n")
+        return exit_codes.OK
+    write(sys.stdout, f"{name}\n")
+    width = max(map(len, found))
+    for key, place in found.items():
+        shown = place if is_there(place) else f"no: {place}"
+        write(sys.stdout, f"  {key:<{width}}  {one_line(shown)}\n")
+    return exit_codes.OK
+
+
+def _hosted_by(name: str) -> "frozenset[type]":
+    from sidestream.providers.protocol import HostsTools, Settings
+    from sidestream.providers.registry import ModelString, find_provider
+
+    parsed = ModelString.parse(name)
+    provider = find_provider(parsed.provider)
+    chat = parsed.models.get("chat") or provider.default_models.get("chat", "")
+    model = provider.chat_model(chat, Settings(auth=dict))
+    return frozenset(model.hosted_tools if isinstance(model, HostsTools) else provider.server_side_tools)

@@ -1,0 +1,4 @@
+"""What a command shows: lines, a live screen, Markdown, images.
+
+May import the modules beside this folder.
+"""

@@ -1,0 +1,166 @@
+"""Formats parts, tool calls and results as text for a terminal, without control characters. Pure functions."""
+
+from collections.abc import Iterator
+
+from sidestream import jsontext
+from sidestream.cli.display.screen import one_line
+from sidestream.cli.display.tool_labels import LINES
+from sidestream.cli.display.tool_words import things
+from sidestream.results.citations import CitedSource
+from sidestream.results.tool_run import ToolRun
+from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
+from sidestream.text.html import without_tracking
+from sidestream.text.redaction import redact
+
+DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
+"""Kinds of custom parts that report data loss."""
+
+FIRST_LINES, LAST_LINES = 4, 8
+"""Of a tool's output; what stands between is counted."""
+OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text")
+
+
+def tool_output(result: Json) -> str:
+    """The text output of a tool: its first and last lines."""
+    lines = "\n".join(text.rstrip("\n") for text in _texts(result)).split("\n")
+    hidden = len(lines) - FIRST_LINES - LAST_LINES
+    if hidden > 1:
+        lines = [*lines[:FIRST_LINES], f"… {hidden} more lines", *lines[-LAST_LINES:]]
+    return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in lines)
+
+
+def _texts(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for entry in jsontext.as_list(value):
+        if not isinstance(entry, str):
+            yield from _texts(entry)
+    fields = jsontext.as_object(value)
+    for key in (*OUTPUT_FIELDS, "outputs"):
+        if fields.get(key):
+            yield from _texts(fields[key])
+
+
+def arguments_line(run: ToolRun) -> str:
+    """The arguments of a function or an MCP tool, after its line; those of other tools are part of the line."""
+    is_known = run.tool in LINES and run.server is None
+    return "" if is_known or not run.input or run.error is not None else f"  {compact(run.input)}"
+
+
+def approval_request(part: ToolApprovalRequest) -> str:
+    """A call that is pending approval."""
+    owner = f" of {part.server_label}" if part.server_label else ""
+    title = "waits for its result from outside" if part.is_external else "approval requested"
+    return one_line(f"{title}: {part.name}{owner} {compact(part.input) if part.input else ''}".strip())
+
+
+def file(part: File) -> str:
+    """A file: its name, type and size."""
+    size = f", {file_size(len(part.data))}" if part.data is not None else ""
+    return f"{one_line(part.name or part.id, 120)} ({one_line(part.mime_type, 60)}{size})"
+
+
+def save_failure(part: File, error: OSError) -> str:
+    """Why a file was not saved."""
+    return f"warning: {file(part)} was not saved: {one_line(error.strerror or str(error))}"
+
+
+def file_size(count: int) -> str:
+    """A number of bytes in B, kB or MB."""
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+def data_loss(part: Custom) -> str:
+    """The message of a part that reports data loss."""
+    return redact(one_line(str(jsontext.as_object(part.data).get("message")), 1000))
+
+
+def source(part: Source) -> str:
+    """A source: title and URL, or whatever is known of it."""
+    location = without_tracking(part.url) if part.url else part.file_id
+    if part.title and location:
+        return f"{one_line(part.title, 120)}  {one_line(location, 400)}"
+    return one_line(part.title or location or part.id, 400)
+
+
+def cited_source(source: CitedSource) -> str:
+    """A source that the text cites: title and URL, or whatever is known of it."""
+    location = source.shown_url or source.file_id
+    title = one_line(source.label, 120)
+    return f"{title}  {one_line(location, 400)}" if source.title and location else title
+
+
+def cited_passages(passages: tuple[str, ...]) -> list[str]:
+    """The cited passages of a source; those after the third are counted."""
+    texts = [f"“{one_line(text, 200)}”" for text in passages]
+    return texts if len(texts) <= 3 else [*texts[:3], f"… and {len(texts) - 3} more"]
+
+
+def usage(usage: Usage) -> str:
+    """Tokens, tool calls and cost of a run."""
+    tokens_in, tokens_out = usage.input, usage.output
+    cached = f" ({tokens_in.cache_read:,} cached)" if tokens_in.cache_read else ""
+    reasoning = f" ({tokens_out.reasoning:,} reasoning)" if tokens_out.reasoning else ""
+    used = usage.server_tool_use.items()
+    tools = "".join(f", {things(count, one_line(tool, 60).replace('_', ' ') + ' call')}" for tool, count in used)
+    return f"{tokens_in.total:,} tokens in{cached}, {tokens_out.total:,} out{reasoning}{tools}, {_cost(usage)}"
+
+
+def _cost(usage: Usage) -> str:
+    if usage.cost is not None:
+        return f"${usage.cost:.{4 if usage.cost >= 0.01 else 6}f}"
+    return f"cost unknown (no price: {', '.join(usage.unpriced)})" if usage.unpriced else "cost unknown"
+
+
+def stop_reason(part: Finish, unanswered: list[str]) -> str | None:
+    """Why a run stopped early, if it did; `unanswered` names the calls without a result."""
+    match part.reason:
+        case "stop" | "error":
+            return None
+        case "length":
+            return "stopped: the answer is incomplete, the output limit was reached"
+        case "content-filter":
+            declined = part.raw_reason == "refusal"
+            return (
+                "stopped: the model declined"
+                if declined
+                else "stopped: the provider's content filter blocked the answer"
+            )
+        case "tool-calls":
+            names = one_line(", ".join(unanswered)) or "a tool"
+            return f"stopped: the model called {names}, which this command does not run"
+        case "approval":
+            return "stopped: the call is waiting for approval"
+        case "limit":
+            metadata = part.metadata
+            if metadata.get("limit") == "max_cost" and metadata.get("reached") is None:
+                return one_line(f"stopped: max_cost cannot be checked, {_cost(part.usage)}", 400)
+            return one_line(f"stopped: the limit {metadata.get('limit')} was reached ({metadata.get('reached')})")
+        case "other":
+            return one_line(f"stopped: {part.raw_reason or 'the provider gave no reason'}")
+
+
+def error_with_advice(part: Error) -> str:
+    """The error message, and what to do about it."""
+    advice = _advice(part)
+    message = one_line(part.message, 1000)
+    if not advice or message.endswith(advice):
+        return message
+    return f"{message}{'' if message.endswith(('.', '!', '?', '…')) else '.'} {advice}"
+
+
+def _advice(part: Error) -> str:
+    if part.kind == "rate-limit":
+        return "Wait a moment and try again, or check the limits of your plan."
+    if part.status == 404:
+        return "Check the model's name and the base URL."
+    if part.status is not None and part.status >= 500:
+        return "The provider is having problems; try again later."
+    return "Try again." if part.retryable else ""
+
+
+def compact(value: Json) -> str:
+    """A JSON value on one line; a string without quotes."""
+    return one_line(value if isinstance(value, str) else jsontext.dumps(value).decode("utf-8", "replace"))

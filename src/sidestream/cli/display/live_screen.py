@@ -1,0 +1,302 @@
+"""The live view of a run on a terminal: permanent lines above, and a few lines at the bottom for what runs."""
+
+import atexit
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import TextIO
+
+from msgspec import Struct
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from sidestream.cli.display import tool_words
+from sidestream.cli.display.inline_images import Protocol, drawn, picture_protocol
+from sidestream.cli.display.markdown import CODE_THEME, MarkdownStream, rendered
+from sidestream.cli.display.screen import Screen, one_line, strip_controls, write
+from sidestream.cli.display.tool_labels import tool_line
+from sidestream.results.tool_run import ToolRun
+
+REFRESHES_PER_S = 8
+MAX_ROWS = 8
+"""Lines at the bottom for what runs; the answer that streams above them has the rest of the screen."""
+MAX_CODE_ROWS = 4
+TIME_AFTER_S = 2.0
+"""Times of what runs are shown from then on."""
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class _Running(Struct):
+    """A call in progress, or the model's reasoning."""
+
+    text: str
+    where: str
+    began: float
+
+
+class LiveScreen(Screen):
+    """A screen for one terminal. Text goes to `out`: as Markdown if that is the same terminal, else as it is."""
+
+    is_live = True
+
+    def __init__(
+        self,
+        out: TextIO,
+        err: TextIO,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        console: Console | None = None,
+        protocol: Protocol | None = None,
+        refreshes: bool = True,
+    ) -> None:
+        super().__init__(out, err)
+        self.console = console or Console(file=err, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._clock = clock
+        self._protocol: Protocol | None = protocol or picture_protocol()
+        self._refreshes = refreshes
+        """False: the lines at the bottom are not drawn; `region` has them."""
+        self._live: Live | None = None
+        self._lock = Lock()
+        """Held while the state below changes or is drawn; never while something is printed."""
+        self._calls: dict[str, _Running] = {}
+        self._facts: dict[str, str] = {}
+        self._began = 0.0
+        self._code_text = ""
+        self._language = "python"
+        self._answer = MarkdownStream()
+        self._typed = ""
+        self._has_text = False
+        self._final = ""
+        """The text of this run that is printed."""
+
+    def begin(self, model: str = "") -> None:
+        with self._lock:
+            self._began = self._clock()
+            self._calls.clear()
+            self._final = ""
+            self._facts = {"model": model} if model else {}
+        if self._live is None and self._refreshes:
+            self._live = Live(
+                get_renderable=self.region,
+                console=self.console,
+                refresh_per_second=REFRESHES_PER_S,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+            atexit.register(self.console.show_cursor)  # A second Ctrl-C leaves without closing the screen.
+
+    def status(self, **facts: str) -> None:
+        with self._lock:
+            self._facts |= facts
+
+    def running(self, run: ToolRun) -> None:
+        key = f"{run.step}/{run.id}"
+        with self._lock:
+            known = self._calls.get(key)
+            where = "" if run.provider_executed else tool_words.here()
+            self._calls[key] = _Running(tool_line(run), where, known.began if known else self._clock())
+
+    def over(self, run: ToolRun) -> None:
+        with self._lock:
+            self._calls.pop(f"{run.step}/{run.id}", None)
+
+    def thinking(self, is_thinking: bool) -> None:
+        with self._lock:
+            if is_thinking:
+                self._calls.setdefault("", _Running(tool_words.thinking_now(), "", self._clock()))
+            else:
+                self._calls.pop("", None)
+
+    def typed(self, text: str) -> None:
+        with self._lock:
+            self._typed = one_line(text)
+
+    def text(self, delta: str) -> None:
+        if not self._is_shared:
+            super().text(delta)
+            return
+        clean = self._text.feed(delta)
+        with self._lock:
+            final = self._answer.feed(clean)
+        for block in final:
+            self._print_text(block)
+
+    def replace_text(self, text: str) -> bool:
+        clean = strip_controls(text)
+        if not self._is_shared or not clean.startswith(self._final):
+            return False
+        with self._lock:
+            self._answer.pending = clean[len(self._final) :]
+        return True
+
+    def end_text(self) -> None:
+        if not self._is_shared:
+            super().end_text()
+            return
+        rest = self._text.flush()
+        with self._lock:
+            rest = self._answer.pending + rest
+            self._answer = MarkdownStream()
+        self._print_text(rest)
+        self._has_text = False
+
+    def _print_text(self, text: str) -> None:
+        self._final += text
+        if not text.strip():
+            return
+        if self._last == "progress" or self._has_text:
+            self.console.print()
+        self._last, self._has_text = "text", True
+        self.console.print(rendered(text.strip("\n")))
+
+    def line(self, text: str, *styles: str) -> None:
+        self.end_block()
+        if self._is_shared:
+            self.end_text()
+            if self._last == "text":
+                self.console.print()
+        self._last = "progress"
+        self.console.print(Text(text, " ".join(styles)), soft_wrap=True)
+
+    def block(self, delta: str, *styles: str) -> None:
+        """Collects a longer text; it is printed once it is complete."""
+        self.end_code()
+        with self._lock:
+            self._code_text += self._block.feed(delta)
+            self._language = ""
+
+    def end_block(self) -> None:
+        with self._lock:
+            text, self._code_text = self._code_text + self._block.flush(), ""
+        if text.strip("\n"):
+            self._last = "progress"
+            style = "" if self._language else "dim"
+            content = self._highlighted(text.strip("\n")) if self._language else Text(text.strip("\n"), style)
+            self.console.print(_Margin(content))
+
+    def code(self, call: str, delta: str, title: str, language: str) -> None:
+        if self._code_call != call:
+            self.end_text()
+            self.end_code()
+            self._code_call = call
+        with self._lock:
+            self._code_text += self._block.feed(delta)
+            self._language = language
+
+    def end_code(self) -> None:
+        if self._code_call is not None:
+            self._code_call = None
+            self.end_block()
+
+    def image(self, data: bytes, mime_type: str, *, is_preview: bool) -> None:
+        sequences = drawn(data, mime_type, self._protocol, is_preview=is_preview) if self._protocol else None
+        if sequences is None:
+            return
+        if self._is_shared:
+            self.end_text()
+        # The console would count the sequences as text.
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+        write(self._err, sequences)
+        if live is not None:
+            live.start()
+            self._live = live
+
+    def close(self) -> None:
+        self.end_text()
+        self.end_code()
+        self.end_block()
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+            atexit.unregister(self.console.show_cursor)
+
+    def styled(self, text: str, *styles: str) -> str:
+        return text
+
+    @property
+    def shows_text(self) -> bool:
+        return self._is_shared or super().shows_text
+
+    def _highlighted(self, code: str) -> RenderableType:
+        return Syntax(code, self._language, theme=CODE_THEME, background_color="default", word_wrap=True)
+
+    def region(self) -> RenderableType:
+        """The lines at the bottom: the answer that may still change, what runs, and the state of the run."""
+        with self._lock:
+            now = self._clock()
+            rows: list[RenderableType] = [_row(call, now) for call in list(self._calls.values())[-3:]]
+            tail = self._code_text.rstrip("\n").split("\n")[-MAX_CODE_ROWS:] if self._code_text else []
+            language, typed, answer = self._language, self._typed, self._answer.pending
+            status = self._status(now)
+        if tail:
+            code = "\n".join(strip_controls(line) for line in tail)
+            content = (
+                Syntax(code, language, theme=CODE_THEME, background_color="default") if language else Text(code, "dim")
+            )
+            rows.append(_Margin(content))
+        if typed:
+            rows.append(Text(f"> {typed}", "bold", no_wrap=True, overflow="ellipsis"))
+        rows.append(status)
+        if not answer.strip():
+            return Group(*rows[-MAX_ROWS:])
+        above = [Text("")] if self._last == "progress" or self._has_text else []
+        return Group(*above, _Tail(rendered(answer), MAX_ROWS + 2), Text(""), *rows[-MAX_ROWS:])
+
+    def _status(self, now: float) -> Text:
+        facts = [self._facts[name] for name in ("model", "step") if self._facts.get(name)]
+        facts.append(tool_words.duration(float(int(now - self._began))))
+        facts += [self._facts["cost"]] if self._facts.get("cost") else []
+        return Text("  ".join([*facts, "^C stop"]), "dim", no_wrap=True, overflow="ellipsis")
+
+
+def _row(call: _Running, now: float) -> RenderableType:
+    """One line: a sign that moves, what happens, for how long, and where."""
+    elapsed = now - call.began
+    table = Table.grid(expand=True, padding=(0, 1))
+    table.add_column(width=1)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_row(
+        Text(SPINNER[int(elapsed * REFRESHES_PER_S) % len(SPINNER)], "cyan"),
+        Text(call.text, "cyan"),
+        Text(tool_words.duration(float(int(elapsed))) if elapsed >= TIME_AFTER_S else "", "dim"),
+        Text(call.where, "dim"),
+    )
+    return table
+
+
+class _Margin:
+    """Content with a margin, so that it stands apart from lines."""
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        inner = options.update(width=max(options.max_width - 4, 8), height=None)
+        for line in console.render_lines(self._content, inner, pad=False):
+            yield Segment("  │ ", console.get_style("dim"))
+            yield from line
+            yield Segment.line()
+
+
+class _Tail:
+    """The last lines of content that may be taller than the screen."""
+
+    def __init__(self, content: RenderableType, reserved: int) -> None:
+        self._content = content
+        self._reserved = reserved
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height = max(console.size.height - self._reserved, 3)
+        for line in console.render_lines(self._content, options.update(height=None), pad=False)[-height:]:
+            yield from line
+            yield Segment.line()

@@ -1,0 +1,63 @@
+"""Creates the view of a run from command-line options, and shows runs in it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.cli.display.output_folder import OutputFolder
+from sidestream.cli.display.progress import Detail, ProgressView, live_clock
+from sidestream.cli.display.screen import Screen, has_colour
+from sidestream.cli.display.view import JsonLinesView, View
+from sidestream.cli.stdio import byte_stream, text_stream
+from sidestream.run.run import Run
+from sidestream.stream.parts import Finish, FinishReason
+
+
+class ViewOptions(Struct, frozen=True, kw_only=True):
+    """How a run is shown, and where its files are saved."""
+
+    as_json: bool = False
+    out: Path | None = None
+    thinking: bool = False
+    verbose: bool = False
+    usage: bool = False
+    is_plain: bool = False
+
+
+def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False) -> tuple[Screen, View]:
+    """The view, and the screen for lines of the command's own.
+
+    `prompts_for_approval`: the command prompts for pending approvals after a run, so the view does not print them.
+    """
+    folder = OutputFolder(options.out) if options.out is not None else None
+    out, err = text_stream(sys.stdout), text_stream(sys.stderr)
+    if options.as_json:
+        return Screen(err, err), JsonLinesView(byte_stream(sys.stdout), err, folder)
+    detail = Detail(
+        thinking=options.thinking,
+        verbose=options.verbose,
+        usage=options.usage,
+        prompts_for_approval=prompts_for_approval,
+    )
+    if options.is_plain or not has_colour(err):
+        screen = Screen(out, err)
+        return screen, ProgressView(screen, folder, detail)
+    from sidestream.cli.display.live_screen import LiveScreen  # rich takes a while to import
+
+    screen = LiveScreen(out, err)
+    return screen, ProgressView(screen, folder, detail, live_clock)
+
+
+async def show_run(run: Run[Any], view: View) -> FinishReason | None:
+    """Shows a run to its end and returns its finish reason."""
+    reason: FinishReason | None = None
+    try:
+        async for part in run:
+            view.feed(part)
+            if isinstance(part, Finish):
+                reason = part.reason
+    finally:
+        view.close()
+    return reason

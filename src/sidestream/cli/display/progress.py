@@ -1,0 +1,391 @@
+"""Renders the parts of a run for people: the answer, one line per tool call, code, files, sources and errors."""
+
+import time
+from collections.abc import Callable
+from typing import assert_never
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.cli.display import formatting, tool_words
+from sidestream.cli.display.output_folder import OutputFolder
+from sidestream.cli.display.screen import Screen, one_line
+from sidestream.cli.display.tool_labels import is_code, language_of, tool_line
+from sidestream.results.citations import Citations, source_key
+from sidestream.results.tool_code import CODE_FIELDS, CodeExtractor, code_in
+from sidestream.results.tool_run import ToolRun
+from sidestream.results.tool_runs import ToolRunFold
+from sidestream.stream.parts import (
+    TEXT_CORRECTED,
+    Custom,
+    Error,
+    File,
+    Finish,
+    Json,
+    Raw,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    Steer,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+)
+from sidestream.stream.previews import preview_of
+from sidestream.text.redaction import redact
+from sidestream.tools.grants import CALL_GRANTED
+
+MIN_SHOWN_S = 2.0
+"""Shorter times are not shown beside what is done."""
+
+
+class Detail(Struct, frozen=True, kw_only=True):
+    """How much of a run is shown."""
+
+    thinking: bool = False
+    verbose: bool = False
+    usage: bool = False
+    hints: bool = True
+    prompts_for_approval: bool = False
+    """The command prompts for pending approvals after the run, so they are not shown in it."""
+
+
+class ProgressView:
+    """Shows a run on a screen. Times are shown only with a clock: without one, the same run gives the same text."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        folder: OutputFolder | None = None,
+        detail: Detail | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.has_unsaved = False
+        self._screen = screen
+        self._folder = folder
+        self._detail = detail or Detail()
+        self._clock = clock
+        self._reset()
+
+    def _reset(self) -> None:
+        self._began = self._clock() if self._clock is not None else None
+        self._calls = ToolRunFold()
+        self._ended: set[tuple[int, str]] = set()
+        self._extractors: dict[str, CodeExtractor] = {}
+        self._titles: dict[str, ToolRun] = {}
+        self._citations = Citations()
+        self._sources: dict[str, list[Source]] = {}
+        self._files: set[str] = set()
+        self._unanswered_calls: dict[str, str] = {}
+        self._errors: list[Error] = []
+        self._unknown = 0
+        self._thinking_since: float | None = None
+        self._is_thinking = False
+
+    @property
+    def _now(self) -> float | None:
+        return None if self._clock is None or self._began is None else self._clock() - self._began
+
+    def feed(self, part: StreamPart) -> None:
+        """Renders the next part."""
+        if isinstance(part, StreamStart):
+            self._reset()
+        changed = self._calls.feed(part, self._now)
+        for run in changed:
+            if not run.has_ended and run.status != "waiting":
+                self._screen.running(run)
+        self._part(part, changed)
+        if isinstance(part, ToolEvent | Finish):
+            for run in changed:
+                self._end(run)
+
+    def _part(self, part: StreamPart, changed: tuple[ToolRun, ...]) -> None:
+        match part:
+            case TextDelta():
+                self._end_thinking()
+                self._text(part)
+            case TextEnd():
+                self._text(part)
+                self._text_end(part)
+            case TextStart() | StepFinish():
+                self._text(part)
+            case ToolEvent():
+                self._event(part, changed)
+            case ToolInputDelta():
+                self._code(part.id, part.delta)
+            case ToolInputStart():
+                self._begin_input(part, changed)
+            case ToolCall():
+                self._call(part, changed)
+            case ToolResult():
+                self._result(part, changed)
+            case ReasoningStart():
+                self._think()
+            case ReasoningDelta():
+                if self._detail.thinking:
+                    self._screen.block(part.delta, "dim")
+            case ReasoningEnd():
+                self._screen.end_block()
+            case Source():
+                self._text(part)
+                self._sources.setdefault(source_key(part), []).append(part)
+            case File():
+                self._file(part)
+            case ToolApprovalRequest():
+                self._approval(part, changed)
+            case Error():
+                self._error(part)
+            case StreamStart():
+                self._start(part)
+            case ResponseMetadata():
+                self._screen.status(model=one_line(part.model or ""))
+                self._note(f"model: {part.model}, response {part.id}")
+            case Custom():
+                self._custom(part)
+            case Raw():
+                self._unknown += 1
+                self._note(f"unknown event: {formatting.compact(part.event)}")
+            case Steer():
+                self._steer(part)
+            case StepStart():
+                self._text(part)
+                self._screen.end_text()
+                self._screen.status(step=f"step {part.step}" if part.step > 1 else "")
+            case Finish():
+                self._text(part)
+                self._finish(part)
+            case ToolInputEnd():
+                pass
+            case _:
+                assert_never(part)
+
+    def heading(self, text: str) -> None:
+        """Renders a heading before the next run."""
+        self._screen.gap()
+        self._screen.line(one_line(text, 400), "bold")
+
+    def close(self) -> None:
+        """Ends open lines. Must also be called after an interrupted run."""
+        self._screen.close()
+
+    def _start(self, part: StreamStart) -> None:
+        self._screen.begin()
+        for warning in part.warnings:
+            self._screen.line(f"warning: {one_line(warning)}", "yellow")
+
+    def _text(self, part: StreamPart) -> None:
+        """The text that a part adds; where a person reads it, with the numbers of its sources."""
+        plain = part.delta if isinstance(part, TextDelta) else ""
+        marked = self._citations.feed(part)
+        if not self._screen.shows_text:
+            marked = plain
+        # A mark whose source came late belongs further up, if that can still be drawn.
+        if marked and (plain or not self._screen.replace_text(self._citations.text)):
+            self._screen.text(marked)
+
+    def _line(self, text: str, *styles: str) -> None:
+        self._end_thinking()
+        self._screen.line(text, *styles)
+
+    def _note(self, text: str) -> None:
+        if self._detail.verbose:
+            self._screen.line(one_line(text), "dim")
+
+    def _think(self) -> None:
+        if not self._is_thinking:
+            self._screen.end_text()
+            self._is_thinking, self._thinking_since = True, self._now
+            self._screen.thinking(True)
+            if self._detail.thinking:
+                self._screen.line(tool_words.thinking_now(), "dim")
+
+    def _end_thinking(self) -> None:
+        """Reports that the model has reasoned, once for all blocks in a row."""
+        if not self._is_thinking:
+            return
+        self._is_thinking = False
+        self._screen.thinking(False)
+        self._screen.end_block()
+        now, since = self._now, self._thinking_since
+        took_ms = None if now is None or since is None else (now - since) * 1000
+        if not self._detail.thinking or took_ms is not None:
+            self._screen.line(tool_words.thought_for(took_ms), "dim")
+
+    def _begin_input(self, part: ToolInputStart, changed: tuple[ToolRun, ...]) -> None:
+        self._end_thinking()
+        self._screen.end_text()
+        self._extractors[part.id] = CodeExtractor()
+        for run in changed:
+            self._titles[part.id] = run
+
+    def _code(self, call: str, delta: str) -> None:
+        extractor = self._extractors.get(call)
+        if extractor is not None:
+            self._show_code(call, extractor.feed(delta), self._titles.get(call))
+
+    def _show_code(self, call: str, code: str, run: ToolRun | None) -> None:
+        if code and run is not None and is_code(run):
+            self._screen.code(call, code, tool_words.writing_code(), language_of(run))
+
+    def _call(self, part: ToolCall, changed: tuple[ToolRun, ...]) -> None:
+        self._end_thinking()
+        self._screen.end_text()
+        for run in changed:
+            # A call may get its final id after its input has streamed under another.
+            streamed = next((id for id in (part.id, run.id) if id in self._extractors), part.id)
+            extractor = self._extractors.pop(streamed, CodeExtractor())
+            code = code_in(part.input, CODE_FIELDS.get(part.tool, ())) if is_code(run) else None
+            self._show_code(streamed, extractor.remainder(code) if code else "", run)
+            self._screen.end_code()
+            self._end(run)
+        if not part.provider_executed:
+            self._unanswered_calls[part.id] = part.name
+
+    def _event(self, part: ToolEvent, changed: tuple[ToolRun, ...]) -> None:
+        if part.stage == "progress":
+            self._line(f"{one_line(part.tool, 60)}: {formatting.compact(part.event)}", "cyan")
+
+    def _result(self, part: ToolResult, changed: tuple[ToolRun, ...]) -> None:
+        if part.preliminary:
+            preview = preview_of(part)
+            if preview is not None:
+                self._screen.image(preview.data, preview.mime_type, is_preview=True)
+            return
+        self._unanswered_calls.pop(part.id, None)
+        for run in changed:
+            self._end(run, part.result)
+        output = "" if "results" in jsontext.as_object(part.result) else formatting.tool_output(part.result)
+        if not part.provider_executed and not output.strip():
+            output = formatting.compact(part.result)
+        if output.strip():
+            self._screen.block(output, "dim")
+            self._screen.end_block()
+
+    def _end(self, run: ToolRun, result: Json = None) -> None:
+        """Prints the line of a call that is over, once."""
+        if not run.has_ended or run.key in self._ended:
+            return
+        self._ended.add(run.key)
+        self._screen.over(run)
+        if run.status == "unfinished" and not run.provider_executed:
+            return  # The end of the run says which calls are not answered.
+        self._end_thinking()
+        took = run.seconds
+        time_text = f" · {tool_words.duration(took)}" if took is not None and took >= MIN_SHOWN_S else ""
+        granted = f" · {tool_words.granted()}" if run.grant is not None else ""
+        arguments = formatting.arguments_line(run)
+        style = "cyan" if run.status == "done" else "yellow"
+        self._screen.line(f"{tool_line(run, result)}{time_text}{granted}{arguments}", style)
+
+    def _file(self, part: File) -> None:
+        self._end_thinking()
+        self._screen.end_text()
+        self._files.add(part.id)
+        if part.data is not None:
+            self._screen.image(part.data, part.mime_type, is_preview=False)
+        description = formatting.file(part)
+        if part.data is None:
+            self._screen.line(f"file: {description} at {one_line(part.url or '', 400)}", "cyan")
+        elif self._folder is None:
+            hint = "; --out DIR saves it" if self._detail.hints else ""
+            self._screen.line(f"file: {description}{hint}", "cyan")
+        else:
+            try:
+                path = self._folder.save(part)
+            except OSError as error:
+                self.has_unsaved = True
+                self._screen.line(formatting.save_failure(part, error), "yellow")
+            else:
+                self._screen.line(f"file: {description} saved as {path}", "cyan")
+
+    def _approval(self, part: ToolApprovalRequest, changed: tuple[ToolRun, ...]) -> None:
+        for run in changed:
+            self._screen.over(run)
+        if not self._detail.prompts_for_approval:  # Otherwise the prompt shows it.
+            self._line(formatting.approval_request(part), "yellow")
+
+    def _steer(self, part: Steer) -> None:
+        """Shows what became of a message; who entered it has seen that it is pending."""
+        text = one_line(part.text or "(files)")
+        if part.status == "applied":
+            self._line(f"steer: {text}", "bold")
+        elif part.status == "failed":
+            self._line(f"steer: {text} (not sent: {one_line(part.reason or 'unknown reason')})", "yellow")
+
+    def _text_end(self, part: TextEnd) -> None:
+        if part.text is not None:
+            self._screen.end_text()
+            self._screen.line("note: the final text differs from the streamed text and follows here", "yellow")
+            self._screen.text(part.text)
+
+    def _custom(self, part: Custom) -> None:
+        message = jsontext.as_object(part.data).get("message")
+        if part.kind in formatting.DATA_LOSS_KINDS:
+            self._screen.end_text()
+            self._screen.line(f"error: {formatting.data_loss(part)}", "red")
+        elif part.kind in (CALL_GRANTED, TEXT_CORRECTED):
+            return  # The line of the call, or of the text, says so.
+        elif isinstance(message, str):
+            self._line(f"note: {one_line(message)}", "yellow")
+        else:
+            self._note(f"{part.kind}: {formatting.compact(part.data)}")
+
+    def _error(self, part: Error) -> None:
+        if part.kind == "tool":
+            self._screen.end_text()
+            self._line(f"warning: {redact(one_line(part.message, 1000))}", "yellow")
+        else:
+            # Printed at the end, where it is seen.
+            self._errors.append(part)
+
+    def _finish(self, part: Finish) -> None:
+        self._end_thinking()
+        self._screen.end_text()
+        self._screen.end_code()
+        for run in self._calls.runs:
+            self._end(run)
+        self._footnotes()
+        is_prompted = self._detail.prompts_for_approval and part.reason == "approval"
+        if not is_prompted and (reason := formatting.stop_reason(part, list(self._unanswered_calls.values()))):
+            self._screen.line(reason, "yellow")
+        if self._detail.usage or self._detail.verbose:
+            self._screen.line(f"usage: {one_line(formatting.usage(part.usage), 1000)}", "dim")
+        for error in self._errors:
+            self._screen.line(f"error: {redact(formatting.error_with_advice(error))}", "red")
+        self.close()
+
+    def _footnotes(self) -> None:
+        """The sources that the text cites, by their numbers, and how many others there are."""
+        cited = self._citations.sources
+        keys = {source.shown_url or source.file_id or source.title for source in cited}
+        others = [
+            found[0]
+            for key, found in self._sources.items()
+            if key not in keys and (found[0].file_id not in self._files or found[0].url)
+        ]
+        if cited or others:
+            self._screen.line("sources:", "bold")
+        for source in cited:
+            self._screen.line(f"  [{source.number}] {formatting.cited_source(source)}")
+            for passage in formatting.cited_passages(source.passages):
+                self._screen.line(f"      {passage}", "dim")
+        for source in others:
+            self._screen.line(f"  {formatting.source(source)}")
+
+
+def live_clock() -> float:
+    """The clock of a live run."""
+    return time.monotonic()

@@ -1,0 +1,213 @@
+"""Creates agents from command-line options."""
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.agent.agent import Agent
+from sidestream.cli.inputs.default_model import check_model
+from sidestream.cli.inputs.imports import import_agent, import_functions
+from sidestream.cli.inputs.model_aliases import model_of
+from sidestream.cli.inputs.model_options import ModelOptions, read_options
+from sidestream.cli.inputs.tool_options import read_tool
+from sidestream.cli.interrupts import run_async
+from sidestream.errors import ConfigurationError
+from sidestream.limits import Limits
+from sidestream.providers.registry import ModelString
+from sidestream.text.redaction import redact
+from sidestream.tools.approvals import Verdict
+from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from sidestream.mcp import MCPConfig
+
+
+class AgentConfig(Struct, frozen=True, kw_only=True):
+    """The settings of an agent, as given on the command line."""
+
+    model: str
+    tools: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    agent: str | None = None
+    mcp: str | None = None
+    approve: Verdict | None = None
+    """None: calls of MCP servers are asked about, and functions of the user run."""
+    system: str | None = None
+    base_url: str | None = None
+    store: str | None = None
+    thinking: Any = None
+    options: tuple[tuple[str, str], ...] = ()
+    max_cost: float | None = None
+    output_type: Any = None
+
+    @property
+    def policy(self) -> Verdict:
+        """What happens with a call that no other policy covers."""
+        return self.approve or "ask"
+
+    @property
+    def resume_flags(self) -> str:
+        """The flags that a later command needs to resume with the same settings, with secrets redacted."""
+        flags = [word for tool in self.tools for word in ("-T", redact(tool))]
+        flags += [word for path in self.functions for word in ("--functions", path)]
+        flags += [word for name, value in self.options for word in ("-o", name, redact(value))]
+        values = {"--agent": self.agent, "--mcp": self.mcp, "--system": self.system}
+        values |= {"--base-url": self.base_url, "--store": self.store}
+        values["--thinking"] = None if self.thinking is None else str(self.thinking)
+        values["--max-cost"] = None if self.max_cost is None else f"{self.max_cost:g}"
+        flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
+        return "".join(f" {shlex.quote(word)}" for word in flags)
+
+
+class AgentFactory:
+    """Creates agents that share their MCP servers, and stops the servers on close."""
+
+    def __init__(self, config: AgentConfig, servers: "MCPConfig | None" = None) -> None:
+        self.config = config
+        self._servers = servers
+        self._agents: list[Agent[Any]] = []
+        self._given = _imported_agent(config) if config.agent is not None else None
+        self._hosted, self._functions = _tools_of(config)
+
+    @classmethod
+    async def load(cls, config: AgentConfig) -> Self:
+        """Reads the servers that the configuration names, with the sign-ins that are stored for them."""
+        if config.mcp is None:
+            return cls(config)
+        from sidestream.mcp import load_mcp_config, use_sign_ins
+
+        return cls(config, await use_sign_ins(load_mcp_config(None if config.mcp == "-" else config.mcp)))
+
+    @property
+    def server_labels(self) -> list[str]:
+        """The labels of the MCP servers."""
+        return self._servers.labels if self._servers is not None else []
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The tools as the user knows them: server-side ones, functions, and those of servers as a whole."""
+        functions = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self._functions]
+        if self._given is not None:
+            functions += self._given.tools
+        return [
+            *(tool.key for tool in self._hosted),
+            *functions,
+            *(f"tools of {label}" for label in self.server_labels),
+        ]
+
+    @property
+    def servers_with_approval(self) -> frozenset[str]:
+        """The labels of the MCP servers that have an approval of their own."""
+        return self._servers.labels_with_approval if self._servers is not None else frozenset()
+
+    def use_model(self, model: str) -> None:
+        """Makes this the configured model."""
+        self.config = replace(self.config, model=model)
+
+    def use_system(self, system: str | None) -> None:
+        """Makes this the system prompt of the agents that are created from now on."""
+        self.config = replace(self.config, system=system)
+
+    def add_tool(self, text: str) -> None:
+        """Gives this tool to the agents that are created from now on. Raises ConfigurationError."""
+        changed = replace(self.config, tools=(*self.config.tools, text))
+        self._hosted, self._functions = _tools_of(changed)
+        self.config = changed
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """What the options change of an agent that the user brings, for each call."""
+        if self._given is None:
+            return {}
+        config = self.config
+        options = read_options(self._given.model, config.options)
+        given: dict[str, Any] = {
+            "system": config.system,
+            "thinking": config.thinking,
+            "approval": config.approve,
+            "options": options.options,
+            "limits": _limits(config, options) if options.limits or config.max_cost is not None else None,
+            "output_type": config.output_type,
+        }
+        return {name: value for name, value in given.items() if value is not None} | options.settings
+
+    def create(self, model: str | None = None) -> Agent[Any]:
+        """Creates an agent with this model, or with the configured one. Raises ConfigurationError."""
+        config = self.config
+        if self._given is not None:
+            if model is not None:
+                raise ConfigurationError("the agent has its own model: leave out --agent to choose one")
+            self._agents.append(self._given)
+            return self._given
+        model = model_of(model or config.model)  # The model of a template, and that of /model, may be an alias.
+        check_model(model)
+        # A base URL and a provider's own options are valid only for the provider they were given for.
+        is_same = ModelString.parse(model).provider == ModelString.parse(config.model).provider
+        base_url = config.base_url if is_same else None
+        chosen = Agent(model, base_url=base_url).model if config.options else None
+        options = read_options(chosen, config.options, skips_unknown=not is_same) if chosen else ModelOptions()
+        servers = self._servers
+        agent: Agent[Any] = Agent(
+            model,
+            output_type=config.output_type,
+            tools=(*self._functions, *(servers.toolsets if servers is not None else ())),
+            server_side_tools=(*self._hosted, *(servers.remote_servers if servers is not None else ())),
+            system=config.system,
+            base_url=base_url,
+            approval=config.policy,
+            options=options.options,
+            limits=_limits(config, options),
+            **{"thinking": config.thinking, **options.settings},
+        )
+        self._agents.append(agent)
+        return agent
+
+    async def aclose(self) -> None:
+        """Stops all servers. Idempotent."""
+        for agent in self._agents:
+            await agent.aclose()
+
+
+def loaded_factory(config: AgentConfig) -> AgentFactory:
+    """The factory, where no event loop is running."""
+    # Most programs have no servers, and need no event loop to read them.
+    return AgentFactory(config) if config.mcp is None else run_async(AgentFactory.load(config))
+
+
+def _limits(config: AgentConfig, options: ModelOptions) -> Limits:
+    return Limits(max_cost=config.max_cost, **options.limits)
+
+
+def _tools_of(config: AgentConfig) -> tuple[list[ServerSideTool], list[Tool | Callable[..., Any]]]:
+    """The server-side tools and the functions that the options name."""
+    hosted: list[ServerSideTool] = []
+    functions: list[Tool | Callable[..., Any]] = []
+    for tool in map(read_tool, config.tools):
+        if isinstance(tool, ServerSideTool):
+            hosted.append(tool)
+        else:
+            functions.append(tool)
+    for path in config.functions:
+        functions += import_functions(path)
+    return hosted, [_own(function, config.approve) for function in functions]
+
+
+def _own(function: Tool | Callable[..., Any], approve: Verdict | None) -> Tool:
+    """A function of the user as a tool: it runs without a question, unless the user wants to be asked."""
+    policy = approve or "run"
+    if not isinstance(function, Tool):
+        return Tool.from_function(function, approval=policy)
+    return function if function.approval is not None else replace(function, approval=policy)
+
+
+def _imported_agent(config: AgentConfig) -> Agent[Any]:
+    taken = {"-T": config.tools, "--functions": config.functions, "--mcp": config.mcp, "--base-url": config.base_url}
+    wrong = [flag for flag, value in taken.items() if value]
+    if wrong:
+        raise ConfigurationError(f"--agent brings its own model and tools: leave out {', '.join(wrong)}")
+    assert config.agent is not None
+    return import_agent(config.agent)

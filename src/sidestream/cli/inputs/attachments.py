@@ -1,0 +1,73 @@
+"""Attachments of a prompt: files, URLs, standard input and the clipboard, as parts of the message."""
+
+import mimetypes
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from sidestream.cli.inputs import clipboard
+from sidestream.cli.stdio import stdin_bytes
+from sidestream.files import media_types
+from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
+
+MAX_BYTES = 32_000_000
+"""Size of one attachment. Providers reject much larger requests; this fails before anything is sent."""
+
+_TEXT_TYPES = ("application/json", "application/xml", "application/javascript", "image/svg+xml")
+
+
+def load_attachments(sources: Iterable[str]) -> list[MessagePart]:
+    """The message parts for these paths and URLs, in order. Raises UsageError for one that cannot be attached."""
+    sources = list(sources)
+    if sources.count("-") > 1:
+        raise click.UsageError("standard input can be attached only once")
+    return [_part(source) for source in sources]
+
+
+def _part(source: str) -> MessagePart:
+    if source.lower().startswith(("http://", "https://")):
+        return _link(source)
+    if source == "-":
+        return _content(stdin_bytes(MAX_BYTES), None, "standard input")
+    path = Path(source).expanduser()
+    if source == clipboard.NAME and not path.exists():
+        return _content(clipboard.read_clipboard(), None, "the clipboard")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise click.UsageError(f"{source} is a folder; attach its files one by one") from None
+    except OSError as error:
+        raise click.UsageError(f"cannot attach {source}: {error.strerror}") from None
+    except ValueError:
+        raise click.UsageError(f"{source!r} is not a valid path") from None
+    return _content(data, path.name, source)
+
+
+def _link(url: str) -> LinkPart:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise click.UsageError(f"{url} is not a valid URL") from None
+    if not parts.hostname:
+        raise click.UsageError(f"{url} has no host")
+    name = unquote(parts.path.rpartition("/")[2]) or None
+    return LinkPart(url, mimetypes.guess_type(name or "")[0], name)
+
+
+def _content(data: bytes, name: str | None, source: str) -> MessagePart:
+    if not data:
+        raise click.UsageError(f"{source} is empty: there is nothing to attach")
+    if len(data) > MAX_BYTES:
+        raise click.UsageError(f"{source} is too large: attachments are limited to {MAX_BYTES // 1_000_000} MB")
+    mime_type = media_types.sniff(data, name)
+    if mime_type.startswith("text/") or mime_type in _TEXT_TYPES:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise click.UsageError(f"{source} looks like text, but is not UTF-8") from None
+        label = f' name="{name}"' if name else ""
+        return TextPart(f"<file{label}>\n{text.rstrip()}\n</file>")
+    return DataPart(data, mime_type, name)

@@ -1,0 +1,259 @@
+"""Options shared by several commands. Only click is imported here: the help shows them."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+VERDICTS = ("ask", "ask-each", "run", "deny")
+TOOL_HELP = (
+    "Enable a tool: web_search, code_interpreter …, with parameters as web_search:context_size=high, or a Python "
+    "function as MODULE:FUNCTION. Can be repeated."
+)
+APPROVE_HELP = (
+    "What to do with calls that may need approval: ask before each (ask-each: also for a tool that was allowed in the "
+    "conversation), run them, or deny them. By default, calls of MCP "
+    "servers are asked about and your own functions run. The policy of a server in the mcp.json comes first. Even with "
+    "run, a call that may already have run, and a sensitive call after reading the web, need approval."
+)
+MODEL_HELP = (
+    "Model to use: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the one of `sidestream models default`, else the "
+    "first provider with a key, else the embedded model."
+)
+
+
+class ModelType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  # older clicks have none
+    """A model string, or an alias of the user's for one."""
+
+    name = "model"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from sidestream.cli.inputs.model_aliases import model_of
+
+        return model_of(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        from sidestream.cli.preferences import load
+        from sidestream.providers.installed import installed_providers
+
+        names = [*load().aliases, *(info.name for info in installed_providers())]
+        names += [f"{info.name}:{info.default_models['chat']}" for info in installed_providers() if info.default_models]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+MODEL = ModelType()
+
+
+def model_option(command: F) -> F:
+    """`--model`; None if none was chosen."""
+    return click.option(
+        "-m",
+        "--model",
+        envvar="SIDESTREAM_MODEL",
+        type=MODEL,
+        metavar="MODEL",
+        show_envvar=True,
+        help=MODEL_HELP,
+    )(command)
+
+
+def agent_options(command: F) -> F:
+    """The settings of an agent, except its model."""
+    for option in (
+        click.option(
+            "--max-cost",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="DOLLARS",
+            help="Stop a run once its steps have cost this much.",
+        ),
+        click.option("--base-url", metavar="URL", help="Base URL of the provider's API."),
+        click.option("--approve", type=click.Choice(VERDICTS), help=APPROVE_HELP),
+        click.option(
+            "--mcp",
+            metavar="FILE",
+            help="Use the MCP servers of this mcp.json, local and remote; - finds it in this folder.",
+        ),
+        click.option("--agent", metavar="MODULE:NAME", help="Use the Agent that this Python module defines."),
+        click.option(
+            "--functions",
+            multiple=True,
+            metavar="FILE",
+            help="Let the model call the functions of this Python file. Can be repeated.",
+        ),
+        click.option(
+            "-T",
+            "--tool",
+            "tools",
+            multiple=True,
+            metavar="TOOL",
+            help=TOOL_HELP,
+            shell_complete=_complete_tools,
+        ),
+        click.option(
+            "-o",
+            "--option",
+            "options",
+            nargs=2,
+            multiple=True,
+            metavar="NAME VALUE",
+            help="Set a setting or an option of the provider: temperature 0, reasoning.effort low. Can be repeated.",
+        ),
+        click.option("-s", "--system", metavar="TEXT", help="System prompt."),
+    ):
+        command = option(command)
+    return command
+
+
+def attach_option(command: F) -> F:
+    """`--attach`."""
+    text = "Attach a file, a URL, the clipboard, or - for standard input. Can be repeated."
+    return click.option("-a", "--attach", "attachments", multiple=True, metavar="FILE", help=text)(command)
+
+
+def store_option(command: F) -> F:
+    """`--store`."""
+    text = "Conversation store: a path or a postgresql:// URL. Defaults to a file in the data folder."
+    return click.option("--store", envvar="SIDESTREAM_STORE", metavar="LOCATION", show_envvar=True, help=text)(command)
+
+
+def engine_option(command: F) -> F:
+    """`--engine`."""
+    text = (
+        "What hands runs to workers: embedded (the store itself), temporal://HOST:PORT/NAMESPACE, "
+        "or the URL of an engine that another package offers."
+    )
+    return click.option(
+        "--engine", default="embedded", envvar="SIDESTREAM_ENGINE", metavar="ENGINE", show_envvar=True, help=text
+    )(command)
+
+
+def named_agents_option(command: F) -> F:
+    """`--agent NAME=MODULE:VARIABLE`, repeated."""
+    text = (
+        "An agent of yours, as MODULE:VARIABLE, or NAME=MODULE:VARIABLE to give it a name and a version, e.g. "
+        "support@2=shop:agent. Can be repeated."
+    )
+    return click.option(
+        "--agent", "named", multiple=True, metavar="[NAME=]MODULE:VARIABLE", callback=_named_agents, help=text
+    )(command)
+
+
+def _named_agents(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """Name → agent. Raises ConfigurationError."""
+    if not values:
+        return {}
+    from sidestream.cli.inputs.imports import import_agent
+
+    found: dict[str, Any] = {}
+    for value in values:
+        name, _, path = value.rpartition("=")
+        name = name or path.rpartition(":")[2]
+        if name in found:
+            raise click.BadParameter(f"two agents are called {name!r}: give each a name, as NAME=MODULE:VARIABLE")
+        found[name] = import_agent(path)
+    return found
+
+
+def lease_option(command: F) -> F:
+    """`--lease`."""
+    text = "After how long a worker that is silent loses its runs to others, e.g. 30s. Defaults to the engine's own."
+    return click.option("--lease", "lease_s", callback=duration, metavar="AGE", help=text)(command)
+
+
+def approval_options(command: F) -> F:
+    """`--approve-within` and `--on-expiry`: for those who drive runs."""
+    text = (
+        "What happens to calls that nobody decided on in time: they are denied and the run continues, they wait until "
+        "somebody denies them, or the run is stopped."
+    )
+    command = click.option(
+        "--on-expiry", type=click.Choice(["deny", "wait", "stop"]), default="deny", show_default=True, help=text
+    )(command)
+    return click.option(
+        "--approve-within",
+        "approval_s",
+        default="1d",
+        show_default=True,
+        callback=duration,
+        metavar="AGE",
+        help="How long a call waits for its approval, e.g. 15m.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """`--json`, for stream parts."""
+    return click.option("--json", "as_json", is_flag=True, help="Print each stream part as a line of JSON.")(command)
+
+
+def out_option(command: F) -> F:
+    """`--out`."""
+    folder = click.Path(file_okay=False, path_type=Path)
+    return click.option("--out", metavar="DIR", type=folder, help="Save the files that tools generate to this folder.")(
+        command
+    )
+
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+
+
+def duration(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Seconds, from a number with a unit such as `30d`."""
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value.strip().lower())
+    if found is None or not float(found[1]) > 0:
+        raise click.BadParameter(f"{value!r} is not a number with a unit: write 90m, 12h, 30d or 4w")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+THINKING_LEVELS = ("off", "on", "low", "medium", "high")
+
+
+def thinking_level(value: str | None) -> str | int | None:
+    """A level, or a budget in tokens. Raises BadParameter."""
+    if value is None or value in THINKING_LEVELS:
+        return value
+    if value.isascii() and value.isdigit() and int(value) > 0:
+        return int(value)
+    raise click.BadParameter(f"{value!r} is not one of {', '.join(THINKING_LEVELS)}, or a number of tokens")
+
+
+def thinking_option(command: F) -> F:
+    """`--thinking`, for commands that call a model."""
+    text = "Request the model's reasoning and show it: on, low, medium, high, a number of tokens, or off."
+    return click.option("--thinking", metavar="LEVEL", callback=_read_level, help=text)(command)
+
+
+def _read_level(context: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+    return thinking_level(value)
+
+
+def verbose_option(command: F) -> F:
+    """`--verbose`, `--usage` for the part of it that most people want, and `--plain`."""
+    text = "Show the model, usage and cost, and unknown events."
+    command = click.option("-v", "--verbose", is_flag=True, help=text)(command)
+    text = "Plain text, as if the output were no terminal."
+    command = click.option("--plain", is_flag=True, help=text)(command)
+    return click.option("-u", "--usage", is_flag=True, help="Show tokens and cost at the end.")(command)
+
+
+def view_options(command: F) -> F:
+    """How much of a recorded run is shown."""
+    text = "Show the model's reasoning, if available."
+    return click.option("--thinking", is_flag=True, help=text)(verbose_option(command))
+
+
+def _complete_tools(context: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem | str]":
+    from sidestream.cli.inputs.tool_options import tool_names
+
+    return [name for name in tool_names() if name.startswith(text)]

@@ -1,5 +1,0 @@
-"""The engine that needs nothing but the store: tasks are rows of its database, in SQLite or PostgreSQL."""
-
-from sidestream.durable.embedded.engine import EmbeddedEngine
-
-__all__ = ["EmbeddedEngine"]

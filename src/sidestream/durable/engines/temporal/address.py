@@ -1,0 +1,127 @@
+"""Where Temporal is, from a URL and the variables that Temporal's own tools read."""
+
+import asyncio
+import os
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfigProfile
+from temporalio.service import RPCError
+
+from sidestream.durable.engines.protocol import EngineError
+from sidestream.errors import ConfigurationError
+from sidestream.lazy import outlast_threads
+from sidestream.text.redaction import redact, register_secret
+
+LEASE_S = 30.0
+"""How long a worker may be silent. Shorter ones cost the server more requests, and lines in its log."""
+MIN_LEASE_S = 1.0
+MAX_LEASE_S = 3600.0
+ANSWER_S = 10.0
+"""How long the service may take for an answer."""
+PORT = 7233
+FORM = "temporal://host:port/namespace"
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A namespace of a Temporal service, and what Sidestream uses of it."""
+
+    host: str | None
+    """With its port; None: from the environment or Temporal's configuration file."""
+    namespace: str | None = None
+    prefix: str = "sidestream"
+    """Begins the names of workflows and task queues. Two installations in one namespace need two."""
+    lease_s: float = LEASE_S
+    tls: bool | None = None
+    """None: as the environment says, which means TLS if there is an API key."""
+
+
+def parse_address(url: str) -> Address:
+    """The address in a URL. Raises ConfigurationError, which says how one looks."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+    except ValueError:
+        raise ConfigurationError(f"not an address of Temporal; it looks like {FORM}") from None
+    if parts.scheme != "temporal" or parts.fragment:
+        raise ConfigurationError(f"not an address of Temporal; it looks like {FORM}")
+    if "@" in parts.netloc:
+        raise ConfigurationError("an API key does not belong in the address of Temporal; set TEMPORAL_API_KEY")
+    if unknown := options.keys() - {"prefix", "lease", "tls"}:
+        names = ", ".join(sorted(unknown))
+        raise ConfigurationError(f"unknown in the address of Temporal: {names}; known are lease, prefix and tls")
+    shown = f"[{host}]" if host and ":" in host else host
+    return Address(
+        host=f"{shown}:{port or PORT}" if shown else None,
+        namespace=unquote(parts.path.strip("/")) or None,
+        prefix=options.get("prefix") or "sidestream",
+        lease_s=_lease(options.get("lease")),
+        tls=_flag(options.get("tls")),
+    )
+
+
+async def connect(address: Address) -> Client:
+    """A client of the service. Raises EngineError if it does not answer, ConfigurationError for invalid settings."""
+    outlast_threads()
+    settings = _settings(address)
+    host, namespace = settings["target_host"], settings["namespace"]
+    if key := settings.get("api_key"):
+        register_secret(key)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await Client.connect(**settings)
+    except (RuntimeError, ValueError, TimeoutError) as error:  # What the SDK raises, whatever the reason.
+        raise EngineError(
+            f"Temporal does not answer at {host} (namespace {namespace}). Is it running, and does it expect TLS? "
+            f"For development, run: temporal server start-dev --namespace {namespace}. {redact(str(error))}"
+        ) from None
+
+
+def forget_frames(error: RPCError) -> None:
+    """Call it where an error is caught: the SDK may keep its cause for good, whose frames keep the connection open."""
+    for each in (error, error.__cause__, error.__context__):
+        if each is not None:
+            each.__traceback__ = None
+
+
+def _settings(address: Address) -> dict[str, Any]:
+    try:
+        # Credentials of a profile in a file are for the host of that profile.
+        profile = ClientConfigProfile.load(disable_file=address.host is not None and not _names_file())
+        found = dict[str, Any](profile.to_client_connect_config())
+    except (RuntimeError, ValueError, OSError) as error:
+        raise ConfigurationError(f"the settings of Temporal are invalid: {redact(str(error))}") from None
+    if address.tls is not None:
+        # What the environment says about certificates stays.
+        found["tls"] = (found.get("tls") or True) if address.tls else False
+    found["target_host"] = address.host or found.get("target_host") or f"127.0.0.1:{PORT}"
+    found["namespace"] = address.namespace or found.get("namespace") or "default"
+    return found
+
+
+def _names_file() -> bool:
+    """Whether somebody chose a configuration file, or a profile in it, for this process."""
+    return any(os.environ.get(name) for name in ("TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE"))
+
+
+def _lease(text: str | None) -> float:
+    if text is None:
+        return LEASE_S
+    try:
+        lease_s = float(text)
+    except ValueError:
+        lease_s = -1.0
+    if not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
+        raise ConfigurationError(f"the lease must be a number of seconds between {MIN_LEASE_S:g} and {MAX_LEASE_S:g}")
+    return lease_s
+
+
+def _flag(text: str | None) -> bool | None:
+    if text is None:
+        return None
+    if text.lower() not in ("true", "false"):
+        raise ConfigurationError("tls in the address of Temporal is true or false")
+    return text.lower() == "true"

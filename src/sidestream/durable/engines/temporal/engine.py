@@ -1,0 +1,212 @@
+"""The engine on Temporal."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from msgspec.structs import replace
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from sidestream.durable.engines.protocol import Drive, EngineError, EngineStats, Task
+from sidestream.durable.engines.temporal.address import ANSWER_S, connect, forget_frames, parse_address
+from sidestream.durable.engines.temporal.driving import Driving
+from sidestream.durable.engines.temporal.figures import figures
+from sidestream.durable.engines.temporal.workflow import (
+    CONVERSATION,
+    ENQUEUE,
+    SILENT_OF_LEASE,
+    WAKE,
+    ConversationWorkflow,
+    Due,
+    State,
+)
+from sidestream.durable.worker.outages import Outage
+from sidestream.logs import get_logger
+from sidestream.store.protocol import SharedStore
+from sidestream.text.redaction import redact
+from sidestream.version import __version__
+
+RETRY_S = 1.0
+MAX_RETRY_S = 30.0
+MIN_DECISION_S, MAX_DECISION_S = 2.0, 10.0
+"""How long a worker may take to decide what comes next, before another does: as long as it may be silent, within these
+bounds."""
+SETTLE_S = 2.0
+OVER_S = 60.0
+"""For so long a conversation is known that has nothing left to drive."""
+SANDBOX = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("sidestream", "msgspec"))
+_log = get_logger(__name__)
+
+
+class TemporalEngine:
+    """A workflow for each conversation with something to drive; its activity is the claim of a worker."""
+
+    def __init__(self, _store: SharedStore | None, url: str, *, lease_s: float | None = None) -> None:
+        """The engine at `temporal://host:port/namespace`; connects when it is first used. Runs of any store can use it.
+
+        `lease_s` goes before the lease in the URL. Raises ConfigurationError for an invalid URL.
+        """
+        address = parse_address(url)
+        self._address = address if lease_s is None else replace(address, lease_s=lease_s)
+        self._connected: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._deciding = asyncio.Lock()
+
+    async def enqueue(self, task: Task) -> None:
+        """Starts the workflow of the conversation, or signals the one that runs."""
+        due = Due(task.position, task.queue, task.at)
+        address = self._address
+        async with self._answering() as client:
+            if await self._is_over(client, task):
+                return
+            await client.start_workflow(
+                CONVERSATION,
+                State(task.conversation, address.prefix, address.lease_s, due),
+                id=self._id(task.conversation),
+                task_queue=address.prefix,
+                task_timeout=timedelta(seconds=_decision_s(address.lease_s)),
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                start_signal=ENQUEUE,
+                start_signal_args=[due],
+            )
+
+    async def wake(self, conversation: str, position: int) -> None:
+        """Signals the workflow. Without one, nothing waits."""
+        async with self._answering(is_missing_fine=True) as client:
+            await client.get_workflow_handle(self._id(conversation)).signal(WAKE, position)
+
+    async def cancel(self, conversation: str) -> None:
+        """Terminates the workflow: at once, also without a worker, so that a later task starts a new one."""
+        async with self._answering(is_missing_fine=True) as client:
+            await client.get_workflow_handle(self._id(conversation)).terminate(reason="cancelled")
+
+    async def work(
+        self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
+    ) -> None:
+        """Drives tasks of these queues, and decides for any conversation what comes next, until it is cancelled."""
+        client = await self._reached()
+        driving = Driving(
+            client, drive, prefix=self._address.prefix, queues=queues, slots=slots, lease_s=self._address.lease_s
+        )
+        async with asyncio.TaskGroup() as group:
+            deciding = group.create_task(self._decide(client))
+            try:
+                await driving.run(stopping)
+            finally:
+                await self._settle(client, driving.reported)
+            deciding.cancel()
+
+    async def stats(self) -> EngineStats:
+        """How many tasks there are: of at most a few hundred workflows each, beyond that an estimate."""
+        async with self._answering() as client:
+            return await figures(client, self._address.prefix)
+
+    async def aclose(self) -> None:
+        """Forgets the connection, which closes with its last user."""
+        self._connected = None
+
+    async def _is_over(self, client: Client, task: Task) -> bool:
+        """Whether the conversation was driven past this task, a short while ago.
+
+        Not longer: a conversation that was deleted may begin anew.
+        """
+        id = self._id(task.conversation)
+        try:
+            last = await client.get_workflow_handle(id).describe()
+            if last.status != WorkflowExecutionStatus.COMPLETED or last.close_time is None:
+                return False
+            if time.time() - last.close_time.timestamp() > OVER_S:
+                return False
+            return task.position <= await client.get_workflow_handle(id, run_id=last.run_id, result_type=int).result()
+        except RPCError as error:
+            forget_frames(error)
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+
+    async def _decide(self, client: Client) -> None:
+        """Runs workflows. Only one worker of a client may."""
+        async with self._deciding:
+            while True:
+                try:
+                    await self._workflows(client).run()
+                except Exception as error:
+                    _log.warning("workflows are not run: %s", redact(str(error)))
+                await asyncio.sleep(RETRY_S)
+
+    def _workflows(self, client: Client) -> Worker:
+        # Without a cache there are no queues that belong to one worker, in which tasks stay when it dies.
+        return Worker(
+            client,
+            task_queue=self._address.prefix,
+            workflows=[ConversationWorkflow],
+            workflow_runner=SANDBOX,
+            build_id=f"sidestream-{__version__}",
+            max_cached_workflows=0,
+            max_concurrent_workflow_tasks=20,
+            workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+        )
+
+    async def _settle(self, client: Client, conversations: Collection[str]) -> None:
+        """What was reported last is decided before this worker stops to decide: the service may have asked it already,
+        and would wait for its answer."""
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                for conversation in conversations:
+                    workflow = client.get_workflow_handle(self._id(conversation))
+                    # Nothing announces it.
+                    while (await workflow.describe()).raw_description.HasField("pending_workflow_task"):  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+        except TimeoutError:
+            pass
+        except RPCError as error:
+            forget_frames(error)
+
+    async def _client(self) -> Client:
+        async with self._connecting:
+            if self._connected is None:
+                self._connected = await connect(self._address)
+            return self._connected
+
+    async def _reached(self) -> Client:
+        """The client, as soon as the service answers."""
+        wait_s, reaching = RETRY_S, Outage("tasks cannot be claimed")
+        while True:
+            try:
+                client = await self._client()
+                reaching.worked()
+                return client
+            except EngineError as error:
+                reaching.failed(error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, MAX_RETRY_S)
+
+    @asynccontextmanager
+    async def _answering(self, *, is_missing_fine: bool = False) -> AsyncGenerator[Client]:
+        """A client for one request, whose errors become ours."""
+        client = await self._client()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                yield client
+        except TimeoutError:
+            raise EngineError("Temporal does not answer") from None
+        except RPCError as error:
+            forget_frames(error)
+            has_namespace = "namespace" not in error.message.lower()
+            if is_missing_fine and error.status == RPCStatusCode.NOT_FOUND and has_namespace:
+                return
+            advice = "" if has_namespace else f" (create it: temporal operator namespace create -n {client.namespace})"
+            raise EngineError(f"Temporal: {redact(error.message)}{advice}") from None
+
+    def _id(self, conversation: str) -> str:
+        return f"{self._address.prefix}:{conversation}"
+
+
+def _decision_s(lease_s: float) -> float:
+    return min(max(MIN_DECISION_S, lease_s * SILENT_OF_LEASE), MAX_DECISION_S)

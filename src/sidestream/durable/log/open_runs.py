@@ -1,0 +1,180 @@
+"""Runs that neither wait nor have ended, as their logs say: somebody drives them, or has yet to."""
+
+from collections.abc import Sequence
+
+from sidestream.durable.log.jobs import MAX_ATTEMPTS, Job, job_in
+from sidestream.store.log.writer import Writer
+from sidestream.store.protocol import SharedStore, Store
+from sidestream.store.records import STEP_FINISH, Record, Row, RunCancelled, RunStarted, Segment, unpack
+from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamStart, ToolApprovalRequest, Usage
+from sidestream.turn.ledger import has_unreported
+from sidestream.turn.rounds import approval_request
+from sidestream.turn.state import RunState, Wait
+
+ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
+"""Kinds of records after which no run is in progress."""
+STARTED = "run-started"
+TOOL_RESULT = "tool-result"
+NOT_RESUMED = "server_restarted"
+"""The code of the error with which a run ends that cannot be resumed."""
+
+
+_OPEN = (
+    "SELECT id, head, updated FROM {{conversations}} WHERE last NOT IN ({endings}) "
+    "AND updated > :since AND updated < :before AND id >= :prefix AND id < :prefix_end ORDER BY updated LIMIT :limit"
+).format(endings=", ".join(f"'{kind}'" for kind in sorted(ENDINGS)))
+
+
+async def open_conversations(
+    store: SharedStore, *, prefix: str = "", since: float = 0.0, before: float = float("inf"), limit: int = 1000
+) -> list[tuple[str, int, float]]:
+    """Conversations in which a run may be in progress, with the number and time of their last record, the oldest first.
+
+    Their ids begin with `prefix`, and they changed between these times. Some have only a note after the end of a run:
+    `open_run` of their rows says so.
+    """
+    values = {"prefix": prefix, "prefix_end": prefix + "\U0010ffff", "since": since, "before": before, "limit": limit}
+    return [(str(id), int(head), float(updated)) for id, head, updated in await store.execute(_OPEN, values)]
+
+
+def open_run(rows: Sequence[Row]) -> Row | None:
+    """The record with which the run in progress began, or was resumed; None if none is in progress."""
+    for row in reversed(rows):
+        if row.kind == STARTED:
+            return row
+        if row.kind in ENDINGS:
+            return None
+    return None
+
+
+def last_start(rows: Sequence[Row]) -> Row | None:
+    """The record with which the last run began, or was resumed."""
+    return next((row for row in reversed(rows) if row.kind == STARTED), None)
+
+
+def job_of(row: Row | None) -> Job | None:
+    """The job in the first record of a run; None if it has none that is known here."""
+    body = None if row is None else unpack(row).body
+    return job_in(body.details) if isinstance(body, RunStarted) else None
+
+
+def next_attempt(job: Job, rows: Sequence[Row], *, is_takeover: bool) -> int:
+    """The number of the attempt that is about to begin; the first is 1.
+
+    What counts are workers that died at the same place: one that hands a run over does not, nor does one that has
+    finished a step.
+    """
+    if job.attempt == 0:
+        return 1
+    start = last_start(rows)
+    if start is not None and any(_is_progress(row) for row in rows if row.seq > start.seq):
+        return 2
+    return job.attempt + 1 if is_takeover else max(job.attempt, 2)
+
+
+def refusal(job: Job, attempt: int) -> str | None:
+    """Why the run is not resumed; None if it is."""
+    if not job.is_resumable:
+        return "the request held a secret, which is not stored; send it again"
+    if attempt > MAX_ATTEMPTS:
+        return f"it was interrupted {MAX_ATTEMPTS} times"
+    return None
+
+
+async def fail_run(
+    store: Store, conversation: str, rows: Sequence[Row], reason: str, usage: Usage, *, error: Error | None = None
+) -> int:
+    """Ends the run in progress with an error; returns the number of the last record. Raises StoreError.
+
+    Without an error, it is that the run was left, and is not resumed for this reason.
+    """
+    message = f"the server was restarted, and the run was not resumed: {reason}"
+    error = error or Error("provider", message, code=NOT_RESUMED)
+    writer = _writer(store, conversation, rows)
+    writer.add(Segment("error", (error,)))
+    if (step := _open_step([unpack(row) for row in rows if row.kind in ("step-start", STEP_FINISH)])) is not None:
+        writer.add(Segment(STEP_FINISH, (StepFinish(step, "error", usage),)))
+    writer.add(Segment("finish", (Finish("error", usage),)))
+    return await _written(writer)
+
+
+async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> int:
+    """Writes the end of a run whose last step is complete, and whose worker died before its end was written."""
+    run = last_start(rows)
+    parts = steps_of(rows, run.run) if run is not None else []
+    usage = Usage()
+    for part in parts:
+        usage = usage + part.usage
+    writer = _writer(store, conversation, rows)
+    writer.add(Segment("finish", (Finish(parts[-1].reason if parts else "stop", usage),)))
+    return await _written(writer)
+
+
+def waits_for_decisions(state: RunState) -> bool:
+    """True if a run that has no end has nothing left to do before a person decides."""
+    return isinstance(state.turn.command, Wait) and not has_unreported(state.turn)
+
+
+async def suspend_run(store: Store, conversation: str, rows: Sequence[Row], state: RunState) -> int:
+    """Writes the end of a run that waits for decisions: its worker died before that, or it was stopped meanwhile.
+
+    Decisions that its stream has not requested yet are requested.
+    """
+    start = last_start(rows)
+    bodies = [unpack(row).body for row in rows if start is not None and row.seq > start.seq]
+    parts = [part for body in bodies if isinstance(body, Segment) for part in body.parts]
+    requested = {part.approval_id for part in parts if isinstance(part, ToolApprovalRequest)}
+    callers = {entry.approval_id: id for id, call in state.turn.suspended.items() for entry in call.approvals}
+    writer = _writer(store, conversation, rows)
+    if not parts:
+        writer.add(Segment("stream-start", (StreamStart(()),)))
+    for entry in state.approvals:
+        if entry.approval_id not in requested:
+            request = approval_request(entry, callers.get(entry.approval_id))
+            writer.add(Segment("tool-approval-request", (request,)))
+    writer.add(Segment("finish", (Finish("approval", state.turn.usage),)))
+    return await _written(writer)
+
+
+def steps_of(rows: Sequence[Row], run: str) -> list[StepFinish]:
+    """How the finished steps of a run ended."""
+    bodies = [unpack(row).body for row in rows if row.run == run and row.kind == STEP_FINISH]
+    parts = [part for body in bodies if isinstance(body, Segment) for part in body.parts]
+    return [part for part in parts if isinstance(part, StepFinish)]
+
+
+async def cancel_run(store: Store, conversation: str, rows: Sequence[Row]) -> int:
+    """Ends the last run where it is; returns the number of the last record. Raises StoreError."""
+    writer = _writer(store, conversation, rows)
+    writer.add(RunCancelled())
+    return await _written(writer)
+
+
+def _is_progress(row: Row) -> bool:
+    """True for what a resumed run does not make again."""
+    if row.kind != TOOL_RESULT:
+        return row.kind == STEP_FINISH
+    body = unpack(row).body
+    return isinstance(body, Segment) and not any(getattr(part, "preliminary", False) for part in body.parts)
+
+
+def _writer(store: Store, conversation: str, rows: Sequence[Row]) -> Writer:
+    start = last_start(rows)
+    return Writer(store, conversation, rows[-1].seq, run=start.run if start is not None else "")
+
+
+async def _written(writer: Writer) -> int:
+    await writer.commit()
+    if writer.error is not None:
+        raise writer.error
+    return writer.head
+
+
+def _open_step(records: Sequence[Record]) -> int | None:
+    """The step that was interrupted."""
+    for record in reversed(records):
+        if isinstance(record.body, Segment):
+            part = record.body.parts[0]
+            if isinstance(part, StepStart | StepFinish):
+                return part.step if isinstance(part, StepStart) else None
+    return None

@@ -1,0 +1,133 @@
+"""The runs of a store, as their logs have them: for lists, and to resume one that failed."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from sidestream.durable.log.jobs import Job
+from sidestream.durable.log.open_runs import job_of, last_start, steps_of
+from sidestream.errors import ConfigurationError
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.writer import Writer
+from sidestream.store.protocol import ConversationInfo, Store
+from sidestream.store.records import Row, RunStarted, Segment, unpack
+from sidestream.stream.parts import Finish, Usage
+from sidestream.tools.approvals import PendingApproval
+from sidestream.turn.status import TurnStatus
+
+
+class LoggedRun(Struct, frozen=True, kw_only=True):
+    """The last run of a conversation, as its records have it."""
+
+    id: str
+    conversation: str
+    began: float
+    """When it was begun first, in seconds since 1970."""
+    updated: float
+    position: int
+    """The number of the last record."""
+    starts: int
+    """How often a process has begun or continued it."""
+    worker: str = ""
+    """Who drives it, or drove it last; empty if nobody has yet."""
+    steps: int = 0
+    usage: Usage = Usage()
+    reason: str | None = None
+    """How it finished."""
+    job: Job | None = None
+
+
+class RunSummary(LoggedRun, frozen=True, kw_only=True):
+    """The last run of a conversation, and where it stands."""
+
+    status: TurnStatus
+    model: str
+    title: str
+    waiting: tuple[PendingApproval, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing is left to drive, and nothing to decide."""
+        return self.status in ("complete", "cancelled", "failed")
+
+
+async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
+    """The last run of a conversation; None if it has had none. Raises StoreError."""
+    rows = await store.read(info.id)
+    logged = logged_run(info.id, rows)
+    if logged is None:
+        return None
+    state = await Conversation(store, info.id).state(rows)
+    return RunSummary(
+        **asdict(logged),
+        status=state.status,
+        model=info.model,
+        title=info.title,
+        waiting=state.run_state.approvals if state.run_state is not None and state.status == "waiting" else (),
+    )
+
+
+def logged_run(conversation: str, rows: Sequence[Row]) -> LoggedRun | None:
+    """The last run of a conversation that has these records; None if it has had none."""
+    start = last_start(rows)
+    if start is None:
+        return None
+    own = [row for row in rows if row.run == start.run]
+    starts = [row for row in own if row.kind == start.kind]
+    steps = steps_of(rows, start.run)
+    usage = Usage()
+    for step in steps:
+        usage = usage + step.usage
+    return LoggedRun(
+        id=start.run,
+        conversation=conversation,
+        began=starts[0].time,
+        updated=rows[-1].time,
+        position=rows[-1].seq,
+        starts=len(starts),
+        worker=str(_start(start).details.get("worker", "")),
+        steps=len(steps),
+        usage=usage,
+        reason=_reason(own),
+        job=job_of(start),
+    )
+
+
+async def begin_again(store: Store, run: RunSummary) -> int:
+    """Records that a run that was left, stopped or has failed continues; returns the number of the last record.
+
+    Raises ConfigurationError if it cannot be continued, ConflictError if somebody drives it.
+    """
+    if run.status == "complete":
+        raise ConfigurationError("the run is complete: there is nothing to resume")
+    if run.status == "waiting":
+        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` prompts for it")
+    if run.job is None:
+        raise ConfigurationError("the log does not say how to continue it: use `sidestream logs resume`")
+    if run.status == "unfinished":
+        return run.position
+    rows = await store.read(run.conversation)
+    start = last_start(rows)
+    assert start is not None
+    writer = Writer(store, run.conversation, rows[-1].seq)
+    writer.run_details = replace(run.job, attempt=0).as_details()
+    metadata = _start(start).message_metadata
+    writer.begin(run.id, model=run.model, opening=(), message_metadata=metadata, decisions=())
+    await writer.commit()
+    if writer.error is not None:
+        raise writer.error
+    return writer.head
+
+
+def _start(row: Row) -> RunStarted:
+    body = unpack(row).body
+    assert isinstance(body, RunStarted)
+    return body
+
+
+def _reason(rows: Sequence[Row]) -> str | None:
+    """How a run finished, if it has."""
+    last = next((unpack(row).body for row in reversed(rows) if row.kind == "finish"), None)
+    parts = last.parts if isinstance(last, Segment) else ()
+    return next((part.reason for part in parts if isinstance(part, Finish)), None)

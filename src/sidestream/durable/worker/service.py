@@ -1,0 +1,232 @@
+"""A worker as a process runs it: claims, drains when it is stopped, and reports its health."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from sidestream.agent.agent import Agent
+from sidestream.durable.engines.protocol import MODELS, Engine, EngineStats
+from sidestream.durable.log.approval_deadlines import OnExpiry
+from sidestream.durable.log.jobs import Job, worker_name
+from sidestream.durable.log.queues import queue_of
+from sidestream.durable.worker.gauges import report, stats_of
+from sidestream.durable.worker.reconciler import Reconciler
+from sidestream.durable.worker.worker import INTERVAL_S, Worker
+from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.jsontext import JsonObject, as_object
+from sidestream.store.log.writer import LogDetail
+from sidestream.store.protocol import Store
+from sidestream.store.wrapped import shared
+from sidestream.telemetry.settings import Telemetry
+from sidestream.text.redaction import redact
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+HAND_OVER_S = 10.0
+"""How long runs may take to stop and to be handed over, after the time in which they could end."""
+
+
+class Agents:
+    """The agents of a worker by name, with those that it makes of model strings."""
+
+    def __init__(self, named: Mapping[str, Agent[Any]], *, allows_models: bool) -> None:
+        self._named = dict(named)
+        self._allows_models = allows_models
+        self._made: dict[str, Agent[Any]] = {}
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues with the runs of these agents."""
+        return (*self._named, *([MODELS] if self._allows_models else ()))
+
+    def __call__(self, name: str) -> Agent[Any]:
+        """The agent of this name, or one for this model string. Raises ConfigurationError."""
+        if (found := self._named.get(name) or self._made.get(name)) is not None:
+            return found
+        if not self._allows_models:
+            raise ConfigurationError(f"this worker has no agent {name!r}; it has {', '.join(sorted(self._named))}")
+        made = self._made[name] = Agent(name)
+        return made
+
+    def queue_of(self, job: Job) -> str | None:
+        """The queue of a run; None if its agent is not known here."""
+        queue = queue_of(job.agent, self._named)
+        return queue if queue in self.queues else None
+
+    async def aclose(self) -> None:
+        """Closes the agents that were made here."""
+        for agent in self._made.values():
+            await agent.aclose()
+
+
+class WorkerService:
+    """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers.
+
+    ```python
+    store = open_store("talks.db")
+    service = WorkerService(store, open_engine("embedded", store), {"support": agent})
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.stop)
+    await service.run()
+    ```
+
+    `agents` are those that it drives runs of; with `allows_models` also runs of any model string. At most `slots` runs
+    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log
+    every `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for their approval (None: without
+    end); `on_expiry` says what happens then. Runs of its agents that are in progress by their log, and of which the
+    engine does not know, are enqueued periodically. Gauges of OpenTelemetry show the load of the engine, if the
+    program has configured it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        agents: Mapping[str, Agent[Any]] | None = None,
+        *,
+        allows_models: bool = True,
+        slots: int = 50,
+        drain_s: float = 20.0,
+        interval_s: float = INTERVAL_S,
+        approval_s: float | None = None,
+        on_expiry: OnExpiry = "deny",
+        telemetry: Telemetry | bool = True,
+    ) -> None:
+        self._engine = engine
+        self._agents = Agents(agents or {}, allows_models=allows_models)
+        if not self._agents.queues:
+            raise ConfigurationError("a worker without agents that allows no models has nothing to drive")
+        self._slots = slots
+        self._drain_s = drain_s
+        self._telemetry = telemetry
+        self._worker = Worker(
+            shared(store),
+            engine,
+            self._agents,
+            detail=LogDetail(interval_s=interval_s, previews=True, inputs=True),
+            approval_s=approval_s,
+            on_expiry=on_expiry,
+        )
+        self._reconciler = Reconciler(
+            shared(store),
+            engine,
+            self._agents.queue_of,
+            self._agents.queues,
+            is_driven=self._worker.driving.__contains__,
+        )
+        self._stopping = asyncio.Event()
+        self._handing_over = asyncio.Event()
+
+    def stop(self) -> None:
+        """Nothing more is claimed; `run` returns once all runs have ended here, or were handed over.
+
+        A second call hands them over at once.
+        """
+        (self._handing_over if self._stopping.is_set() else self._stopping).set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once `stop` was called."""
+        return self._stopping.is_set()
+
+    @property
+    def driving(self) -> int:
+        """How many runs are driven here now."""
+        return len(self._worker.driving)
+
+    async def run(self) -> None:
+        """Drives runs until `stop`. Raises what the engine raises if it cannot work at all."""
+        work = self._engine.work(
+            self._worker.drive, queues=self._agents.queues, slots=self._slots, stopping=self._stopping
+        )
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        handing_over = asyncio.create_task(self._handing_over.wait())
+        reporting = report(self._engine, self._figures, self._telemetry)
+        beside = [asyncio.create_task(each) for each in (self._worker.attend(), self._reconciler.run(), reporting)]
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await asyncio.wait([working, handing_over], timeout=self._drain_s, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await self._worker.drain()
+                await asyncio.wait([working], timeout=HAND_OVER_S)
+        finally:
+            tasks = [working, stopping, handing_over, *beside]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._agents.aclose()
+        if not working.cancelled() and (error := working.exception()) is not None:
+            raise error
+
+    def _figures(self) -> dict[str, int]:
+        return {"runs": self.driving, "slots": self._slots}
+
+    async def health(self) -> JsonObject:
+        """How the worker does: `status` is `ok`, `draining`, or `error` if the engine does not answer, or the store is
+        of a newer version, which this one cannot write."""
+        known: JsonObject = {
+            "status": "draining" if self._stopping.is_set() else "ok",
+            "worker": worker_name(),
+            "driving": self.driving,
+            "slots": self._slots,
+            "queues": list(self._agents.queues),
+        }
+        try:
+            if self._reconciler.refusal is not None:
+                raise self._reconciler.refusal
+            stats = await stats_of(self._engine)
+        except SidestreamError as error:
+            return known | {"status": "error", "error": redact(str(error))}
+        return known | {"engine": {name: getattr(stats, name) for name in EngineStats.__struct_fields__}}
+
+    @asynccontextmanager
+    async def served(self, host: str, port: int) -> AsyncGenerator[int]:
+        """`/health` (503 unless all is well) and `/metrics`, for whoever watches the worker; yields the port."""
+        from aiohttp import web
+
+        app = web.Application()
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host, port)
+            try:
+                await site.start()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}; choose another port") from None
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
+
+    async def _health(self, request: "web.Request") -> "web.Response":
+        from aiohttp import web
+
+        found = await self.health()
+        return web.json_response(found, status=200 if found["status"] == "ok" else 503)
+
+    async def _metrics(self, request: "web.Request") -> "web.Response":
+        from aiohttp import web
+
+        return web.Response(text=metrics_text(await self.health()), content_type="text/plain")
+
+
+def metrics_text(health: JsonObject) -> str:
+    """What `health` says, in the text format of Prometheus."""
+    engine = as_object(health.get("engine"))
+    values = {
+        "sidestream_worker_up": int(health["status"] == "ok"),
+        "sidestream_worker_runs": health["driving"],
+        "sidestream_worker_slots": health["slots"],
+        "sidestream_tasks_queued": engine.get("queued"),
+        "sidestream_tasks_running": engine.get("running"),
+        "sidestream_tasks_waiting": engine.get("waiting"),
+        "sidestream_oldest_queued_seconds": engine.get("oldest_queued_s"),
+        "sidestream_oldest_lease_seconds": engine.get("oldest_lease_s"),
+        "sidestream_takeovers": engine.get("takeovers"),
+    }
+    known = {name: value for name, value in values.items() if value is not None}
+    return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in known.items())

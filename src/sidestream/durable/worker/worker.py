@@ -1,0 +1,307 @@
+"""A worker: drives the runs that an engine gives it, each under its claim."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from sidestream.agent.agent import Agent
+from sidestream.agent.chat import Chat
+from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome
+from sidestream.durable.log.approval_deadlines import OnExpiry, denials, expires_at
+from sidestream.durable.log.fenced_store import FencedStore
+from sidestream.durable.log.inbox import TOPIC, Post, clear_posts, posts_for, remove_post
+from sidestream.durable.log.jobs import Job, driven_details
+from sidestream.durable.log.open_runs import (
+    cancel_run,
+    fail_run,
+    finish_run,
+    job_of,
+    last_start,
+    next_attempt,
+    open_run,
+    refusal,
+    suspend_run,
+    waits_for_decisions,
+)
+from sidestream.durable.worker.outages import Outage
+from sidestream.errors import (
+    ConfigurationError,
+    ConflictError,
+    FencedError,
+    SidestreamError,
+    SteerError,
+    StoreError,
+)
+from sidestream.logs import get_logger
+from sidestream.run.run import Run
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.flush_schedule import moments
+from sidestream.store.log.writer import LogDetail
+from sidestream.store.protocol import SharedStore
+from sidestream.store.records import Row
+from sidestream.text.redaction import redact
+
+INTERVAL_S = 0.05
+"""How long what a run says waits to be written to the log: followers see it then."""
+PACED_RUNS = 40
+"""From so many runs on, a stream is read when the log is written, not whenever a packet arrives: followers see what the
+log has, so they see it no later, and to be woken for each event costs more than the event."""
+FAST_PARTS = 64
+"""Unless so many parts have come at once: a stream that is that fast is not slowed down."""
+HEARTBEATS_PER_LEASE = 3
+"""One that is lost, or comes late, does not cost the claim."""
+_log = get_logger(__name__)
+
+
+class _Driven:
+    """A run that this worker drives."""
+
+    def __init__(self, run: Run[Any]) -> None:
+        self.run = run
+        self.is_begun = False
+
+
+class Worker:
+    """Drives runs in this process: `await engine.work(worker.drive, queues=worker.queues, slots=50)`.
+
+    `agent_of` gives the agent of a name; it raises SidestreamError for one that this worker does not know. Calls wait
+    `approval_s` seconds for their approval; `on_expiry` says what happens then.
+    """
+
+    def __init__(
+        self,
+        store: SharedStore,
+        engine: Engine,
+        agent_of: Callable[[str], Agent[Any]],
+        *,
+        detail: LogDetail | None = None,
+        approval_s: float | None = None,
+        on_expiry: OnExpiry = "deny",
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._agent_of = agent_of
+        self._detail = detail or LogDetail(interval_s=INTERVAL_S, previews=True, inputs=True)
+        self._approval_s = approval_s if on_expiry != "wait" else None
+        self._on_expiry = on_expiry
+        self._driven: dict[str, _Driven] = {}
+        """By conversation."""
+        self._is_draining = False
+
+    @property
+    def driving(self) -> Collection[str]:
+        """The conversations that are driven now."""
+        return self._driven.keys()
+
+    def run_in(self, conversation: str) -> Run[Any] | None:
+        """The run of a conversation that is driven here."""
+        driven = self._driven.get(conversation)
+        return driven.run if driven is not None else None
+
+    async def drain(self) -> None:
+        """Hands over what is driven here: each run stops where it is, and another worker continues it at once."""
+        self._is_draining = True
+        for driven in list(self._driven.values()):
+            with suppress(SidestreamError):  # It is not recorded to its last part; what the log has counts.
+                await driven.run.leave()
+
+    async def drive(self, claim: Claim) -> Outcome:
+        """Drives a conversation until it waits or ends, or the claim is lost. Raises LeaseLostError then."""
+        store = FencedStore(self._store, claim.token, patience_s=claim.lease_s)
+        try:
+            # First of all: from now on, whoever drove it before cannot write.
+            if not await self._fence(claim):
+                return Outcome(position=claim.task.position)
+            outcome = await self._drive(claim, store)
+            while outcome.is_handed_over and await self._is_continued(claim.task.conversation):
+                # Somebody has decided already, and this worker is as good as any other.
+                outcome = await self._drive(claim, store)
+            return outcome
+        except ConflictError as error:
+            raise store.failure or LeaseLostError(str(error)) from None
+
+    async def carry(self, claim: Claim, run: Run[Any]) -> None:
+        """Drives a run to its end, or until it waits or is left. Raises LeaseLostError once the claim is lost."""
+        conversation = claim.task.conversation
+        driven = self._driven[conversation] = _Driven(run)
+        try:
+            if self._is_draining:
+                return  # It was claimed just before.
+            paced = moments(self._detail.interval_s, conversation)
+            async with self._kept(claim, run):
+                while parts := await run.batch():
+                    if not driven.is_begun:
+                        driven.is_begun = True
+                        await self._deliver([conversation])
+                    if len(self._driven) >= PACED_RUNS and len(parts) < FAST_PARTS and run.is_streaming:
+                        await paced.wait(run)
+        finally:
+            if self._driven.get(conversation) is driven:
+                del self._driven[conversation]
+            await run.leave()
+
+    async def outcome(self, chat: Chat[Any]) -> Outcome:
+        """How far a conversation has come, as its log says. Raises StoreError."""
+        await chat.load()
+        if chat.status == "unfinished":
+            return Outcome(position=chat.head, is_handed_over=True)
+        if chat.status == "waiting":
+            rows = await self._store.read(chat.id)
+            until = expires_at(rows, chat.approvals, self._approval_s)
+            return Outcome(position=chat.head, is_waiting=True, until=until)
+        await clear_posts(self._store, chat.id)
+        return Outcome(position=chat.head)
+
+    async def _is_continued(self, conversation: str) -> bool:
+        """Whether the last turn was begun by somebody else and has yet to be driven, which can be done here."""
+        if self._is_draining:
+            return False
+        job = job_of(open_run(await self._store.read(conversation)))
+        return job is not None and job.attempt == 0 and job.at is None
+
+    async def attend(self) -> None:
+        """Passes posts on to the runs that are driven here, until it is cancelled."""
+        reading = Outage("messages for runs cannot be read")
+        while True:
+            try:
+                async for _ in self._store.changes(TOPIC):
+                    await self._deliver(self._driven.keys())
+                    reading.worked()
+            except StoreError as error:
+                reading.failed(error)
+                await asyncio.sleep(1.0)
+
+    async def _fence(self, claim: Claim) -> bool:
+        """False if the conversation was deleted."""
+        conversation = claim.task.conversation
+        try:
+            await self._store.fence(conversation, claim.token)
+        except FencedError:
+            raise
+        except StoreError:
+            if await self._store.read(conversation):
+                raise
+            return False
+        return True
+
+    async def _drive(self, claim: Claim, store: FencedStore) -> Outcome:
+        conversation = claim.task.conversation
+        rows = await store.read(conversation)
+        job = job_of(last_start(rows))
+        if job is None:
+            return Outcome(position=rows[-1].seq)  # A program wrote it, and may still be there.
+        attempt = next_attempt(job, rows, is_takeover=claim.is_takeover)
+        if (reason := refusal(job, attempt)) is not None and open_run(rows) is not None:
+            return await self._failed(store, conversation, rows, reason)
+        try:
+            chat = Chat(self._agent_of(job.agent), store=store, id=conversation, log=self._detail)
+            await chat.load()
+            if chat.status == "waiting":
+                return await self._waited(claim, chat, store, rows, job)
+            if chat.status == "unfinished":
+                if chat.run_state is not None and waits_for_decisions(chat.run_state):
+                    await suspend_run(store, conversation, rows, chat.run_state)
+                    return await self.outcome(chat)
+                chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
+                call = job.call_settings(chat.agent)
+                run = chat.resume_stream(output_type=job.output, errors="parts", **call)
+                await self.carry(claim, run)
+                return await self.outcome(chat)
+        except ConfigurationError as error:
+            return await self._failed(store, conversation, rows, redact(str(error)))
+        if chat.status == "complete" and open_run(rows) is not None:
+            await finish_run(store, conversation, rows)
+        return await self.outcome(chat)
+
+    async def _waited(self, claim: Claim, chat: Chat[Any], store: FencedStore, rows: list[Row], job: Job) -> Outcome:
+        """A turn that waits was claimed: nobody has decided in time, or nothing is to be done yet."""
+        until = expires_at(rows, chat.approvals, self._approval_s)
+        if until is None or time.time() < until:
+            return Outcome(position=chat.head, is_waiting=True, until=until)
+        if self._on_expiry == "stop":
+            return Outcome(position=await cancel_run(store, chat.id, rows))
+        _log.info("conversation %s: nobody decided in time", chat.id)
+        chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
+        call = job.call_settings(chat.agent)
+        run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
+        await self.carry(claim, run)
+        return await self.outcome(chat)
+
+    async def _failed(self, store: FencedStore, conversation: str, rows: list[Row], reason: str) -> Outcome:
+        """A turn that cannot be driven ends with the reason, unless it has ended already, or waits."""
+        state = await Conversation(store, conversation).state()
+        if state.status != "unfinished" or state.run_state is None:
+            return Outcome(position=state.head, is_waiting=state.status == "waiting")
+        _log.warning("conversation %s is not resumed: %s", conversation, reason)
+        return Outcome(position=await fail_run(store, conversation, rows, reason, state.run_state.turn.usage))
+
+    @asynccontextmanager
+    async def _kept(self, claim: Claim, run: Run[Any]) -> AsyncGenerator[None]:
+        """Renews the lease while the block runs. Once it is lost, the run is left and LeaseLostError raised."""
+        lost: list[LeaseLostError] = []
+
+        async def keep() -> None:
+            lost.append(await _until_lost(claim))
+            with suppress(SidestreamError):
+                await run.leave()
+
+        keeping = asyncio.create_task(keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+        if lost:
+            raise lost[0]
+
+    async def _deliver(self, conversations: Collection[str]) -> None:
+        """Passes on the posts for these conversations. What comes before a run has begun is kept until it has."""
+        for post in await posts_for(self._store, conversations):
+            driven = self._driven.get(post.conversation)
+            if driven is not None and driven.is_begun:
+                await self._pass_on(post, driven.run)
+
+    async def _pass_on(self, post: Post, run: Run[Any]) -> None:
+        try:
+            if post.kind == "stop":
+                await run.cancel()
+            elif post.message is not None:
+                await run.steer(post.message)
+            elif post.kind == "withdraw":
+                await run.withdraw(post.grant)
+        except (SteerError, SidestreamError) as error:
+            _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
+        await remove_post(self._store, post)
+
+
+async def _until_lost(claim: Claim) -> LeaseLostError:
+    """Sends heartbeats until the claim is lost, or none has succeeded for a lease, as another worker sees it."""
+    renewed_s = time.monotonic()
+    beating: asyncio.Task[None] | None = None
+    try:
+        while (left_s := renewed_s + claim.lease_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(claim.lease_s / HEARTBEATS_PER_LEASE, left_s))
+            began_s = time.monotonic()
+            beating = asyncio.create_task(claim.heartbeat())
+            # A database that does not respond may block a heartbeat for longer than the lease. A process that was
+            # stopped for so long asks once more.
+            left_s = max(renewed_s + claim.lease_s - began_s, claim.lease_s / HEARTBEATS_PER_LEASE)
+            await asyncio.wait([beating], timeout=left_s)
+            if not beating.done():
+                break
+            try:
+                beating.result()
+                renewed_s = began_s
+            except LeaseLostError as error:
+                return error
+            except SidestreamError as error:
+                _log.warning("conversation %s: no heartbeat: %s", claim.task.conversation, redact(str(error)))
+        return LeaseLostError("the lease could not be renewed in time")
+    finally:
+        if beating is not None:
+            beating.cancel()
+            beating.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -1,0 +1,1 @@
+"""Signing in at a server: OAuth, tokens and where they are kept."""

@@ -1,0 +1,214 @@
+"""One call of a server's tool: the questions that the server asks meanwhile, and the task that it may become.
+
+Imported with the first call: it needs the official client.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from mcp import MCPError
+from mcp_types import (
+    CallToolResult,
+    EmptyResult,
+    ErrorData,
+    InputRequest,
+    InputRequiredResult,
+    InputResponse,
+    Request,
+    Result,
+)
+from msgspec.structs import replace
+
+from sidestream.errors import SignInError, ToolServerError
+from sidestream.jsontext import JsonObject
+from sidestream.mcp.client import questions
+from sidestream.mcp.client.connection import Connection, ServerStoppedError
+from sidestream.mcp.client.content import outcome_of
+from sidestream.mcp.client.questions import CallState
+from sidestream.mcp.client.tasks import (
+    CancelTask,
+    GetTask,
+    Task,
+    TaskCreated,
+    TaskParams,
+    UpdateParams,
+    UpdateTask,
+    result_of,
+)
+from sidestream.mcp.display import visible
+from sidestream.text.redaction import redact
+from sidestream.tools.context import ToolContext
+from sidestream.tools.tool import ToolOutcome
+
+MAX_ROUNDS = 10
+"""How often one call may ask. A server that asks more often is refused."""
+_MAX_MESSAGE_CHARACTERS = 2000
+_MAX_PROGRESS_CHARACTERS = 1000
+_MAX_PROGRESS_REPORTS = 1000
+"""Progress reports of one call; further ones are dropped."""
+_STATE_ONLY_PAUSE_S = 0.25
+"""Before a call is repeated for a server that asks nothing and only wants its state back."""
+_POLL_S = 1.0
+"""How often a task is polled, if its server does not say."""
+_MIN_POLL_S, _MAX_POLL_S = 0.05, 60.0
+_RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+"""Pauses between attempts to reach the server of a task. After the last one the call fails."""
+_CANCEL_TIMEOUT_S = 5.0
+"""How long a server may take to cancel a task."""
+
+_T = TypeVar("_T", bound=Result)
+
+
+class ServerCall:
+    """One call, until it has a result or waits for a person."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], label: str, name: str, arguments: JsonObject, context: ToolContext
+    ) -> None:
+        self._connect = connect
+        self._label = label
+        self._name = name
+        self._arguments = arguments
+        self._context = context
+        self._reports = 0
+        self._state = CallState()
+
+    async def run(self) -> object:
+        suspended = self._context.suspended
+        if suspended is None:
+            return await self._finish(await self._send(None))
+        self._state = CallState.of(suspended)
+        answers = await self._answers(questions.decided(self._state, suspended.decisions))
+        if self._state.task is not None:
+            return await self._follow(self._state.task, _POLL_S, answers)
+        return await self._finish(await self._send(answers))
+
+    async def _send(self, answers: dict[str, InputResponse] | None) -> CallToolResult | InputRequiredResult | Result:
+        return await self._connect().call(
+            self._name,
+            self._arguments,
+            self._on_progress,
+            answers,
+            self._state.request_state,
+            self._context.idempotency_key,
+        )
+
+    async def _finish(self, result: CallToolResult | InputRequiredResult | Result) -> object:
+        while isinstance(result, InputRequiredResult):
+            self._count_round()
+            self._state = replace(self._state, request_state=result.request_state)
+            if not result.input_requests:
+                await asyncio.sleep(_STATE_ONLY_PAUSE_S)
+                result = await self._send(None)
+                continue
+            if self._needs_person(result.input_requests):
+                return questions.stop(self._state, self._label, self._arguments, self._context)
+            result = await self._send(await self._answers({}))
+        if isinstance(result, TaskCreated):
+            return await self._follow(result.task_id, _seconds(result.poll_interval_ms), {})
+        assert isinstance(result, CallToolResult)
+        return outcome_of(result)
+
+    # Questions
+
+    def _count_round(self) -> None:
+        self._state = replace(self._state, rounds=self._state.rounds + 1)
+        if self._state.rounds > MAX_ROUNDS:
+            raise questions.refusal(self._label, f"it requested more input {self._state.rounds} times")
+
+    def _needs_person(self, requests: dict[str, InputRequest]) -> bool:
+        """Whether a person must answer some of the requests, which are kept."""
+        self._state = replace(self._state, requests=questions.dump(requests))
+        return not self._connect().answers_questions and any(map(questions.is_question, requests.values()))
+
+    async def _answers(self, decided: Mapping[str, InputResponse]) -> dict[str, InputResponse]:
+        """What a person decided, and what callbacks answer to the other requests."""
+        answers: dict[str, InputResponse] = dict(decided)
+        for key, request in questions.parse(self._state.requests).items():
+            if key not in answers:
+                answer = await self._connect().answer(key, request)
+                if isinstance(answer, ErrorData):
+                    raise MCPError.from_error_data(answer)
+                answers[key] = answer
+        return answers
+
+    # Tasks
+
+    async def _follow(self, task_id: str, poll_s: float, answers: dict[str, InputResponse]) -> object:
+        """Polls a task until it has ended or waits for a person. Cancelling the call cancels the task, unless
+        whoever resumes the run follows it."""
+        params = TaskParams(task_id=task_id)
+        self._state = CallState(task=task_id, rounds=self._state.rounds)
+        # The answers are not kept: if the process ends before the server has them, it asks again.
+        await self._context.checkpoint(self._state.to_json())
+        try:
+            return await self._poll(params, poll_s, answers)
+        except asyncio.CancelledError:
+            if not self._context.is_left():
+                with suppress(Exception):
+                    async with asyncio.timeout(_CANCEL_TIMEOUT_S):
+                        await self._connect().request(CancelTask(params=params), EmptyResult)
+            raise
+
+    async def _poll(self, params: TaskParams, poll_s: float, answers: dict[str, InputResponse]) -> object:
+        answered = set(answers)
+        if answers:
+            update = UpdateParams(task_id=params.task_id, input_responses=answers)
+            await self._request(UpdateTask(params=update), EmptyResult)
+        last: tuple[str, str | None] | None = None
+        while True:
+            task = await self._request(GetTask(params=params), Task)
+            if (task.status, task.status_message) != last:
+                last = task.status, task.status_message
+                self._report({"status": task.status, "message": task.status_message})
+            if task.status == "completed":
+                return outcome_of(await self._connect().validated(self._name, result_of(task)))
+            if task.status in ("failed", "cancelled"):
+                return self._failure(task)
+            asked = {key: request for key, request in (task.input_requests or {}).items() if key not in answered}
+            if task.status == "input_required" and asked:
+                self._count_round()
+                if self._needs_person(asked):
+                    return questions.stop(self._state, self._label, self._arguments, self._context)
+                answers = await self._answers({})
+                answered |= answers.keys()
+                update = UpdateParams(task_id=params.task_id, input_responses=answers)
+                await self._request(UpdateTask(params=update), EmptyResult)
+            poll_s = poll_s if task.poll_interval_ms is None else _seconds(task.poll_interval_ms)
+            await asyncio.sleep(poll_s)
+
+    async def _request(self, request: Request[Any, Any], result_type: type[_T]) -> _T:
+        """Sends a request about a task, over a new connection if the last one is lost."""
+        for pause_s in _RECONNECT_S:
+            try:
+                return await self._connect().request(request, result_type)
+            except SignInError:
+                raise
+            except (ServerStoppedError, ToolServerError):
+                await asyncio.sleep(pause_s)
+        return await self._connect().request(request, result_type)
+
+    def _failure(self, task: Task) -> ToolOutcome:
+        reason = task.error.message if task.error is not None else task.status_message or "it gives no reason"
+        text = visible(redact(reason), _MAX_MESSAGE_CHARACTERS)
+        ending = "was cancelled" if task.status == "cancelled" else "failed"
+        return ToolOutcome.failure("ToolError", f"The task of the MCP server {self._label} {ending}: {text}")
+
+    # Progress
+
+    async def _on_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self._report({"progress": progress, "total": total, "message": message})
+
+    def _report(self, report: dict[str, Any]) -> None:
+        self._reports += 1
+        if self._reports > _MAX_PROGRESS_REPORTS:
+            return
+        message = report["message"]
+        report["message"] = message and visible(message, _MAX_PROGRESS_CHARACTERS)
+        self._context.progress({key: value for key, value in report.items() if value is not None})
+
+
+def _seconds(interval_ms: float | None) -> float:
+    return _POLL_S if interval_ms is None else min(max(interval_ms / 1000, _MIN_POLL_S), _MAX_POLL_S)

@@ -1,0 +1,1 @@
+"""Servers in `mcp.json`: read, changed and tried."""

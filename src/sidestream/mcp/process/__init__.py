@@ -1,0 +1,1 @@
+"""The process of a local server, its descendants, and its pipes."""

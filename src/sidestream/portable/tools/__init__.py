@@ -1,0 +1,4 @@
+"""Server-side tools on this machine, one module for each.
+
+May import the other folders of `portable`.
+"""

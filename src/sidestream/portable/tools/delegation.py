@@ -1,0 +1,230 @@
+"""Tools by delegation: a model that hosts a tool runs its calls for one that does not.
+
+The run inside the run emits its events, previews, files and sources as those of the call, marked with the model that
+made them; what it uses counts for the outer run, and its approvals are the outer run's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.errors import ConfigurationError, FetchError, UnsupportedError
+from sidestream.jsontext import Json, JsonObject, as_object
+from sidestream.messages.message import ChatMessage
+from sidestream.portable.services import Services
+from sidestream.portable.stages import Unstaged
+from sidestream.portable.tools.functions import Functions
+from sidestream.portable.tools.web_fetch import QUESTION, FetchGuard
+from sidestream.providers.installed import installed_providers
+from sidestream.providers.protocol import ModelRequest, Provider, Settings
+from sidestream.providers.registry import ModelString, find_provider, hosts_of
+from sidestream.run.run import Run
+from sidestream.stream.parts import File, Finish, Source, StreamPart, ToolEvent, ToolResult
+from sidestream.tools.server_side import ServerSideTool, WebFetch, event_keys
+from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
+from sidestream.tools.toolset import Toolset
+from sidestream.turn.state import Wait, suspended_run
+
+TIMEOUT_S = 600.0
+"""A run on another model may take minutes: images, research, code."""
+
+
+class Delegated(Struct, frozen=True, kw_only=True):
+    """How one tool looks to the model that delegates it."""
+
+    argument: str
+    description: str
+    about: str
+    """What the argument is."""
+    prompt: str
+    """What the other model is asked; `{}` is the argument."""
+
+
+_READING = frozenset({"web_search", "web_fetch", "file_search"})
+"""Tools that change nothing: an interrupted call of one is made again."""
+
+TOOLS: dict[str, Delegated] = {
+    "image_generation": Delegated(
+        argument="prompt",
+        description="Generates an image, which is shown to the user at once. It returns how the image was made.",
+        about="What the image shows, in detail: subject, style, composition, text in it.",
+        prompt="Generate this image with your image generation tool, and answer with one short sentence.\n\n{}",
+    ),
+    "web_search": Delegated(
+        argument="query",
+        description="Searches the web and returns what was found, with its sources.",
+        about="What to find out, as a question or in a few words.",
+        prompt="Search the web for this and answer with the facts that you find, nothing else.\n\n{}",
+    ),
+    "web_fetch": Delegated(
+        argument="url",
+        description="Reads a page of the web and returns what it says.",
+        about="The address of the page.",
+        prompt="Fetch this page and repeat what it says, as completely as you can.\n\n{}",
+    ),
+    "file_search": Delegated(
+        argument="query",
+        description="Searches the user's files and returns what they say.",
+        about="What to find out, as a question or in a few words.",
+        prompt="Search the files for this and answer with what they say, nothing else.\n\n{}",
+    ),
+    "code_interpreter": Delegated(
+        argument="task",
+        description="Has Python code written and run in a sandbox. Files that it makes are handed to the user.",
+        about="What to compute or to make, with all the data that it takes.",
+        prompt="Use your code interpreter for this, and answer with the result.\n\n{}",
+    ),
+    "shell": Delegated(
+        argument="task",
+        description="Has commands run in a container and returns what they printed.",
+        about="What to do, with all the data that it takes.",
+        prompt="Use your shell for this, and answer with the result.\n\n{}",
+    ),
+}
+"""Key of a tool → how it is delegated."""
+
+
+def toolset(config: ServerSideTool, services: Services) -> Toolset:
+    """The tool, run by the model `config.via`, or by the first provider with a key that hosts it."""
+    shape = TOOLS.get(config.key)
+    if shape is None:
+        raise UnsupportedError(f"{type(config).__name__} cannot be delegated; those that can are {', '.join(TOOLS)}")
+    model = config.via or default_host(type(config))
+    _check_hosted(config, model)
+    hosted = replace(config, via=None, execution="provider")
+
+    guard = FetchGuard(config) if isinstance(config, WebFetch) else None
+
+    async def run(context: ToolContext, request: str) -> ToolOutcome:
+        if guard is not None:
+            try:
+                question = guard.question(context, request)
+            except FetchError as error:
+                return ToolOutcome.failure(error.code or "unavailable", error.message)
+            if question is not None:
+                return question
+            if context.suspended is not None and context.suspended.state == QUESTION:
+                context = replace(context, suspended=None)  # Its run has not begun.
+        prompt = shape.prompt.format(request)
+        return await delegated(services.start_run(model, prompt, (hosted,), context), hosted, model, context)
+
+    tool = Tool(
+        name=config.key,
+        description=shape.description,
+        parameters=_schema(shape),
+        strict=True,
+        timeout_s=TIMEOUT_S,
+        is_open_world=config.key in ("web_search", "web_fetch"),
+        reads_outside=config.key in ("web_search", "file_search"),
+        on_interruption="retry" if config.key in _READING else "ask",
+        key=config.key,
+        stages=Unstaged,
+        function=run,
+        bind=_binder(shape),
+    )
+    return Functions(config.key, [tool])
+
+
+def default_host(kind: type[ServerSideTool]) -> str:
+    """The provider with a key that hosts a tool, the one with most tools first. Raises UnsupportedError without any."""
+    hosts = hosts_of(kind)
+    with_key = [entry for entry in installed_providers() if entry.has_key and entry.name in hosts]
+    if not with_key:
+        example = f'{kind.__name__}(via="{hosts[0]}")' if hosts else kind.__name__
+        raise UnsupportedError(
+            f"{kind.__name__} runs at a provider only, and none that hosts it ({', '.join(hosts) or 'none'}) has a key "
+            f"here: set the key of one, and choose it with {example}"
+        )
+    return max(with_key, key=lambda entry: len(entry.server_side_tools)).name
+
+
+async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: ToolContext) -> ToolOutcome:
+    """The outcome of a call that a run on another model makes; what the run yields is emitted as the call's own."""
+    keys, results = event_keys(tool), list[ToolResult]()
+    async with run:
+        async for part in run:
+            _emit(part, keys, model, context)
+            if isinstance(part, ToolResult) and part.tool in keys and not part.preliminary:
+                results.append(part)
+    if run.error is not None:
+        return ToolOutcome.failure(type(run.error).__name__, f"{model} failed: {run.error.message}")
+    if isinstance(run.turn.command, Wait):
+        return ToolOutcome(None, suspended=suspended_run(run.state))
+    said: str = run.output if run.has_output else ""
+    if not results:
+        answer = f" It said: {said}" if said else ""
+        return ToolOutcome.failure("NotCalled", f"{model} did not use its {tool.key} tool.{answer}")
+    is_error = all(entry.is_error for entry in results)
+    return ToolOutcome(_joined(results, said, model), is_error=is_error)
+
+
+def _joined(results: list[ToolResult], said: str, model: str) -> Json:
+    """The result in the hosted tool's shape, with what the other model said of it, and who that was."""
+    last = next((entry for entry in reversed(results) if not entry.is_error), results[-1])
+    fields: JsonObject = dict(as_object(last.result)) or ({} if last.result in (None, {}) else {"output": last.result})
+    sources = [source for entry in results for source in as_object(entry.result).get("sources") or ()]
+    return fields | ({"sources": sources} if sources else {}) | ({"text": said} if said else {}) | {"by": model}
+
+
+def _emit(part: StreamPart, keys: frozenset[str], model: str, context: ToolContext) -> None:
+    marks: dict[str, Json] = {**(part.provider_metadata or {}), "sidestream": {"by": model}}
+    match part:
+        case ToolEvent() if part.tool in keys:
+            context.emit(replace(part, provider_metadata=marks))
+        case ToolResult() if part.tool in keys and part.preliminary:
+            context.emit(replace(part, provider_metadata=marks))
+        case File():
+            context.emit(replace(part, id=f"{context.call_id}:{part.id}", provider_metadata=marks))
+        case Source():
+            # Its span is of a text that only this tool has seen.
+            bare = replace(part, id=f"{context.call_id}:{part.id}", text_id=None, start=None, end=None)
+            context.emit(replace(bare, provider_metadata=marks))
+        case Finish():
+            context.forward(replace(part, provider_metadata=marks))
+        case _:
+            pass
+
+
+def _check_hosted(config: ServerSideTool, model: str) -> None:
+    provider = find_provider(ModelString.parse(model).provider)
+    if not _hosts(provider, model, replace(config, via=None)):
+        hosts = ", ".join(hosts_of(type(config))) or "no installed provider"
+        raise ConfigurationError(
+            f"{type(config).__name__}(via={model!r}): {provider.name} does not host it; it is hosted by {hosts}"
+        )
+
+
+def _hosts(provider: Provider, model: str, config: ServerSideTool) -> bool:
+    if provider.server_side_tools:
+        return type(config) in provider.server_side_tools
+    # It declares none, as recordings do, which answer whatever is requested: its encoder finds out.
+    name = ModelString.parse(model).models.get("chat") or provider.default_models.get("chat", "")
+    request = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(config,))
+    try:
+        provider.chat_model(name, Settings(api_key="?")).encode(request)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _schema(shape: Delegated) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": {shape.argument: {"type": "string", "description": shape.about}},
+        "required": [shape.argument],
+        "additionalProperties": False,
+    }
+
+
+def _binder(shape: Delegated) -> Callable[[object, ToolContext], dict[str, Any]]:
+    from sidestream.tools.arguments import InvalidArgumentsError
+
+    def bind(arguments: object, context: ToolContext) -> dict[str, Any]:
+        request = as_object(arguments).get(shape.argument)
+        if not isinstance(request, str) or not request.strip():
+            raise InvalidArgumentsError(f"{shape.argument}: a text is required")
+        return {"context": context, "request": request}
+
+    return bind

@@ -1,0 +1,1 @@
+"""Parts as the AI SDK's UI messages, live and from the log."""

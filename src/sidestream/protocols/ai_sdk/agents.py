@@ -1,0 +1,225 @@
+"""What agents that run as tools do: their calls as data parts that name the call of the agent as their parent.
+
+A tool forwards the parts of such a run as its events. Of them a page gets the calls, each as `data-call` (the call as a
+part of the AI SDK) and `data-tool` (its stage), and how many steps the agent took at what cost. Its texts do not
+travel: the last one is the result of the call.
+"""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from msgspec import ValidationError, convert
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.messages.fold import APPROVAL_DECIDED
+from sidestream.protocols.ai_sdk.content import UrlOf, data_part, filled
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.protocols.ai_sdk.tools import ToolChunks
+from sidestream.stream.parts import (
+    Custom,
+    Finish,
+    ResponseMetadata,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+    Usage,
+)
+
+Chunk = JsonObject
+
+
+class AgentChunks:
+    """The runs behind the calls of one message, or of one agent in it.
+
+    `name_of` gives the id under which the page knows a call.
+    """
+
+    def __init__(self, tools: ToolChunks, url_of: UrlOf | None, name_of: Callable[[str], str] | None = None) -> None:
+        self._tools = tools
+        self._url_of = url_of
+        self._name_of = name_of or tools.id_of
+        self._runs: dict[str, _NestedRun] = {}
+        """Call → the run behind it."""
+
+    def event(self, part: ToolEvent) -> list[Chunk] | None:
+        """The chunks of a part that a tool forwards; None for an event of the tool itself."""
+        if part.stage not in _FORWARDED or part.call_id is None:
+            return None
+        event = jsontext.as_object(part.event)
+        if event.get("type") != part.stage:
+            return None
+        handler = _HANDLERS.get(part.stage)
+        if handler is None:
+            return []
+        try:
+            nested: StreamPart = convert(event, StreamPart)
+        except ValidationError:
+            return None
+        run = self._runs.get(part.call_id)
+        if run is None:
+            run = self._runs[part.call_id] = _NestedRun(self._name_of(part.call_id), self._url_of)
+        run.tools.at, run.tools.now, run.tools.seq = self._tools.at, self._tools.now, self._tools.seq
+        known = run.facts
+        out = handler(run, nested)
+        return [*self._tools.agent(part.call_id, run.facts), *out] if run.facts != known else out
+
+    def decided(self, approval_id: str, is_approved: bool, reason: str | None) -> list[Chunk]:
+        """A decision on a call of an agent."""
+        return [chunk for run in self._runs.values() for chunk in run.decided(approval_id, is_approved, reason)]
+
+    def reopened(self) -> list[Chunk]:
+        """The code that is being written, from its beginning."""
+        return [chunk for run in self._runs.values() for chunk in run.reopened()]
+
+
+class _NestedRun:
+    """The calls of an agent that runs as a tool, or of a program that calls tools."""
+
+    def __init__(self, parent: str, url_of: UrlOf | None) -> None:
+        self.tools = ToolChunks(url_of)
+        self.facts: JsonObject = {}
+        """Steps and cost of an agent; empty for a program."""
+        self._parent = parent
+        self._agents = AgentChunks(self.tools, url_of, lambda call_id: self._key(self.tools.id_of(call_id)))
+        self._fold = UIMessageFold()
+        self._step = 0
+        self._keys: dict[str, tuple[int, str]] = {}
+        """Call → its step, and the id under which the page knows it: models may use an id again in a later step."""
+        self._count = 0
+        self._approvals: dict[str, str] = {}
+        """Approval → its call."""
+        self._code: dict[str, list[str]] = {}
+        """Call, by its id on the page → its code as far as it is written."""
+
+    def start(self, part: StreamStart) -> list[Chunk]:
+        """The agent begins or resumes; what an earlier attempt left open stays unfinished."""
+        self.facts = self.facts or {"steps": 0}
+        self._code.clear()
+        return self._shown(self.tools.states(Finish("approval", Usage())))
+
+    def metadata(self, part: ResponseMetadata) -> list[Chunk]:
+        self.tools.provider = part.provider or self.tools.provider
+        return []
+
+    def step(self, part: StepStart) -> list[Chunk]:
+        self._step = part.step
+        self.facts = {**self.facts, "steps": part.step + 1}
+        self._fold.feed([{"type": "start-step"}])
+        return self._shown(self.tools.states(part))
+
+    def step_end(self, part: StepFinish) -> list[Chunk]:
+        self.tools.end_step()
+        return []
+
+    def finish(self, part: Finish) -> list[Chunk]:
+        if self.facts:
+            self.facts = {**self.facts, **filled(cost=part.usage.cost)}
+        return self._shown(self.tools.states(part))
+
+    def event(self, part: ToolEvent) -> list[Chunk]:
+        forwarded = self._agents.event(part)
+        return self._shown(self.tools.event(part)) if forwarded is None else self._shown(forwarded)
+
+    def custom(self, part: Custom) -> list[Chunk]:
+        if part.kind != APPROVAL_DECIDED:
+            return self._shown(self.tools.states(part))
+        data = jsontext.as_object(part.data)
+        is_automatic = data.get("is_automatic") is True
+        approval_id, is_approved = str(data.get("approval_id")), data.get("is_approved") is True
+        return self._shown(self.tools.decided(approval_id, is_approved, data.get("reason"), is_automatic=is_automatic))
+
+    def decided(self, approval_id: str, is_approved: bool, reason: str | None) -> list[Chunk]:
+        chunks = self._shown(self.tools.decided(approval_id, is_approved, reason))
+        return [*chunks, *self._agents.decided(approval_id, is_approved, reason)]
+
+    def reopened(self) -> list[Chunk]:
+        code = [
+            {"type": "data-code", "data": {"call": key, "delta": "".join(deltas), "whole": True}, "transient": True}
+            for key, deltas in self._code.items()
+        ]
+        return [*code, *self._agents.reopened()]
+
+    def _shown(self, chunks: list[Chunk]) -> list[Chunk]:
+        """The chunks of calls as data parts under the call of the agent."""
+        return [shown for chunk in chunks for shown in self._data(chunk)]
+
+    def _data(self, chunk: Chunk) -> list[Chunk]:
+        kind: str = chunk["type"]
+        data = jsontext.as_object(chunk.get("data"))
+        if "parent" in data:
+            return [chunk]  # Of an agent that this one calls.
+        if kind == "data-tool":
+            key = self._key(chunk["id"])
+            return [data_part("tool", key, **{**data, "call": key, "parent": self._parent})]
+        if kind == "data-code":
+            key = self._key(data["call"])
+            self._code.setdefault(key, []).append(data["delta"])
+            return [{**chunk, "data": {**data, "call": key, "parent": self._parent}}]
+        return self._call(kind, chunk) if kind.startswith("tool-") else []
+
+    def _call(self, kind: str, chunk: Chunk) -> list[Chunk]:
+        if kind == "tool-input-delta":
+            return []
+        if kind == "tool-approval-request":
+            self._approvals[chunk["approvalId"]] = chunk["toolCallId"]
+        call = self._approvals[chunk["approvalId"]] if kind == "tool-approval-response" else chunk["toolCallId"]
+        key = self._key(call, is_call=kind.startswith("tool-input-"))
+        self._fold.feed([chunk])
+        if kind in ("tool-input-available", "tool-input-error"):
+            self._code.pop(key, None)
+        part = {**self._fold.call(call), "toolCallId": key}
+        return [data_part("call", key, call=key, parent=self._parent, part=part)]
+
+    def _key(self, call: str, *, is_call: bool = False) -> str:
+        known = self._keys.get(call)
+        if known is None or (is_call and known[0] != self._step):
+            self._count += 1
+            known = self._keys[call] = (self._step, f"{self._parent}/{self._count}")
+        return known[1]
+
+    def input_start(self, part: ToolInputStart) -> list[Chunk]:
+        return self._shown(self.tools.input_start(part))
+
+    def input_delta(self, part: ToolInputDelta) -> list[Chunk]:
+        return self._shown(self.tools.input_delta(part))
+
+    def input_end(self, part: ToolInputEnd) -> list[Chunk]:
+        return self._shown(self.tools.input_end(part))
+
+    def call(self, part: ToolCall) -> list[Chunk]:
+        return self._shown(self.tools.call(part))
+
+    def result(self, part: ToolResult) -> list[Chunk]:
+        return self._shown(self.tools.result(part))
+
+    def request(self, part: ToolApprovalRequest) -> list[Chunk]:
+        return self._shown(self.tools.request(part, []))
+
+
+_FORWARDED = frozenset(part.type for part in get_args(StreamPart))
+"""The stages that events with forwarded parts have."""
+_HANDLERS: dict[str, Callable[[_NestedRun, Any], list[Chunk]]] = {
+    StreamStart.type: _NestedRun.start,
+    ResponseMetadata.type: _NestedRun.metadata,
+    StepStart.type: _NestedRun.step,
+    StepFinish.type: _NestedRun.step_end,
+    Finish.type: _NestedRun.finish,
+    ToolInputStart.type: _NestedRun.input_start,
+    ToolInputDelta.type: _NestedRun.input_delta,
+    ToolInputEnd.type: _NestedRun.input_end,
+    ToolCall.type: _NestedRun.call,
+    ToolEvent.type: _NestedRun.event,
+    ToolResult.type: _NestedRun.result,
+    ToolApprovalRequest.type: _NestedRun.request,
+    Custom.type: _NestedRun.custom,
+}
+"""Type of a forwarded part → its chunks; pages show nothing of the others."""

@@ -1,0 +1,162 @@
+"""Text, reasoning and sources as chunks of the UI message stream."""
+
+from sidestream.jsontext import JsonObject
+from sidestream.protocols.ai_sdk.content import filled, source_chunk, source_of, utf16
+from sidestream.stream.parts import (
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Source,
+    TextDelta,
+    TextEnd,
+    TextStart,
+)
+
+Chunk = JsonObject
+
+
+class _Block:
+    """A text or reasoning block that is open, and the text of it so far."""
+
+    __slots__ = ("deltas", "id", "is_text", "name")
+
+    def __init__(self, name: str, *, is_text: bool) -> None:
+        self.name = name
+        """Unique in the message; a reader that joins later gets the block again under another `id`."""
+        self.id = name
+        self.is_text = is_text
+        self.deltas: list[str] = []
+
+    @property
+    def kind(self) -> str:
+        return "text" if self.is_text else "reasoning"
+
+    def start(self) -> Chunk:
+        metadata = {"sidestream": {"block": self.name}}
+        return {"type": f"{self.kind}-start", "id": self.id, "providerMetadata": metadata}
+
+    def delta(self, text: str) -> Chunk:
+        return {"type": f"{self.kind}-delta", "id": self.id, "delta": text}
+
+
+class BlockChunks:
+    """The blocks of one message, and the sources that its texts cite."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, None] = {}
+        """The URLs of all sources so far."""
+        self._count = 0
+        self._open: dict[tuple[bool, str], _Block] = {}
+        self._ended: dict[str, tuple[str, str]] = {}
+        """Texts of this step that have ended: our id → name and text."""
+        self._sources: dict[str, dict[str, Source]] = {}
+        """Text block of this step → its sources by id."""
+        self._unsent: dict[str, list[Source]] = {}
+        """Sources whose spans are ahead of the text."""
+
+    def start(self, part: TextStart | ReasoningStart) -> list[Chunk]:
+        """A block begins."""
+        is_text = isinstance(part, TextStart)
+        self._count += 1
+        block = self._open[is_text, part.id] = _Block(f"{'t' if is_text else 'r'}{self._count}", is_text=is_text)
+        return [block.start()]
+
+    def delta(self, part: TextDelta | ReasoningDelta) -> list[Chunk]:
+        """A block grows."""
+        block = self._open[type(part) is TextDelta, part.id]
+        block.deltas.append(part.delta)
+        return [block.delta(part.delta)]
+
+    def end(self, part: TextEnd | ReasoningEnd) -> list[Chunk]:
+        """A block ends. A final text that differs from the deltas is appended, or follows as the same block again."""
+        block = self._open.pop((isinstance(part, TextEnd), part.id))
+        so_far = "".join(block.deltas)
+        out: list[Chunk] = []
+        end: Chunk = {"type": f"{block.kind}-end", "id": block.id}
+        text = so_far if part.text is None else part.text
+        if text != so_far and text.startswith(so_far):
+            out.append(block.delta(text[len(so_far) :]))
+        elif text != so_far and not block.is_text:
+            end["providerMetadata"] = {"sidestream": {"block": block.name, "text": text}}
+        elif text != so_far:
+            # A stream takes nothing back. Readers that know the name of the block show only the final text.
+            metadata = {"sidestream": {"block": block.name, "text": text}}
+            out.append({**end, "providerMetadata": metadata})
+            block.id = end["id"] = f"{block.name}="
+            out += [{**block.start(), "providerMetadata": metadata}, *([block.delta(text)] if text else ())]
+        if block.is_text:
+            self._ended[part.id] = (block.name, text)
+            out += [self._source(source) for source in self._unsent.pop(part.id, ())]
+            if cited := self._sources.get(part.id):
+                end["citations"] = [_citation(source, text) for source in cited.values()]
+        return [*out, end]
+
+    def source(self, part: Source) -> list[Chunk]:
+        """A source, as soon as the text that it supports is there."""
+        if part.url is not None:
+            self.read[part.url] = None
+        if part.text_id is None:
+            return [source_chunk(source_of(part))]
+        known = self._sources.setdefault(part.text_id, {})
+        if known.get(part.id) == part:
+            return []
+        known[part.id] = part
+        if len(self._text(part.text_id)[1]) < (part.end or 0):
+            # A log has a block's text a little later than what refers to it.
+            self._unsent.setdefault(part.text_id, []).append(part)
+            return []
+        return [self._source(part)]
+
+    def close(self) -> list[Chunk]:
+        """Ends what is open."""
+        out: list[Chunk] = [{"type": f"{block.kind}-end", "id": block.id} for block in self._open.values()]
+        out += [self._source(source) for sources in self._unsent.values() for source in sources]
+        self._open, self._unsent = {}, {}
+        return out
+
+    def end_step(self) -> None:
+        """Forgets the blocks of a step: ids are unique within one only."""
+        self._open, self._ended, self._sources, self._unsent = {}, {}, {}, {}
+
+    def reopened(self) -> list[Chunk]:
+        """The starts of open blocks under new ids."""
+        for block in self._open.values():
+            block.id = f"{block.name}+"
+        return [block.start() for block in self._open.values()]
+
+    def _text(self, text_id: str) -> tuple[str | None, str]:
+        """The name of a block of this step, and its text so far."""
+        block = self._open.get((True, text_id))
+        if block is None:
+            return self._ended.get(text_id, (None, ""))
+        block.deltas = ["".join(block.deltas)]
+        return block.name, block.deltas[0]
+
+    def _source(self, part: Source) -> Chunk:
+        name, text = self._text(part.text_id or "")
+        return source_chunk(source_of(part, _spans(part, text), name))
+
+
+def _citation(part: Source, text: str) -> JsonObject:
+    return filled(
+        source=source_of(part, {name: at for name, at in _spans(part, text).items() if name.startswith("marker")}),
+        startIndex=_unit(text, part.start),
+        endIndex=_unit(text, part.end),
+        citedText=part.cited_text,
+    )
+
+
+def _spans(part: Source, text: str) -> JsonObject:
+    """The spans of a source in its text: the provider's, the link that cites it, and the claim before that."""
+    return {
+        "start": _unit(text, part.start),
+        "end": _unit(text, part.end),
+        "markerStart": _unit(text, part.marker_start),
+        "markerEnd": _unit(text, part.marker_end),
+        "claimStart": _unit(text, part.claim_start),
+        "claimEnd": _unit(text, part.claim_end),
+    }
+
+
+def _unit(text: str, index: int | None) -> int | None:
+    return None if index is None or index < 0 else utf16(text, index)

@@ -1,0 +1,161 @@
+"""What the encoders of pages share: files as URLs, usage, sources and notices as JSON without empty fields."""
+
+import mimetypes
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+from urllib.parse import quote
+
+from sidestream import jsontext
+from sidestream.jsontext import Json, JsonObject
+from sidestream.messages.message import Content, DataPart, LinkPart, TextPart
+from sidestream.results import tool_facts
+from sidestream.stream.parts import Error, File, Source, ToolResult, Usage
+
+UrlOf = Callable[[str], str | None]
+"""Digest of a blob → the URL under which the page's own origin serves it; None for a text that only looks like one."""
+
+ADDRESS = "sha256:"
+"""A record that was read without its blobs has addresses in their place: this, and the digest in hex."""
+_ADDRESS_LENGTH = len(ADDRESS) + 64
+_MAX_ERROR_CHARS = 4000
+
+
+def filled(**fields: Json) -> JsonObject:
+    """The fields that are not None: pages reject null where a field is optional."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def blob_url(data: bytes | str, url_of: UrlOf | None) -> str | None:
+    """The URL of a blob that stands as an address in its record; None for content."""
+    if url_of is None or len(data) != _ADDRESS_LENGTH:
+        return None
+    text = data if isinstance(data, str) else data.decode("latin-1")
+    return url_of(text.removeprefix(ADDRESS)) if text.startswith(ADDRESS) else None
+
+
+def file_url(data: bytes | None, url: str | None, mime_type: str, name: str | None, url_of: UrlOf | None) -> str:
+    """Where a page finds a file: at its own origin, in the URL itself, or where the provider has it."""
+    if data is None:
+        return url or ""
+    if (own := blob_url(data, url_of)) is not None:
+        return f"{own}?name={quote(name, safe='')}" if name else own
+    return f"data:{mime_type};base64,{b64encode(data).decode()}"
+
+
+def url_of_file(file: File, url_of: UrlOf | None) -> str:
+    """Where a page finds a file of the stream."""
+    return file_url(file.data, file.url, file.mime_type, file.name, url_of)
+
+
+def with_urls(value: Any, url_of: UrlOf | None) -> Any:
+    """A JSON value with the URLs of blobs in place of their addresses: a page gets no bytes."""
+    if url_of is None:
+        return value
+    match value:
+        case str():
+            return blob_url(value, url_of) or value
+        case dict():
+            return {key: with_urls(inner, url_of) for key, inner in cast(JsonObject, value).items()}
+        case list() | tuple():
+            return [with_urls(inner, url_of) for inner in cast(list[Any], value)]
+        case _:
+            return value
+
+
+def user_parts(content: Iterable[Content], url_of: UrlOf | None) -> list[JsonObject]:
+    """What a user said, as the parts of a UI message."""
+    parts: list[JsonObject] = []
+    for part in content:
+        match part:
+            case TextPart():
+                parts.append({"type": "text", "text": part.text})
+            case DataPart():
+                url = file_url(part.bytes, None, part.mime_type, part.name, url_of)
+                parts.append(filled(type="file", mediaType=part.mime_type, url=url, filename=part.name))
+            case LinkPart():
+                kind = part.mime_type or "application/octet-stream"
+                parts.append(filled(type="file", mediaType=kind, url=part.url, filename=part.name))
+    return parts
+
+
+def tokens(usage: Usage) -> JsonObject:
+    """What was used, in the words of the AI SDK."""
+    return filled(
+        inputTokens=usage.input.total,
+        outputTokens=usage.output.total,
+        totalTokens=usage.input.total + usage.output.total,
+        reasoningTokens=usage.output.reasoning or None,
+        cachedInputTokens=usage.input.cache_read or None,
+        cacheWriteInputTokens=usage.input.cache_write or None,
+    )
+
+
+def error_text(part: ToolResult) -> str:
+    """Why a tool failed: what it says, whole where it is a text."""
+    if isinstance(part.result, str):
+        return part.result
+    message = jsontext.as_object(part.result).get("message")
+    return (message if isinstance(message, str) and message else tool_facts.error_in(part.result))[:_MAX_ERROR_CHARS]
+
+
+def is_denial(part: ToolResult) -> bool:
+    """True for the result of a call that a person or a policy did not allow."""
+    return part.is_error and not part.provider_executed and jsontext.as_object(part.result).get("error") == "Denied"
+
+
+def error_fields(part: Error) -> JsonObject:
+    """An error, for the page to find its words."""
+    return filled(
+        kind=part.kind,
+        message=part.message,
+        code=part.code,
+        status=part.status,
+        retryable=part.retryable or None,
+        param=part.param,
+    )
+
+
+def source_of(part: Source, spans: JsonObject | None = None, block: str | None = None) -> JsonObject:
+    """A source in the form of a citation. Spans count UTF-16 units, as a page's strings do."""
+    details = filled(
+        kind=part.kind,
+        block=block,
+        **(spans or {}),
+        citedText=part.cited_text,
+        verified=part.verified,
+        fileId=part.file_id,
+        url=part.url if part.kind != "url" else None,
+    )
+    metadata = {"sidestream": details}
+    if part.url is not None and part.kind in ("url", "place"):
+        return filled(
+            type="source", sourceType="url", id=part.id, url=part.url, title=part.title, providerMetadata=metadata
+        )
+    title = part.title or part.file_id or part.url or part.id
+    kind = mimetypes.guess_type(title)[0] or "application/octet-stream"
+    return filled(
+        type="source",
+        sourceType="document",
+        id=part.id,
+        mediaType=kind,
+        title=title,
+        filename=part.title,
+        providerMetadata=metadata,
+    )
+
+
+def source_chunk(source: JsonObject) -> JsonObject:
+    """The chunk that adds a source to the message."""
+    fields = {key: value for key, value in source.items() if key not in ("type", "sourceType", "id")}
+    return {"type": f"source-{source['sourceType']}", "sourceId": source["id"], **fields}
+
+
+def utf16(text: str, index: int) -> int:
+    """An index of characters as one of UTF-16 units."""
+    return index + sum(character > "\uffff" for character in text[:index]) if not text.isascii() else index
+
+
+def data_part(type: str, key: str, /, **fields: Json) -> JsonObject:
+    """The chunk of a part of ours; one with the same key replaces it."""
+    return {"type": f"data-{type}", "id": key, "data": filled(**fields)}

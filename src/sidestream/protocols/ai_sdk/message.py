@@ -1,0 +1,361 @@
+"""A run as the chunks of the AI SDK's UI message stream, version 1: what an unmodified `useChat` reads.
+
+    encoder = UIMessageEncoder("msg_1")
+    async for part in agent.stream(prompt):
+        for chunk in encoder.feed(part): ...        # one `data:` frame each, then `data: [DONE]`
+
+A pure fold of the part stream. All runs of a turn are one message. What the protocol has no chunk for travels as
+`data-*` parts: `data-run`, `data-step`, `data-tool`, `data-approval`, `data-steer`, `data-notice`, the calls of agents
+that run as tools as `data-call`, and the code of tools as it is written as transient `data-code`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import convert
+
+from sidestream import jsontext
+from sidestream.jsontext import Json, JsonObject
+from sidestream.messages.fold import APPROVAL_DECIDED
+from sidestream.messages.message import Content, TextPart
+from sidestream.protocols.ai_sdk.agents import AgentChunks
+from sidestream.protocols.ai_sdk.blocks import BlockChunks
+from sidestream.protocols.ai_sdk.content import (
+    UrlOf,
+    data_part,
+    error_fields,
+    filled,
+    tokens,
+    url_of_file,
+    user_parts,
+    with_urls,
+)
+from sidestream.protocols.ai_sdk.tools import ToolChunks
+from sidestream.results.content import is_hit
+from sidestream.stream.errors import redacted
+from sidestream.stream.parts import (
+    Custom,
+    Error,
+    File,
+    Finish,
+    Raw,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    Steer,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+)
+from sidestream.tools.approvals import PendingApproval
+from sidestream.tools.grants import CALL_GRANTED
+
+UI_MESSAGE_HEADERS: Final = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+    "X-Vercel-AI-UI-Message-Stream": "v1",
+}
+"""The headers of a response with this stream."""
+DONE: Final = b"data: [DONE]\n\n"
+
+FINISH_REASONS: Final = {
+    "stop": "stop",
+    "length": "length",
+    "content-filter": "content-filter",
+    "tool-calls": "tool-calls",
+    "approval": "tool-calls",
+    "limit": "other",
+    "error": "error",
+    "other": "other",
+}
+"""Our finish reason → theirs; the exact one is in `data-run`."""
+_STATUSES = {"approval": "waiting", "error": "failed"}
+"""Finish reason → status of the run, in the words of the log; others are complete."""
+
+MAX_CUSTOM_BYTES = 4096
+"""The data of a provider's own part is passed on up to this size; the log has it all."""
+
+Chunk = JsonObject
+
+
+class UIMessageEncoder:
+    """Makes chunks of the parts of one turn, and of the few facts that no part reports.
+
+    `url_of` gives the URLs of blobs, if records were read without them; else files are `data:` URLs. `steering` says
+    that the client knows `steering-message` (`ai` 7.0.163); an older one fails on it. Approvals expire `approval_s`
+    seconds after they were requested; None: never.
+    """
+
+    def __init__(
+        self,
+        message_id: str | None = None,
+        *,
+        run: str | None = None,
+        url_of: UrlOf | None = None,
+        steering: bool = False,
+        approval_s: float | None = None,
+    ) -> None:
+        self.message_id = message_id
+        self.blocks = BlockChunks()
+        self.tools = ToolChunks(url_of, approval_s)
+        self._agents = AgentChunks(self.tools, url_of)
+        self._run: JsonObject = filled(run=run, status="running")
+        self._url_of = url_of
+        self._has_steering = steering
+        self._is_started = False
+        self._is_in_step = False
+        self._is_reset = False
+        """True from `reset-step` to the step that is made again."""
+        self._step = -1
+        """The last step that began, from 0."""
+        self._began: float | None = None
+        self._step_began: float | None = None
+        self._at: float | None = None
+        self._notices = 0
+        self._unknown = 0
+        self._error: str | None = None
+
+    def feed(self, part: StreamPart, at: float | None = None, seq: int | None = None) -> list[Chunk]:
+        """The chunks for the next part, which came at this time, in seconds, in the record of this number."""
+        if at is not None:
+            self._began = at if self._began is None else self._began
+            self._at = at
+            self.tools.at, self.tools.now = at - self._began, at
+        if seq is not None:
+            self._run["seq"] = self.tools.seq = seq
+        return _HANDLERS[type(part)](self, part)
+
+    def asked(self, approval: PendingApproval, at: float | None = None) -> list[Chunk]:
+        """What waits for a person since this time; the request itself is a part, before or after it."""
+        return self.tools.pending(approval, at, list(self.blocks.read))
+
+    def decided(self, approval_id: str, is_approved: bool, reason: str | None = None) -> list[Chunk]:
+        """A person has decided."""
+        return self._decided(approval_id, is_approved, reason)
+
+    def began(self, provider: str) -> list[Chunk]:
+        """A run of this provider begins; a first request that fails names none."""
+        self._run.setdefault("provider", provider)
+        self.tools.provider = self._run["provider"]
+        return []
+
+    def resumed(self, *, after_restart: bool = False) -> list[Chunk]:
+        """The turn is resumed: a step that was interrupted is made again."""
+        self._run["status"] = "running"
+        out = self._begin() if after_restart else []
+        step = self._step if self._is_in_step else self._step + 1
+        if self._is_in_step:
+            self._end_step()
+            self._is_reset = True
+            out.append({"type": "reset-step"})
+        if after_restart:
+            out += self._notice("restart", f"Server restarted; run resumed at step {step + 1}")
+        return out
+
+    def cancelled(self, reason: str = "stopped") -> list[Chunk]:
+        """The run was stopped."""
+        out = [*self._begin(), *self._close()]
+        self._run["status"] = "cancelled"
+        return [*out, self._run_data(), {"type": "abort", "reason": reason}]
+
+    def failed(self, message: str) -> list[Chunk]:
+        """The stream cannot continue."""
+        return [*self._begin(), *self._close(), {"type": "error", "errorText": message}]
+
+    def rejoined(self) -> list[Chunk]:
+        """For a reader that has everything so far and gets only what follows: what is open, begun again.
+
+        A block gets another id and keeps its name in `providerMetadata.sidestream.block`; the page joins the two.
+        """
+        if not self._is_started:
+            return []
+        start = filled(type="start", messageId=self.message_id)
+        return [start, *self.blocks.reopened(), *self.tools.reopened(), *self._agents.reopened()]
+
+    # Beginnings and ends
+
+    def _begin(self) -> list[Chunk]:
+        if self._is_started:
+            return []
+        self._is_started = True
+        metadata = filled(run=self._run.get("run"), createdAt=self._began)
+        start = filled(type="start", messageId=self.message_id, messageMetadata=metadata or None)
+        return [start, self._run_data()]
+
+    def on_stream_start(self, part: StreamStart) -> list[Chunk]:
+        out = self._begin()
+        return [*out, *(chunk for warning in part.warnings for chunk in self._notice("warning", warning))]
+
+    def on_metadata(self, part: ResponseMetadata) -> list[Chunk]:
+        known = filled(model=part.model, provider=part.provider)
+        if known.items() <= self._run.items():
+            return []
+        self._run |= known
+        self.tools.provider = self._run.get("provider", self.tools.provider)
+        return [*self._begin(), self._run_data()]
+
+    def on_step_start(self, part: StepStart) -> list[Chunk]:
+        self.tools.states(part)
+        out = self._begin()
+        if not self._is_reset:
+            out.append({"type": "start-step"})
+        self._is_in_step, self._is_reset = True, False
+        self._step, self._step_began = part.step, self._at
+        return out
+
+    def on_step_finish(self, part: StepFinish) -> list[Chunk]:
+        step = data_part(
+            "step",
+            f"s{part.step}",
+            step=part.step,
+            reason=part.reason,
+            usage=tokens(part.usage),
+            cost=part.usage.cost,
+            ms=self._ms(self._step_began),
+        )
+        self.tools.states(part)
+        out = self._close(step, self._run_data())
+        self._end_step()
+        return out
+
+    def on_finish(self, part: Finish) -> list[Chunk]:
+        out = [*self._begin(), *self._close(), *self.tools.states(part)]
+        self._run |= filled(
+            status=_STATUSES.get(part.reason, "complete"),
+            reason=part.reason,
+            cost=part.usage.cost,
+            unknown=self._unknown or None,
+            limit=part.metadata.get("limit"),
+            ms=self._ms(self._began),
+        )
+        out.append(self._run_data())
+        metadata = filled(
+            model=self._run.get("model"), usage=tokens(part.usage), cost=part.usage.cost, reason=part.reason
+        )
+        if self._error is not None:
+            failure = {"type": "error", "errorText": self._error}
+            return [*out, {"type": "message-metadata", "messageMetadata": metadata}, failure]
+        return [*out, {"type": "finish", "finishReason": FINISH_REASONS[part.reason], "messageMetadata": metadata}]
+
+    def _close(self, *data: Chunk) -> list[Chunk]:
+        """Ends what is open, up to the step."""
+        out = [*self.blocks.close(), *data]
+        if self._is_in_step:
+            out.append({"type": "finish-step"})
+        self._is_in_step = False
+        return out
+
+    def _end_step(self) -> None:
+        self.blocks.end_step()
+        self.tools.end_step()
+
+    # What the message holds beside blocks and tools
+
+    def on_file(self, part: File) -> list[Chunk]:
+        call = self.tools.id_of(part.call_id) if part.call_id is not None else None
+        details = filled(id=part.id, name=part.name, tool=part.tool, call=call)
+        if part.url is not None and is_hit(part):
+            page = {"sidestream": {**details, "kind": "page"}}
+            return [filled(type="source-url", sourceId=part.id, url=part.url, title=part.name, providerMetadata=page)]
+        url = url_of_file(part, self._url_of)
+        chunk = {"type": "file", "url": url, "mediaType": part.mime_type, "providerMetadata": {"sidestream": details}}
+        return [*self.tools.states(part), chunk]
+
+    def on_steer(self, part: Steer) -> list[Chunk]:
+        step = self._step + 1 if part.status == "applied" else None
+        fields = filled(id=part.id, status=part.status, text=part.text, step=step, reason=part.reason)
+        state = data_part("steer", part.id, **fields)
+        if part.status != "applied" or not self._has_steering:
+            return [state]
+        content = convert(part.content, tuple[Content, ...]) if part.content else (TextPart(part.text),)
+        return [state, {"type": "steering-message", "id": part.id, "parts": user_parts(content, self._url_of)}]
+
+    def on_custom(self, part: Custom) -> list[Chunk]:
+        data = jsontext.as_object(part.data)
+        if part.kind == APPROVAL_DECIDED:
+            is_automatic, approval = data.get("is_automatic") is True, str(data.get("approval_id"))
+            is_approved = data.get("is_approved") is True
+            return self._decided(approval, is_approved, data.get("reason"), is_automatic=is_automatic)
+        if part.kind == CALL_GRANTED:
+            return self.tools.states(part)
+        vendor, _, name = part.kind.partition(".")
+        message = data.get("message")
+        if vendor == "sidestream" and isinstance(message, str):
+            return self._notice(name, message)
+        chunk: Chunk = {"type": "custom", "kind": part.kind}
+        if part.data is not None and len(jsontext.dumps(part.data)) <= MAX_CUSTOM_BYTES:
+            chunk["providerMetadata"] = {"sidestream": {"data": with_urls(part.data, self._url_of)}}
+        return [chunk]
+
+    def _decided(
+        self, approval_id: str, is_approved: bool, reason: str | None, *, is_automatic: bool = False
+    ) -> list[Chunk]:
+        nested = self._agents.decided(approval_id, is_approved, reason)
+        return [*self.tools.decided(approval_id, is_approved, reason, is_automatic=is_automatic), *nested]
+
+    def on_tool_event(self, part: ToolEvent) -> list[Chunk]:
+        forwarded = self._agents.event(part)
+        return self.tools.event(part) if forwarded is None else forwarded
+
+    def on_raw(self, part: Raw) -> list[Chunk]:
+        self._unknown += 1
+        return []
+
+    def on_error(self, part: Error) -> list[Chunk]:
+        part = redacted(part)
+        if part.kind != "tool":
+            self._error = part.message
+        return self._notice("error" if part.kind != "tool" else "tool", part.message, error=error_fields(part))
+
+    def _notice(self, kind: str, words: str, **more: Json) -> list[Chunk]:
+        self._notices += 1
+        return [data_part("notice", f"n{self._notices}", kind=kind, words=words, **more)]
+
+    def _run_data(self) -> Chunk:
+        return {"type": "data-run", "id": "run", "data": dict(self._run)}
+
+    def _ms(self, since: float | None) -> int | None:
+        return None if since is None or self._at is None else round((self._at - since) * 1000)
+
+
+_HANDLERS: dict[type, Callable[[UIMessageEncoder, Any], list[Chunk]]] = {
+    StreamStart: UIMessageEncoder.on_stream_start,
+    ResponseMetadata: UIMessageEncoder.on_metadata,
+    TextStart: lambda encoder, part: encoder.blocks.start(part),
+    TextDelta: lambda encoder, part: encoder.blocks.delta(part),
+    TextEnd: lambda encoder, part: encoder.blocks.end(part),
+    ReasoningStart: lambda encoder, part: encoder.blocks.start(part),
+    ReasoningDelta: lambda encoder, part: encoder.blocks.delta(part),
+    ReasoningEnd: lambda encoder, part: encoder.blocks.end(part),
+    ToolInputStart: lambda encoder, part: encoder.tools.input_start(part),
+    ToolInputDelta: lambda encoder, part: encoder.tools.input_delta(part),
+    ToolInputEnd: lambda encoder, part: encoder.tools.input_end(part),
+    ToolCall: lambda encoder, part: encoder.tools.call(part),
+    ToolEvent: UIMessageEncoder.on_tool_event,
+    ToolResult: lambda encoder, part: encoder.tools.result(part),
+    ToolApprovalRequest: lambda encoder, part: encoder.tools.request(part, list(encoder.blocks.read)),
+    Source: lambda encoder, part: encoder.blocks.source(part),
+    File: UIMessageEncoder.on_file,
+    Custom: UIMessageEncoder.on_custom,
+    Raw: UIMessageEncoder.on_raw,
+    Steer: UIMessageEncoder.on_steer,
+    StepStart: UIMessageEncoder.on_step_start,
+    StepFinish: UIMessageEncoder.on_step_finish,
+    Error: UIMessageEncoder.on_error,
+    Finish: UIMessageEncoder.on_finish,
+}
+"""Part type → its chunks."""

@@ -1,0 +1,1 @@
+"""Parts as the events and objects of the Responses API."""

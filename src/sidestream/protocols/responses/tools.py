@@ -1,0 +1,430 @@
+"""Tool calls as items of a response: those of the client, of the server, and of providers.
+
+A provider that speaks this API itself sends its items and stages as events; they are passed on, under the numbers and
+ids of this response. For all others the items are made of the calls and their results.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from sidestream.jsontext import JsonObject, as_object, text_in
+from sidestream.protocols.ai_sdk.content import is_denial
+from sidestream.protocols.responses import items
+from sidestream.protocols.responses.stream import OpenItem, ResponseStream, input_field
+from sidestream.results.tool_code import CodeExtractor
+from sidestream.stream.parts import (
+    File,
+    StreamPart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputStart,
+    ToolResult,
+)
+
+_ADDED = "response.output_item.added"
+_DONE = "response.output_item.done"
+_CODE = "code_interpreter_call"
+_NOT_IN_SPECIFICATION = frozenset({"mcp_list_tools"})
+"""Items that have no form in the specification, and no content that a client needs."""
+_STARTS = ("searching", "interpreting", "generating")
+"""The stage in which a hosted tool works, by the type of its items."""
+
+
+class ToolItems:
+    """The calls of one response. `functions` are those that the client runs; None: all that are not hosted."""
+
+    def __init__(self, stream: ResponseStream, functions: Collection[str] | None, custom: Collection[str] = ()) -> None:
+        self._stream = stream
+        self._functions = None if functions is None else frozenset(functions)
+        self._custom = frozenset(custom)
+        """Of the client's functions, those whose input is a text."""
+        self._native_owner: dict[int, str | None] = {}
+        """Index of an item → the id of its call."""
+        self._native: dict[int, OpenItem] = {}
+        """Open items that a provider sends itself, by its own numbers."""
+        self._native_calls: set[str] = set()
+        """Ids of calls that such items report."""
+        self._open: dict[str, OpenItem] = {}
+        """Call id → its item."""
+        self._code: dict[str, CodeExtractor] = {}
+        """Hosted calls whose code is being written."""
+        self._calls: dict[str, ToolCall] = {}
+        self._files: dict[str, list[File]] = {}
+        """Call id → images that belong into its item."""
+        self._ended: tuple[ToolCall, ToolResult] | None = None
+        """A call of a code interpreter whose result has come: its images come after that."""
+        self._over: set[str] = set()
+        """Calls whose items are done."""
+        self._file_count = 0
+        self._approvals: dict[str, str] = {}
+        """Call id → the approval that it waits, or waited, for."""
+
+    @property
+    def _is_strict(self) -> bool:
+        return self._stream.dialect == "open-responses"
+
+    # Beginnings
+
+    def knows(self, call: ToolCall) -> None:
+        """A call of an earlier response of the same turn."""
+        self._calls[call.id] = call
+
+    def asked_before(self, part: ToolApprovalRequest) -> None:
+        """An approval that an earlier response of the same turn requested."""
+        self._approvals[part.id] = part.approval_id
+
+    def input_start(self, part: ToolInputStart) -> None:
+        """The input of a call begins."""
+        if part.id in self._native_calls:
+            return
+        if part.provider_executed:
+            if part.name in ("code_interpreter", "code_execution"):
+                self._code[part.id] = CodeExtractor(("code",))
+        elif self._is_client(part.name):
+            self._open_function(part.id, part.name)
+
+    def input_delta(self, part: ToolInputDelta) -> None:
+        """More of the input of a call."""
+        if (extractor := self._code.get(part.id)) is not None:
+            code = extractor.feed(part.delta)
+            if code and not self._is_strict:
+                self._stream.input_delta(self._open.get(part.id) or self._begin_code(part.id), code)
+        elif (item := self._open.get(part.id)) is not None and item.type == "function_call" and part.delta:
+            self._stream.input_delta(item, part.delta)
+
+    def call(self, part: ToolCall) -> None:
+        """A call is complete."""
+        self._calls[part.id] = part
+        if part.id in self._native_calls:
+            return
+        if part.provider_executed:
+            if not self._is_strict and part.id not in self._approvals:
+                self._begin_hosted(part)
+        elif self._is_client(part.name):
+            self._end_function(part)
+
+    def started(self, call_id: str) -> None:
+        """The server begins to run a call."""
+        call = self._calls.get(call_id)
+        if call is None or self._is_strict or call_id in self._open or call_id in self._native_calls:
+            return
+        if not call.provider_executed and not self._is_client(call.name):
+            self._begin_hosted(call)
+
+    # Ends
+
+    def result(self, part: ToolResult) -> None:
+        """A result; a preview is a stage of its own."""
+        call = self._calls.get(part.id)
+        if call is None or part.id in self._native_calls or (not part.provider_executed and self._is_client(call.name)):
+            return
+        if part.preliminary or is_denial(part):
+            return
+        if part.provider_executed and items.item_type(call) == _CODE:
+            self._ended = (call, part)
+        else:
+            self._close(call, part)
+
+    def settle(self, part: StreamPart | None = None) -> None:
+        """Something follows: a call whose result has come is done, unless it is one more file of it."""
+        if self._ended is None or (part is not None and part.type in _BESIDE_FILES):
+            return
+        call, result = self._ended
+        if not isinstance(part, File) or part.call_id != call.id:
+            self._ended = None
+            self._close(call, result)
+
+    def _close(self, call: ToolCall, part: ToolResult) -> None:
+        self._over.add(call.id)
+        if self._is_strict:
+            kind = items.item_type(call) if part.provider_executed else "mcp_call"
+            begun = {
+                **items.opened(kind, call),
+                **({"arguments": items.input_text(call)} if kind == "mcp_call" else {}),
+            }
+            code: JsonObject = {"code": items.code_of(call)} if kind == _CODE else {}
+            self._as_function(
+                {**begun, **code, **items.closed(kind, call, part, self._files.pop(part.id, []))}, part.id
+            )
+            return
+        item = self._open.pop(part.id, None) or self._begin_hosted(call)
+        self._open.pop(part.id, None)
+        files = self._files.pop(part.id, [])
+        changes = items.closed(item.type, call, part, files)
+        self._stream.stage(item, "failed" if part.is_error else "completed")
+        self._stream.done(item, **changes)
+        if item.type == "image_generation_call":
+            for file in files[1:]:
+                self._image(file)
+
+    def approval(self, part: ToolApprovalRequest) -> None:
+        """A call waits for a decision; one of the client's functions is an item already."""
+        if part.is_external or part.id in self._approvals:
+            return
+        self._approvals[part.id] = part.approval_id
+        if part.id not in self._native_calls:
+            self._whole(items.approval_item(part))
+
+    def file(self, part: File) -> JsonObject | None:
+        """A deliverable: part of its call, an item, or an annotation, which is returned, of the text beside it."""
+        number, self._file_count = self._file_count, self._file_count + 1
+        if part.call_id is not None and part.call_id in self._native_calls:
+            return None
+        if self._belongs_to_call(part):
+            self._files.setdefault(part.call_id or "", []).append(part)
+        elif self._is_made_image(part):
+            self._image(part)
+        elif self._is_strict:
+            self._file_function(part, number)
+        else:
+            return items.file_annotation(part, number, self._stream.head.id, 0)
+        return None
+
+    def is_cited(self, part: File) -> bool:
+        """True for a file that becomes an annotation."""
+        is_native = part.call_id is not None and part.call_id in self._native_calls
+        return not (is_native or self._is_strict or self._belongs_to_call(part) or self._is_made_image(part))
+
+    def _belongs_to_call(self, part: File) -> bool:
+        """True for an image of a call that is not over, and whose item has a place for it."""
+        call = self._calls.get(part.call_id or "")
+        if call is None or call.id in self._over or not call.provider_executed:
+            return False
+        return part.mime_type.startswith("image/") and items.item_type(call) in (_CODE, "image_generation_call")
+
+    def _is_made_image(self, part: File) -> bool:
+        """True for an image that is an item of its own: a model made it, with or without a call."""
+        is_image = part.mime_type.startswith("image/") and part.data is not None
+        return is_image and part.tool in (None, "image_generation")
+
+    def _image(self, part: File) -> None:
+        self._whole({**items.image_item(part), "id": self._stream.next_id("image_generation_call")})
+
+    def _file_function(self, part: File, number: int) -> None:
+        """A file in the specification's terms: a call of its tool, whose output is the file."""
+        name = items.function_name(part.tool or "file")
+        output = [items.file_content(part)]
+        self._pair(f"{name}_{items.file_id(number)}", name, "{}", output)
+
+    def end_step(self, *, is_cut: bool) -> None:
+        """The step is over: what is still open was cut off. Calls that the server runs stay open."""
+        self.settle()
+        for index in list(self._native):
+            call = self._calls.get(self._native_owner.get(index) or "")
+            if is_cut or call is None or call.provider_executed:
+                self._cut(self._native.pop(index))
+        self._code = {}
+        for id in list(self._open):
+            call = self._calls.get(id)
+            if is_cut or call is None or call.provider_executed:
+                self._cut(self._open.pop(id))
+
+    def end(self) -> None:
+        """The response is over."""
+        self.end_step(is_cut=True)
+
+    # Items that a provider sends itself
+
+    def event(self, part: ToolEvent) -> None:
+        """What a provider that speaks this API says of its tools."""
+        event = as_object(part.event)
+        kind = text_in(event, "type") or ""
+        index = event.get("output_index", part.output_index)
+        if not isinstance(index, int):
+            return
+        if kind in (_ADDED, _DONE):
+            given = as_object(event.get("item"))
+        elif part.stage == "done" and not kind.startswith("response.") and kind in items_sent():
+            given = event  # A response that came whole has items, and no events.
+        else:
+            self._native_stage(index, kind, event)
+            return
+        self._native_calls |= {id for id in (part.call_id, *(text_in(given, name) for name in _IDS)) if id}
+        if self._is_strict:
+            if kind != _ADDED and given.get("type") not in _NOT_IN_SPECIFICATION:
+                self._native_function(given)
+        elif kind == _ADDED:
+            if (earlier := self._native.pop(index, None)) is not None:
+                self._cut(earlier)
+            self._native[index] = self._stream.add(self._own(given))
+            self._native_owner[index] = part.call_id
+        else:
+            item = self._native.pop(index, None)
+            if item is not None and item.type != given.get("type"):
+                self._cut(item)
+                item = None
+            item = item or self._stream.add(self._own(_begun(given)))
+            changes = self._own(given, item.id)
+            if (field := input_field(item.type)) is not None and item.input:
+                if not item.has_input:
+                    self._stream.end_input(item, text_in(given, field))
+                changes[field] = item.fields[field]
+            self._stream.done(item, **changes)
+
+    def _native_stage(self, index: int, kind: str, event: JsonObject) -> None:
+        item = self._native.get(index)
+        if item is None or not kind.startswith("response."):
+            return
+        name, _, last = kind.rpartition(".")
+        if name == f"response.{item.type}":
+            more = {field: value for field, value in event.items() if field not in _OWN_FIELDS}
+            self._stream.stage(item, last, **more)
+        elif name in (f"response.{item.type}_arguments", f"response.{item.type}_code") and input_field(item.type):
+            if item.has_input:
+                return
+            if last == "delta":
+                self._stream.input_delta(item, str(event.get("delta", "")))
+            else:
+                self._stream.end_input(item, text_in(event, "arguments") or text_in(event, "code"))
+        elif name.startswith(f"response.{item.type}_"):
+            more = {field: value for field, value in event.items() if field not in _OWN_FIELDS}
+            self._stream.other(item, kind, **more)
+
+    def _native_function(self, given: JsonObject) -> None:
+        if given.get("type") == "mcp_approval_request":
+            self._whole(self._own(given))
+        else:
+            self._as_function(given, text_in(given, "call_id") or str(given.get("id")))
+
+    def _own(self, given: JsonObject, id: str | None = None) -> JsonObject:
+        """A provider's item under an id of this response, and with ids that its approvals have here."""
+        kind, was = str(given.get("type")), text_in(given, "id") or ""
+        if id is None:
+            id = items.approval_item_id(was) if kind == "mcp_approval_request" else self._stream.next_id(kind)
+        own = {**given, "id": id}
+        if isinstance(asked := given.get("approval_request_id"), str):
+            own["approval_request_id"] = items.approval_item_id(asked)
+        return own
+
+    # Making items
+
+    def _is_client(self, name: str) -> bool:
+        return self._functions is None or name in self._functions
+
+    def _open_function(self, call_id: str, name: str) -> OpenItem:
+        if name in self._custom:
+            fields: JsonObject = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": ""}
+        else:
+            fields = {"type": "function_call", "call_id": call_id, "name": name, "arguments": ""}
+            fields["status"] = "in_progress"
+        item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(fields["type"]), **fields})
+        return item
+
+    def _end_function(self, part: ToolCall) -> None:
+        item = self._open.pop(part.id, None) or self._open_function(part.id, part.name)
+        self._open.pop(part.id, None)
+        if item.type == "custom_tool_call":
+            given = as_object(part.input).get("input", part.input)
+            self._stream.end_input(item, items.shown(given))
+            self._stream.done(item)
+            return
+        self._stream.end_input(item, items.input_text(part) if not item.input else None)
+        self._stream.done(item, status="completed", **_origin(part))
+
+    def _begin_code(self, call_id: str) -> OpenItem:
+        fields: JsonObject = {"type": _CODE, "status": "in_progress", "container_id": "", "code": ""}
+        item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(_CODE), **fields})
+        self._stream.stage(item, "in_progress")
+        return item
+
+    def _begin_hosted(self, call: ToolCall) -> OpenItem:
+        """The item of a call that the client does not run, up to where the tool works."""
+        stream = self._stream
+        item = self._open.get(call.id)
+        if item is None:
+            kind = items.item_type(call) if call.provider_executed else "mcp_call"
+            fields = {"id": self._stream.next_id(kind), **items.opened(kind, call)}
+            if (approval := self._approvals.get(call.id)) is not None:
+                fields["approval_request_id"] = items.approval_item_id(approval)
+            item = self._open[call.id] = stream.add(fields)
+            stream.stage(item, "in_progress")
+        if item.type == _CODE:
+            stream.end_input(item, items.code_of(call))
+        elif item.type == "mcp_call":
+            stream.end_input(item, items.input_text(call))
+        for stage in _STARTS:
+            stream.stage(item, stage)
+        return item
+
+    def _as_function(self, item: JsonObject, call_id: str) -> None:
+        """What others ran, in the specification's terms: a function's call with its output."""
+        self._pair(call_id, *items.as_function(item))
+
+    def _pair(self, call_id: str, name: str, arguments: str, output: Any) -> None:
+        stream, call = self._stream, f"call_{call_id}"[:64]
+        begun: JsonObject = {"type": "function_call", "call_id": call, "name": name, "arguments": ""}
+        opened = stream.add({"id": self._stream.next_id("function_call"), **begun, "status": "in_progress"})
+        stream.end_input(opened, arguments)
+        stream.done(opened, status="completed")
+        given: JsonObject = {"type": "function_call_output", "call_id": call, "output": output}
+        answered = stream.add({"id": self._stream.next_id("function_call_output"), **given, "status": "in_progress"})
+        stream.done(answered, status="completed")
+
+    def _whole(self, item: JsonObject) -> None:
+        """An item that comes whole."""
+        if self._is_strict and item["type"] == "mcp_approval_request":
+            # An extension, as the specification names those: it has no item for approvals.
+            item = {**item, "type": "sidestream:approval_request", "status": "completed"}
+        elif self._is_strict:
+            self._as_function(item, item["id"])
+            return
+        self._stream.done(self._stream.add(item))
+
+    def _cut(self, item: OpenItem) -> None:
+        if not item.is_open:
+            return
+        if item.input and not item.has_input:
+            self._stream.end_input(item)
+        changes: JsonObject = {"status": "incomplete"} if "status" in item.fields else {}
+        self._stream.done(item, **changes)
+
+
+_BESIDE_FILES = frozenset({"raw", "response-metadata", "tool-event"})
+"""Parts that may come between the result of a call and its files."""
+_IDS = ("id", "call_id", "approval_request_id")
+_OWN_FIELDS = frozenset({"type", "sequence_number", "output_index", "item_id", "obfuscation", "stream_id"})
+"""Fields of an event that this response has values of its own for."""
+
+
+def items_sent() -> Collection[str]:
+    """Types of items that tools have."""
+    return _TYPES
+
+
+_TYPES = frozenset(
+    {
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"),
+        *("mcp_list_tools", "mcp_approval_request", "shell_call", "shell_call_output", "apply_patch_call"),
+        *("apply_patch_call_output", "local_shell_call", "local_shell_call_output", "computer_call"),
+        *("computer_call_output", "tool_search_call", "tool_search_output", "program", "program_output"),
+    }
+)
+
+
+def _origin(call: ToolCall) -> JsonObject:
+    """What the provider says of where a call comes from, in this API's terms."""
+    found: JsonObject = {}
+    for details in map(as_object, (call.provider_metadata or {}).values()):
+        if isinstance(namespace := details.get("namespace"), str):
+            found["namespace"] = namespace
+        if as_object(details.get("caller")).get("type") in ("direct", "program"):
+            found["caller"] = details["caller"]
+    return found
+
+
+def _begun(item: JsonObject) -> JsonObject:
+    """An item of which only the end is known, as it began."""
+    return {**item, "status": "in_progress"} if "status" in item else item
+
+
+def passed_on(data: Any, *, is_strict: bool) -> JsonObject | None:
+    """An item that only one provider has, if clients of the dialect know it."""
+    match as_object(data):
+        case {"type": "compaction", "encrypted_content": str()} as item:
+            return item
+        case {"type": "additional_tools", "tools": list()} as item if not is_strict:
+            return item
+        case _:
+            return None

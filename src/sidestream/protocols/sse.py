@@ -1,0 +1,188 @@
+"""A run as server-sent events, for the response of any web framework.
+
+`StreamingResponse(sse(agent.stream(prompt)), headers=SSE_HEADERS)` in Starlette and FastAPI.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from msgspec import Struct, to_builtins
+
+from sidestream import jsontext
+from sidestream.errors import RunError
+from sidestream.jsontext import Json
+from sidestream.results.results import RESPONSE_KEYS, ChatResult
+from sidestream.stream.errors import part_of_error, redacted
+from sidestream.stream.parts import Error, StreamPart
+
+SSE_HEADERS: Final = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx would hold the events back
+}
+"""The headers of a response whose body is `sse(…)`."""
+
+HEARTBEAT: Final = b": keep-alive" + b" " * 2036 + b"\n\n"
+"""A comment that no client sees. It is 2 kB long: proxies hold back what is less than a buffer of theirs."""
+MAX_BUFFERED_BYTES: Final = 64 * 1024
+"""How far the run may be ahead of the client. One part may be larger: a picture comes whole."""
+
+
+async def sse(
+    source: AsyncIterable[StreamPart] | AsyncIterable[ChatResult[Any]], *, heartbeat_s: float = 15.0
+) -> AsyncGenerator[bytes]:
+    """A run as the bytes of server-sent events: the parts of `agent.stream`, or the chunks of `agent.send_stream`.
+
+    ```python
+    response = StreamingResponse(sse(agent.stream("Hello")), headers=SSE_HEADERS)  # Starlette, FastAPI
+    ```
+
+    Each event has a number as its id and one JSON object as its data; the last one of a stream of parts is `finish`. A
+    run that fails ends with an `error` part, as an event of the type `error` if the stream itself does not have it.
+    While nothing happens, a comment is sent every `heartbeat_s` seconds. The run waits while the client does not read,
+    and is closed when the iterator is.
+    """
+    feed = _Feed()
+    reading = asyncio.create_task(_read(source, feed))
+    try:
+        while (frames := await feed.take(heartbeat_s)) is not None:
+            yield frames or HEARTBEAT
+    finally:
+        await _stop(reading)
+    reading.result()
+
+
+class _Feed:
+    """Frames between the run, which adds them, and the response, which takes them."""
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._number = 0
+        self._is_over = False
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    async def add(self, data: str, event: str | None = None) -> None:
+        """Appends an event; waits while there is too much that was not taken."""
+        await self._has_room.wait()
+        self._number += 1
+        name = "" if event is None else f"event: {event}\n"
+        frame = f"id: {self._number}\n{name}data: {data}\n\n".encode()
+        self._frames.append(frame)
+        self._size += len(frame)
+        if self._size >= MAX_BUFFERED_BYTES:
+            self._has_room.clear()
+        self._changed.set()
+
+    def end(self) -> None:
+        """Nothing more is added."""
+        self._is_over = True
+        self._changed.set()
+
+    async def take(self, timeout_s: float) -> bytes | None:
+        """What was added, as soon as there is something; empty after the timeout, None at the end."""
+        if not self._frames and not self._is_over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
+        self._changed.clear()
+        if not self._frames:
+            return None if self._is_over else b""
+        frames, self._frames, self._size = b"".join(self._frames), [], 0
+        if self._is_over:
+            self._changed.set()
+        self._has_room.set()
+        return frames
+
+
+async def _read(source: AsyncIterable[Any], feed: _Feed) -> None:
+    """Reads the run to its end, and closes it."""
+    failure: Error | None = None
+    try:
+        async for item in source:
+            if isinstance(item, ChatResult):
+                chunk = _chunk_json(cast(ChatResult[Any], item))
+                if chunk != "{}":
+                    await feed.add(chunk)
+            else:
+                failure = item if isinstance(item, Error) and item.kind != "tool" else failure
+                await feed.add(item.to_json())
+    except RunError as error:
+        if failure is None:
+            await feed.add(_error_json(part_of_error(error)), "error")
+    except Exception:
+        # What went wrong here is not the client's to know; it is raised once the client has this.
+        await feed.add(_error_json(Error("provider", "the run failed", code="internal")), "error")
+        raise
+    finally:
+        close = getattr(source, "aclose", None)
+        try:
+            if close is not None:
+                await close()
+        finally:
+            feed.end()
+
+
+async def _stop(reading: asyncio.Task[None]) -> None:
+    """Cancels the reading of a run and waits until all that it owns is closed, however often this is cancelled."""
+    reading.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while not reading.done():
+        try:
+            await asyncio.wait([reading])
+        except asyncio.CancelledError as error:
+            # Some frameworks cancel again in every turn of the loop until the task is over.
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _error_json(error: Error) -> str:
+    return redacted(error).to_json()
+
+
+class _Chunk(Struct, omit_defaults=True, kw_only=True):
+    """A chunk as a client sees it. Messages stay here: they hold what belongs to the provider, and bytes twice."""
+
+    output: str = ""
+    correction: str | None = None
+    text_id: str | None = None
+    thinking: str = ""
+    partial_output: Json = None
+    parts: list[Json] = []
+    approvals: list[Json] = []
+    metadata: dict[str, Json] = {}
+    id: str | None = None
+    usage: Json = None
+    finish_reason: str | None = None
+
+
+def _chunk_json(chunk: ChatResult[Any]) -> str:
+    approvals = [
+        {
+            "approval_id": entry.approval_id,
+            "tool": entry.tool,
+            "input": entry.input,
+            **({"is_external": True} if entry.is_external else {}),
+        }
+        for entry in chunk.approvals
+    ]
+    return jsontext.dumps(
+        _Chunk(
+            output=chunk.text,
+            correction=chunk.correction,
+            text_id=None if chunk.correction is None else chunk.text_id,
+            thinking=chunk.thinking,
+            partial_output=to_builtins(chunk.partial_output, enc_hook=str),
+            parts=[jsontext.loads(part.to_json()) for part in chunk.parts],
+            approvals=approvals,
+            metadata={key: chunk.metadata[key] for key in RESPONSE_KEYS if key in chunk.metadata},
+            id=chunk.id,
+            usage=None if chunk.usage is None else to_builtins(chunk.usage),
+            finish_reason=chunk.finish_reason,
+        )
+    ).decode()

@@ -1,0 +1,4 @@
+"""Folds of parts: chunks, results, tool runs, citations. No I/O.
+
+May import `stream`, `messages`, `turn` and what is below them.
+"""

@@ -1,0 +1,165 @@
+"""Citations in a streamed answer: a model's markers become `source` parts, and leave the text."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from sidestream.jsontext import Json, JsonObject
+from sidestream.results.passages import Passage, finding
+from sidestream.stream.parts import Source, StreamPart, TextDelta, TextEnd, TextStart
+
+_MARKER = re.compile(r'\[cite:\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)(?:\s*"([^"]{0,500})")?\s*\]')
+_BEGINNING = "[cite:"
+_MAX_MARKER_CHARS = 600
+_SENTENCE_END = re.compile(r"[.!?。]\s+|\n")
+
+
+class CitationMarks:
+    """Reads one answer. `passages` are what the tools of the conversation have found, by number."""
+
+    def __init__(self, passages: Mapping[int, Passage]) -> None:
+        self._passages = passages
+        self._blocks: dict[str, _Block] = {}
+
+    def read(self, parts: Iterable[StreamPart]) -> list[StreamPart]:
+        """The parts, without markers, and with a source for each."""
+        out: list[StreamPart] = []
+        for part in parts:
+            match part:
+                case TextStart():
+                    self._blocks[part.id] = _Block(part.id, self._passages)
+                    out.append(part)
+                case TextDelta() if part.id in self._blocks:
+                    out += self._blocks[part.id].feed(part.delta)
+                case TextEnd() if part.id in self._blocks:
+                    block = self._blocks.pop(part.id)
+                    out += block.end()
+                    final = part.text
+                    if final is not None:
+                        # Its markers are where they belong: the sources so far have the same ids.
+                        block = _Block(part.id, self._passages)
+                        read = [*block.feed(final), *block.end()]
+                        out += [found for found in read if isinstance(found, Source)]
+                        final = "".join(found.delta for found in read if isinstance(found, TextDelta))
+                    out.append(replace(part, text=final, annotations=(*part.annotations, *block.annotations)))
+                case _:
+                    out.append(part)
+        return out
+
+
+class _Block:
+    """One text block."""
+
+    def __init__(self, text_id: str, passages: Mapping[int, Passage]) -> None:
+        self.annotations: list[Json] = []
+        self._id = text_id
+        self._passages = passages
+        self._text = ""
+        """What has been emitted."""
+        self._held = ""
+        """What may be the beginning of a marker, or the blanks before one."""
+        self._span = (0, 0)
+        """The last cited span."""
+        self._count = 0
+
+    def feed(self, delta: str) -> list[StreamPart]:
+        """The text that is no marker, and the sources."""
+        out: list[StreamPart] = []
+        text, self._held = self._held + delta, ""
+        while text:
+            at = text.find("[")
+            plain = text if at < 0 else text[:at]
+            kept = plain.rstrip(" ")
+            rest = text[len(plain) :]
+            marker = _MARKER.match(rest)
+            if marker is not None:
+                out += self._emitted(kept)
+                out += self._cited(marker)
+                text = rest[marker.end() :]
+            elif _may_begin(rest) or not rest:
+                out += self._emitted(kept)
+                self._held = text[len(kept) :]
+                break
+            else:
+                out += self._emitted(plain + rest[0])
+                text = rest[1:]
+        return out
+
+    def end(self) -> list[StreamPart]:
+        """What was held back."""
+        held, self._held = self._held, ""
+        return self._emitted(held)
+
+    def _emitted(self, text: str) -> list[StreamPart]:
+        self._text += text
+        return [TextDelta(self._id, text)] if text else []
+
+    def _cited(self, marker: re.Match[str]) -> list[StreamPart]:
+        start, end = self._spanned()
+        claim = self._text[start:end]
+        return [self._source(int(number), marker[2], claim, start, end) for number in marker[1].split(",")]
+
+    def _source(self, number: int, quote: str | None, claim: str, start: int, end: int) -> Source:
+        self._count += 1
+        source_id = f"{self._id}:cite:{self._count}"
+        passage = self._passages.get(number)
+        marks: dict[str, Json] = {"sidestream": {"cite": number, **(passage.place if passage is not None else {})}}
+        if passage is None:
+            return Source(
+                source_id,
+                "document",
+                title=f"passage {number}",
+                start=start,
+                end=end,
+                cited_text=quote,
+                text_id=self._id,
+                verified=False,
+                provider_metadata=marks,
+            )
+        found = finding(passage, claim, quote)
+        self.annotations.append(_annotation(passage, start, end))
+        return Source(
+            source_id,
+            "url" if passage.url else "document",
+            url=passage.url,
+            file_id=passage.file_id,
+            title=passage.title,
+            start=start,
+            end=end,
+            cited_text=found.cited_text,
+            text_id=self._id,
+            verified=found.verified,
+            provider_metadata=marks,
+        )
+
+    def _spanned(self) -> tuple[int, int]:
+        """The sentence before the marker; of markers that follow each other, the same."""
+        end = len(self._text)
+        if self._span[1] == end and end:
+            return self._span
+        body = self._text.rstrip().rstrip(".!?。")
+        last = max((found.end() for found in _SENTENCE_END.finditer(body, self._span[1])), default=self._span[1])
+        start = last + len(self._text[last:end]) - len(self._text[last:end].lstrip())
+        self._span = (start, end)
+        return self._span
+
+
+def _may_begin(text: str) -> bool:
+    """True if the text may be the beginning of a marker."""
+    if len(text) < len(_BEGINNING):
+        return bool(text) and _BEGINNING.startswith(text)
+    return text.startswith(_BEGINNING) and len(text) < _MAX_MARKER_CHARS and "]" not in text
+
+
+def _annotation(passage: Passage, start: int, end: int) -> JsonObject:
+    """The citation in the form of the Responses API."""
+    if passage.url:
+        return {
+            "type": "url_citation",
+            "url": passage.url,
+            "title": passage.title,
+            "start_index": start,
+            "end_index": end,
+        }
+    return {"type": "file_citation", "file_id": passage.file_id, "filename": passage.title, "index": end}

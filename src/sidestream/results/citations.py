@@ -1,0 +1,419 @@
+"""Text with numbered markers where its sources support it, for whole results and while they stream.
+
+A source counts characters of its text block; one without a span supports its whole block. The same source has the
+same number wherever it is cited. Files that a tool wrote are cited by name in the text and get no number.
+"""
+
+import heapq
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.messages.message import TextPart
+from sidestream.results.content import Content
+from sidestream.stream.markers import marker_beginning
+from sidestream.stream.parts import (
+    Finish,
+    Source,
+    SourceKind,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+)
+from sidestream.text import html
+from sidestream.text.reprs import ShortRepr
+
+CitationStyle = Literal["numbers", "markdown", "footnotes"]
+"""`[1]`; `[[1]](url)`; `[^1]`."""
+
+_GENERATED = ("container_file", "file_path")
+_MARKDOWN = re.compile(r"([\\\[\]`*_<>])")
+
+Marker = Callable[["CitedSource"], str]
+
+
+class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
+    """A source that the text cites, with its number."""
+
+    number: int
+    kind: SourceKind
+    url: str | None = None
+    title: str | None = None
+    file_id: str | None = None
+    passages: tuple[str, ...] = ()
+    """What the provider quotes from it, or the text that it supports."""
+    verified: bool | None = None
+    """Whether all that is cited of it was found in its text; None if nobody could check it."""
+
+    @property
+    def shown_url(self) -> str | None:
+        """Its URL without tracking parameters."""
+        return None if self.url is None else html.without_tracking(self.url)
+
+    @property
+    def label(self) -> str:
+        """Its title, or what else is known of it."""
+        return " ".join((self.title or self.shown_url or self.file_id or f"source {self.number}").split())
+
+    @property
+    def remark(self) -> str:
+        """What a list says of a citation that was checked in vain."""
+        return " (not found in the source)" if self.verified is False else ""
+
+
+class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
+    """Text with markers, and the sources behind them. As a string: the text, then the list."""
+
+    text: str
+    sources: tuple[CitedSource, ...] = ()
+    style: CitationStyle = "numbers"
+
+    @property
+    def listing(self) -> str:
+        """The sources as lines of text, in the style of the markers."""
+        return "\n".join(_ENTRIES[self.style](source) for source in self.sources)
+
+    def __str__(self) -> str:
+        return f"{self.text}\n\n{self.listing}" if self.sources else self.text
+
+
+def _link(source: CitedSource) -> str:
+    label = _MARKDOWN.sub(r"\\\1", source.label)
+    url = source.shown_url
+    return f"[{label}]({html.link_target(url)})" if url and html.is_web(url) else label
+
+
+def _numbers_entry(source: CitedSource) -> str:
+    location = source.shown_url or source.file_id
+    return f"[{source.number}] {source.label}" + (f" {location}" if source.title and location else "") + source.remark
+
+
+def _markdown_marker(source: CitedSource) -> str:
+    url = source.shown_url
+    if url and html.is_web(url):
+        return f"[[{source.number}]]({html.link_target(url)})"
+    return f"[{source.number}]"
+
+
+_MARKERS: dict[CitationStyle, Marker] = {
+    "numbers": lambda source: f"[{source.number}]",
+    "markdown": _markdown_marker,
+    "footnotes": lambda source: f"[^{source.number}]",
+}
+"""Style → the marker of a source."""
+
+_ENTRIES: dict[CitationStyle, Callable[[CitedSource], str]] = {
+    "numbers": _numbers_entry,
+    "markdown": lambda source: f"{source.number}. {_link(source)}{source.remark}",
+    "footnotes": lambda source: f"[^{source.number}]: {_link(source)}{source.remark}",
+}
+"""Style → the line of a source in the list."""
+
+
+class _Block:
+    """A text block: what has come of it, and the sources that cite it."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.size = 0
+        self.is_over = False
+        self.final: str | None = None
+        self.sources: dict[str, tuple[Source, int]] = {}
+        """By id, with their numbers; what comes again under an id supersedes."""
+        self.due: set[tuple[int, int]] = set()
+        """Marks that are not emitted yet: position and number."""
+        self.next: list[tuple[int, int]] = []
+        """The same, as a heap."""
+        self.at_end: set[int] = set()
+        """Numbers whose marks follow at the end of the block."""
+        self.held = ""
+        """The end of the text if it may be a link that the model cites with; it is not emitted yet."""
+        self.cuts: dict[int, int] = {}
+        """Start and end of such links, which marks replace."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces) if self.final is None else self.final
+
+
+class _Cited:
+    """A source that the text cites, while what is known of it grows."""
+
+    def __init__(self, source: CitedSource) -> None:
+        self.source = source
+        self.passages: dict[str, None] = {}
+
+    def whole(self) -> CitedSource:
+        return replace(self.source, passages=tuple(self.passages)) if self.passages else self.source
+
+
+class Citations:
+    """Places markers while a run streams.
+
+    ```python
+    citations = Citations()
+    async for chunk in agent.send_stream("What is new in Python?"):
+        print(citations.feed(chunk), end="", flush=True)
+    ```
+
+    `feed` returns what is new, for output that only grows. A marker whose source comes too late for its place follows
+    at the end of its block. `text` is the whole text so far with every marker in its place.
+    """
+
+    def __init__(self, style: CitationStyle = "numbers") -> None:
+        self._style: CitationStyle = style
+        self._marker = _MARKERS[style]
+        self._sources: dict[str, _Cited] = {}
+        self._by_number: list[_Cited] = []
+        self._blocks: dict[tuple[int, str], _Block] = {}
+        self._step = 0
+        self._has_text = False
+        self._is_flowing = False
+        """True once the current message has text."""
+
+    def feed(self, item: Content | StreamPart) -> str:
+        """Takes the next chunk or the next part; returns the text to append, with markers."""
+        if not isinstance(item, Content):
+            handler = self._handlers.get(type(item))
+            return handler(self, item) if handler is not None else ""
+        new = [self.feed(part) for part in item.parts]
+        if item.text:
+            # A newline between two messages is part of no block.
+            begins = 1 if self._has_text and not self._is_flowing else 0
+            new.append(self.feed(TextDelta(item.text_id or "", item.text[begins:])))
+        return "".join(new)
+
+    @property
+    def sources(self) -> tuple[CitedSource, ...]:
+        """The sources cited so far, in the order of their numbers."""
+        return tuple(cited.whole() for cited in self._by_number)
+
+    @property
+    def text(self) -> str:
+        """The whole text so far, with every marker in its place."""
+        return self.rendered(self._marker)
+
+    def block_text(self, step: int, text_id: str) -> str:
+        """Return the text of a block so far, with every marker in its place."""
+        block = self._blocks.get((step, text_id), _Block())
+        return _rendered(block, block.text, lambda number: self._marker(self._by_number[number - 1].source))
+
+    def cited(self) -> CitedText:
+        """The text so far and its sources."""
+        return CitedText(text=self.text, sources=self.sources, style=self._style)
+
+    def rendered(self, marker: Marker, cleaned: dict[int, int] | None = None) -> str:
+        """The text with other markers; `cleaned` replaces characters one by one."""
+        messages: dict[int, list[str]] = {}
+        markers: dict[int, str] = {}
+        for source in self.sources:
+            markers[source.number] = marker(source)
+        for (step, _), block in self._blocks.items():
+            text = block.text.translate(cleaned) if cleaned else block.text
+            messages.setdefault(step, []).append(_rendered(block, text, markers.__getitem__))
+        return "\n".join(text for pieces in messages.values() if (text := "".join(pieces)))
+
+    def _on_step(self, part: StepStart) -> str:
+        self._step = part.step
+        self._is_flowing = False
+        return ""
+
+    def _on_start(self, part: TextStart) -> str:
+        self._block(part.id)
+        return ""
+
+    def _on_text(self, part: TextDelta) -> str:
+        if not part.delta:
+            return ""
+        separator = "\n" if self._has_text and not self._is_flowing else ""
+        self._has_text = self._is_flowing = True
+        block = self._block(part.id)
+        block.size += len(part.delta)
+        block.pieces.append(part.delta)
+        block.held += part.delta
+        return separator + self._released(block)
+
+    def _released(self, block: _Block, *, is_over: bool = False) -> str:
+        """The text that was held and that no link of a later source can be in, with its marks."""
+        start = block.size - len(block.held)
+        known = max((cut for cut in block.cuts.values() if cut <= block.size), default=start)
+        held = None if is_over else marker_beginning(block.held[known - start :])
+        end = block.size if held is None else known + held
+        text, block.held = block.held[: end - start], block.held[end - start :]
+        if not block.cuts and (not block.next or block.next[0][0] > end):
+            return text
+        reached: list[tuple[int, int]] = []
+        while block.next and block.next[0][0] <= end:
+            mark = heapq.heappop(block.next)
+            block.due.discard(mark)
+            reached.append((mark[0] - start, mark[1]))
+        cuts = [(first - start, last - start) for first, last in block.cuts.items() if last <= end]
+        block.cuts = {first: last for first, last in block.cuts.items() if last > end}
+        return self._marked(text, reached, cuts)
+
+    def _on_end(self, part: TextEnd) -> str:
+        block = self._block(part.id)
+        block.is_over = True
+        block.final = part.text
+        return self._released(block, is_over=True) + self._flushed(block)
+
+    def _on_source(self, part: Source) -> str:
+        block = self._blocks.get((self._step, part.text_id or ""))
+        if block is None or part.text_id is None or part.kind in _GENERATED:
+            return ""
+        number = self._number(part)
+        block.sources[part.id] = (part, number)
+        at, emitted = _end_of(part), block.size - len(block.held)
+        if at is not None and (at, number) in block.due:
+            return ""
+        if at is not None and 0 < at == emitted == block.size and not block.is_over:
+            return self._marked("", [(0, number)])
+        if at is None or at <= emitted:
+            block.at_end.add(number)
+            return self._flushed(block) if block.is_over else ""
+        block.due.add((at, number))
+        heapq.heappush(block.next, (at, number))
+        if part.marker_start is not None and part.marker_start >= emitted:
+            block.cuts[part.marker_start] = at
+        return self._released(block)
+
+    def _on_step_end(self, part: StepFinish | Finish) -> str:
+        return "".join(self._released(block, is_over=True) + self._flushed(block) for block in self._blocks.values())
+
+    _handlers: ClassVar[dict[type, Callable[["Citations", Any], str]]] = {
+        StepStart: _on_step,
+        TextStart: _on_start,
+        TextDelta: _on_text,
+        TextEnd: _on_end,
+        Source: _on_source,
+        StepFinish: _on_step_end,
+        Finish: _on_step_end,
+    }
+    """Part type → the text that it adds; the others add none."""
+
+    def _block(self, text_id: str) -> _Block:
+        return self._blocks.setdefault((self._step, text_id), _Block())
+
+    def _flushed(self, block: _Block) -> str:
+        numbers = block.at_end | {number for _, number in block.due}
+        block.due, block.next, block.at_end = set(), [], set()
+        return self._marked("", [(0, number) for number in numbers]) if block.size else ""
+
+    def _marked(self, text: str, marks: list[tuple[int, int]], cuts: Iterable[tuple[int, int]] = ()) -> str:
+        return _inserted(text, marks, lambda number: self._marker(self._by_number[number - 1].source), cuts)
+
+    def _number(self, part: Source) -> int:
+        key = source_key(part)
+        known = self._sources.get(key)
+        if known is None:
+            number = len(self._by_number) + 1
+            source = CitedSource(number=number, kind=part.kind, url=part.url, title=part.title, file_id=part.file_id)
+            known = self._sources[key] = _Cited(source)
+            self._by_number.append(known)
+        elif part.title is not None and known.source.title is None:
+            known.source = replace(known.source, title=part.title)
+        if part.verified is not None and known.source.verified is not False:
+            known.source = replace(known.source, verified=part.verified)
+        if part.cited_text:
+            known.passages.setdefault(part.cited_text)
+        return known.source.number
+
+
+def source_key(source: Source) -> str:
+    """Return what identifies a source in a list: the same page has the same number."""
+    if source.url:
+        return html.without_tracking(source.url)
+    return source.file_id or source.title or source.id
+
+
+def _end_of(source: Source) -> int | None:
+    """Where the mark of a source stands: behind its span, or in place of the link that the model has written."""
+    return source.end if source.marker_end is None else source.marker_end
+
+
+def _rendered(block: _Block, text: str, marker: Callable[[int], str]) -> str:
+    """The text of a block, with every mark in its place."""
+    marks = [(_position(source, text), number) for source, number in block.sources.values() if text]
+    spans = [(source.marker_start, source.marker_end) for source, _ in block.sources.values()]
+    return _inserted(text, marks, marker, [(a, b) for a, b in spans if a is not None and b is not None])
+
+
+def _position(source: Source, text: str) -> int:
+    """Where the marker of a source stands: inside the text, never between two surrogates."""
+    end = _end_of(source)
+    at = len(text) if end is None else max(0, min(end, len(text)))
+    splits_pair = 0 < at < len(text) and "\ud800" <= text[at - 1] <= "\udbff" and "\udc00" <= text[at] <= "\udfff"
+    return at + 1 if splits_pair else at
+
+
+def _inserted(
+    text: str, marks: Iterable[tuple[int, int]], marker: Callable[[int], str], cuts: Iterable[tuple[int, int]] = ()
+) -> str:
+    """The text with the markers of these positions and numbers, each number once per position; without these spans."""
+    pieces: list[str] = []
+    done = 0
+    steps = [(at, 1, number) for at, number in set(marks)] + [(start, 0, end) for start, end in set(cuts)]
+    for at, is_mark, value in sorted(steps):
+        pieces.append(text[done:at])
+        done = max(done, at)
+        if is_mark:
+            pieces.append(marker(value))
+        else:
+            done = max(done, min(value, len(text)))
+    return "".join([*pieces, text[done:]])
+
+
+def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations:
+    """The citations of a result: its parts, with the texts of its messages in their blocks."""
+    texts = _texts(result)
+    placed = Citations(style)
+    step = 0
+    for part in result.parts:
+        placed.feed(part)
+        if isinstance(part, StepStart):
+            step = part.step
+        elif isinstance(part, TextStart):
+            placed.feed(TextDelta(part.id, texts.get((step, part.id), "")))
+    return placed
+
+
+def _texts(result: Content) -> dict[tuple[int, str], str]:
+    """The texts of a result by step and block. Ids are unique within a step only."""
+    blocks = _blocks(result.parts)
+    messages = [
+        {part.id: part.text for part in message.parts if isinstance(part, TextPart) and part.id is not None}
+        for message in result.messages
+        if message.role == "model"
+    ]
+    texts: dict[tuple[int, str], str] = {}
+    for step, ids in blocks.items():
+        found = next((place for place, known in enumerate(messages) if known and known.keys() <= {*ids}), None)
+        if found is not None:
+            texts |= {(step, block): messages[found].get(block, "") for block in ids}
+            messages = messages[found + 1 :]
+    missing = [(step, block) for step, ids in blocks.items() for block in ids if (step, block) not in texts]
+    if missing:
+        # The message of a run that broke off never came; its text did.
+        known = "\n".join(filter(None, ("".join(texts.get((s, b), "") for b in ids) for s, ids in blocks.items())))
+        output = result.text
+        is_longer = output.startswith(known)
+        texts[missing[0]] = output[len(known) :].removeprefix("\n" if known else "") if is_longer else ""
+    return texts
+
+
+def _blocks(parts: Iterable[StreamPart]) -> dict[int, list[str]]:
+    """The text blocks of each step."""
+    blocks: dict[int, list[str]] = {}
+    step = 0
+    for part in parts:
+        if isinstance(part, StepStart):
+            step = part.step
+        elif isinstance(part, TextStart):
+            blocks.setdefault(step, []).append(part.id)
+    return blocks

@@ -1,0 +1,479 @@
+"""Chunks and results: folds of the part stream.
+
+`ChunkFold` makes chunks of parts, `ResultFold` makes the result of the chunks: `send` is exactly the fold of
+`send_stream`.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from sidestream.errors import ConfigurationError, NoOutputError
+from sidestream.jsontext import as_object
+from sidestream.messages.fold import DRAFT, THINKING_GAP, MessageFold
+from sidestream.messages.message import ChatMessage
+from sidestream.messages.references import file_ids, with_file_references
+from sidestream.output import OutputType
+from sidestream.results.content import Content, Link, links_of
+from sidestream.stream.parts import (
+    Custom,
+    File,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+    Usage,
+)
+from sidestream.tools.approvals import PendingApproval
+from sidestream.turn.state import RunState, TurnState
+
+if TYPE_CHECKING:
+    from sidestream.results.citations import CitationStyle, CitedText
+    from sidestream.results.tool_run import ToolRun
+    from sidestream.results.tool_runs import ToolFolds
+
+T = TypeVar("T")
+
+ResultMetadata = Literal["accumulated", "response"]
+"""What a result's metadata holds: every event of the run, or response-level facts only."""
+
+RESPONSE_KEYS = ("response_id", "model", "status", "limit", "reached")
+
+
+class _NoOutput:
+    def __repr__(self) -> str:
+        return "NO_OUTPUT"
+
+
+NO_OUTPUT = _NoOutput()
+"""The value of a typed run that ended without an output."""
+
+
+class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=False):
+    """A chunk of a run, or the whole run. A chunk holds only what is new.
+
+    ```python
+    result = await agent.send("What is new in Python?")
+    print(result.output)
+    for file in result.files:
+        file.save("downloads")
+    for run in result.tool_runs:
+        print(run.tool, run.status)
+    ```
+    """
+
+    value: Any = UNSET
+    """The output of a typed run: an object of its type, or NO_OUTPUT."""
+    thinking: str = ""
+    metadata: dict[str, Any] = {}
+    """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; `thinking_details`: each
+    finished block of thinking apart, as `{"id", "text"}`."""
+    usage: Usage | None = None
+    id: str | None = None
+    """The provider's id of the (last) response."""
+    code: str = ""
+    """Code that tools run, as the model writes it. `tool_runs` has it by call."""
+    state: RunState | None = None
+    """Set if the run waits for approvals or results; see `run_state`."""
+    partial: "Partial | None" = None
+
+    @property
+    def output(self) -> T:
+        """The answer: its text, or in a typed run an object of the output type.
+
+        Raises NoOutputError for a typed run that ended without one; `has_output` says whether there is one.
+        """
+        if self.value is UNSET:
+            return self.text  # pyright: ignore[reportReturnType] - in a run without an output type, T is str
+        if self.value is NO_OUTPUT:
+            raise NoOutputError(self.finish_reason)
+        return self.value
+
+    @property
+    def has_output(self) -> bool:
+        """False for a typed run that ended without an output: by a limit, an approval, a refusal."""
+        return self.value is not NO_OUTPUT
+
+    @property
+    def partial_output(self) -> Any:
+        """In a chunk of a typed run: the object so far, unchecked; None while there is none."""
+        return self.partial.value() if self.partial is not None else None
+
+    @property
+    def approvals(self) -> tuple[PendingApproval, ...]:
+        """What waits for a person."""
+        return self.state.approvals if self.state is not None else ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if the run waits for approvals."""
+        return self.state is not None
+
+    @property
+    def run_state(self) -> RunState:
+        """What `agent.resume` continues from. Raises ConfigurationError for a run that does not wait for approvals."""
+        if self.state is None:
+            raise ConfigurationError(
+                f"there is nothing to resume: the run waits for no approval (finish_reason={self.finish_reason!r})"
+            )
+        return self.state
+
+    def with_partial(self, partial: "Partial") -> "ChatResult[T]":
+        """The same chunk, knowing what has come before it."""
+        return replace(self, partial=partial)
+
+    def waiting(self, state: RunState | None) -> "ChatResult[Any]":
+        """The same result with the state to resume from."""
+        return replace(self, state=state)
+
+    def typed(self, output: Any) -> "ChatResult[Any]":
+        """The same result of a typed run, with its output or NO_OUTPUT."""
+        return replace(cast("ChatResult[Any]", self), value=output)
+
+    def cited_text(self, style: "CitationStyle" = "numbers") -> "CitedText":
+        """The text with numbered markers where sources support it, and the list of those sources.
+
+        ```python
+        cited = result.cited_text()
+        print(cited.text)
+        for source in cited.sources:
+            print(source.number, source.title, source.url)
+        ```
+
+        `style` is how the markers look. While a run streams, `Citations` does the same for its chunks.
+        """
+        from sidestream.results.citations import citations_of
+
+        return citations_of(self, style).cited()
+
+    def _repr_markdown_(self) -> str:
+        from sidestream.results.notebook import markdown
+
+        return markdown(self)
+
+
+class Partial:
+    """The text of a typed run up to one chunk; its value is parsed on demand."""
+
+    def __init__(self, texts: list[str], count: int, output: OutputType[Any]) -> None:
+        self._texts = texts
+        self._count = count
+        self._output = output
+
+    def value(self) -> Any:
+        """The object so far."""
+        return self._output.partial("".join(self._texts[: self._count]))
+
+
+class ChunkFold:
+    """Makes chunks of parts."""
+
+    def __init__(
+        self,
+        opening: Iterable[ChatMessage] = (),
+        completed_by: Callable[[StreamPart], list[ChatMessage]] | None = None,
+        clock: Callable[[], float] | None = None,
+        resumed: TurnState | None = None,
+    ) -> None:
+        self._completed_by = completed_by or MessageFold().feed
+        """The messages that a part completes; a turn knows them already."""
+        self._folds_text = completed_by is None
+        self._opening = tuple(opening)
+        self._clock = clock
+        """Seconds since the run began; None: tool runs have no times."""
+        self._is_flowing = False
+        """True once the current message has text."""
+        self._has_text = False
+        self._step = 0
+        self._tool_folds: ToolFolds | None = None
+        if resumed is not None and resumed.step >= 0:
+            self._take_up(resumed)
+        self._thinking: dict[str, list[str]] = {}
+        """The deltas of each block of thinking that is open."""
+        self._has_thought = False
+        self._drafts: list[str] = []
+        self._urls: set[str] = set()
+        """The pages that chunks had as links."""
+
+    def opening(self) -> list[ChatResult[str]]:
+        """The chunk with the user's own messages."""
+        return [ChatResult(messages=self._opening)] if self._opening else []
+
+    def feed(self, part: StreamPart) -> list[ChatResult[str]]:
+        """The chunks that this part makes: one, or the message before it and one."""
+        if type(part) is TextDelta:
+            if self._folds_text:
+                self._completed_by(part)
+            # Nearly every part of a stream is one.
+            return [ChatResult(text=part.delta if self._is_flowing else self._first(part.delta), text_id=part.id)]
+        handler = _DELTAS.get(type(part))
+        if handler is not None:
+            if self._folds_text:
+                self._completed_by(part)
+            return [handler(self, part)]
+        messages = self._completed_by(part)
+        chunk = self._chunk(part)
+        return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
+
+    def event(self, event: ToolEvent, delta: ToolInputDelta | None = None) -> ChatResult[str]:
+        """The chunk of a tool's event, with the input that it brought: most events of a hosted tool bring some."""
+        tools = self.tools()
+        return ChatResult(
+            metadata={event.tool: [event.event]},
+            parts=(event,) if delta is None else (event, delta),
+            code="" if delta is None else tools.code.delta(delta),
+            tool_runs=() if tools.runs.is_silent(event) else self.runs_changed_by(event),
+        )
+
+    def _first(self, delta: str) -> str:
+        """The first text of a message: on a new line, if there was text before it."""
+        if not delta:
+            return delta
+        begins = "\n" if self._has_text else ""
+        self._is_flowing = self._has_text = True
+        return begins + delta
+
+    def thought(self, part: ReasoningDelta) -> str:
+        """More thinking: after a blank line, if its block begins and there was thinking before."""
+        pieces = self._thinking.setdefault(part.id, [])
+        gap = THINKING_GAP if self._has_thought and part.delta and not pieces else ""
+        if part.delta:
+            self._has_thought = True
+            pieces.append(part.delta)
+        return gap + part.delta
+
+    def _chunk(self, part: StreamPart) -> ChatResult[str]:
+        match part:
+            case ReasoningEnd():
+                text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
+                return self._tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
+            case TextEnd(text=str(final)):
+                return ChatResult(parts=(part,), text_id=part.id, correction=final)
+            case ResponseMetadata():
+                facts = {"response_id": part.id, "model": part.model}
+                known = {key: value for key, value in facts.items() if value is not None}
+                return ChatResult(metadata=known, id=part.id, parts=(part,))
+            case Custom():
+                return ChatResult(metadata=self._drafted(part), parts=(part,), tool_runs=self.runs_changed_by(part))
+            case StepStart():
+                self._is_flowing = False
+                self._step = part.step
+                return ChatResult(parts=(part,), tool_runs=self.runs_changed_by(part))
+            case Finish():
+                return ChatResult(
+                    metadata=dict(part.metadata),
+                    usage=part.usage,
+                    finish_reason=part.reason,
+                    parts=(part,),
+                    tool_runs=self.runs_changed_by(part),
+                )
+            case File() | Source() | ToolCall() | ToolResult() if links := links_of(part):
+                return replace(self._tool_chunk(part, {}), new_links=self._new(links))
+            case _:
+                return self._tool_chunk(part, {})
+
+    def _drafted(self, part: Custom) -> dict[str, Any]:
+        """The text that came before a typed answer, so far."""
+        if part.kind != DRAFT:
+            return {}
+        self._drafts.append(str(as_object(part.data).get("text")))
+        return {"draft": "\n".join(self._drafts)}
+
+    def _new(self, links: Iterable[Link]) -> tuple[Link, ...]:
+        """The pages that no earlier part has named."""
+        new: dict[str, Link] = {}
+        for link in links:
+            if link.url not in self._urls:
+                new.setdefault(link.url, link)
+        self._urls.update(new)
+        return tuple(new.values())
+
+    def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
+        if type(part) not in _OF_TOOLS:
+            ended = self.runs_changed_by(part) if type(part) in _ENDING else ()
+            return ChatResult(metadata=metadata, parts=(part,), tool_runs=ended)
+        runs = self.runs_changed_by(part)
+        return ChatResult(metadata=metadata, parts=(part,), code=self.tools().code.feed(part), tool_runs=runs)
+
+    def runs_changed_by(self, part: StreamPart) -> "tuple[ToolRun, ...]":
+        """The records of calls that this part changes."""
+        if self._tool_folds is None and type(part) not in _OF_TOOLS:
+            return ()
+        return self.tools().runs.feed(part, None if self._clock is None else self._clock())
+
+    def _take_up(self, state: TurnState) -> None:
+        """A run that is resumed: its calls keep their records."""
+        self._step = state.step
+        calls = [(entry.step, entry.call) for entry in state.hosted.values()]
+        calls += [(state.step, call) for call in state.calls]
+        if calls:
+            self.tools().runs.take_up(calls, {approval.call_id for approval in state.waiting})
+
+    def tools(self) -> "ToolFolds":
+        """The folds of what tools did. Many runs have none."""
+        if self._tool_folds is None:
+            from sidestream.results.tool_runs import ToolFolds
+
+            self._tool_folds = ToolFolds(self._step)
+        return self._tool_folds
+
+
+def _thinking_chunk(f: ChunkFold, part: ReasoningDelta) -> ChatResult[str]:
+    thought = f.thought(part)
+    return ChatResult(thinking=thought, metadata={"thinking": thought})
+
+
+def _input_chunk(f: ChunkFold, part: ToolInputDelta) -> ChatResult[str]:
+    return ChatResult(parts=(part,), code=f.tools().code.delta(part))
+
+
+_DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
+    ReasoningDelta: _thinking_chunk,
+    ToolInputDelta: _input_chunk,
+    ToolEvent: ChunkFold.event,
+}
+"""Parts that come in large numbers and complete no message."""
+_ENDING = frozenset({TextStart, ReasoningStart, StepFinish})
+"""Parts after which nothing more comes of calls that have their results."""
+_OF_TOOLS = frozenset({ToolEvent, ToolInputStart, ToolInputEnd, ToolCall, ToolApprovalRequest, ToolResult, File})
+
+
+class ResultFold:
+    """Joins chunks to the result of a run."""
+
+    def __init__(self, policy: ResultMetadata = "accumulated") -> None:
+        self._policy = policy
+        self._output: list[str] = []
+        self._text_ids: list[str | None] = []
+        """The block of each text of the output."""
+        self._steps: list[int] = [0]
+        """Where the texts of each step begin."""
+        self._corrections: dict[tuple[int, str | None], str] = {}
+        """The final text of a block, by step and id, where it differs from what was streamed."""
+        self._thinking: list[str] = []
+        self._thinking_metadata: list[str] = []
+        self._messages: list[ChatMessage] = []
+        self._parts: list[StreamPart] = []
+        self._code: list[str] = []
+        self._tool_runs: dict[tuple[int, str], ToolRun] = {}
+        self._keys: dict[str, tuple[int, str]] = {}
+        """Call id → the key of its newest record."""
+        self._metadata: dict[str, Any] = {}
+        self._usage: Usage | None = None
+        self._reason: FinishReason | None = None
+        self._id: str | None = None
+
+    def feed(self, chunk: ChatResult[str]) -> None:
+        """Takes the next chunk."""
+        self._output.append(chunk.text)
+        self._text_ids.append(chunk.text_id)
+        if chunk.correction is not None:
+            self._corrections[len(self._steps), chunk.text_id] = chunk.correction
+        if chunk.thinking:
+            self._thinking.append(chunk.thinking)
+        self._messages.extend(chunk.messages)
+        if chunk.parts:
+            for part in chunk.parts:
+                if type(part) is not ToolInputDelta:  # The call holds what the deltas of its input joined to.
+                    self._parts.append(part)
+                if type(part) is File:
+                    self._late(part)
+                elif type(part) is StepStart:
+                    self._steps.append(len(self._output))
+            self._code.append(chunk.code)
+            for run in chunk.tool_runs:
+                self._tool_runs[run.key] = run
+                self._keys[run.call_id] = run.key
+        if chunk.metadata:
+            _merge(self._metadata, chunk.metadata)
+            if "thinking" in chunk.metadata:
+                self._thinking_metadata.append(str(chunk.metadata["thinking"]))
+        self._usage = chunk.usage or self._usage
+        self._reason = chunk.finish_reason or self._reason
+        self._id = chunk.id or self._id
+
+    def _late(self, file: File) -> None:
+        """A file that was downloaded after its call was over: no chunk has the record again."""
+        run = self._tool_runs.get(self._keys.get(file.call_id or "", (0, "")))
+        if run is not None and run.is_over and file.data is not None:
+            self._tool_runs[run.key] = replace(run, files=(*run.files, file))
+
+    def result(self) -> ChatResult[str]:
+        """All that has come: texts and messages joined, lists of events in the order of their arrival."""
+        if self._thinking_metadata:
+            self._metadata["thinking"] = "".join(self._thinking_metadata)
+        files = (part for part in self._parts if isinstance(part, File))
+        metadata = with_file_references(self._metadata, file_ids(files))
+        if self._policy == "response":
+            metadata = {key: metadata[key] for key in RESPONSE_KEYS if key in metadata}
+        return ChatResult(
+            text=self._corrected() if self._corrections else "".join(self._output),
+            messages=tuple(self._messages),
+            thinking="".join(self._thinking),
+            metadata=metadata,
+            usage=self._usage,
+            finish_reason=self._reason,
+            id=self._id,
+            parts=tuple(self._parts),
+            code="".join(self._code),
+            tool_runs=tuple(self._tool_runs.values()),
+        )
+
+    def _corrected(self) -> str:
+        """The output with its corrections: the texts of each step, joined by newlines."""
+        steps: list[str] = []
+        has_text = False
+        for step, (begin, end) in enumerate(pairwise([*self._steps, len(self._output)]), 1):
+            blocks: dict[str | None, list[str]] = {}
+            is_flowing = False
+            for text_id, text in zip(self._text_ids[begin:end], self._output[begin:end], strict=True):
+                if (step, text_id) in self._corrections:
+                    blocks.setdefault(text_id, [])
+                if text:
+                    # The first text of a step begins with the newline that separates it from the texts before.
+                    blocks.setdefault(text_id, []).append(text[1:] if has_text and not is_flowing else text)
+                    has_text = is_flowing = True
+            finals = (self._corrections.get((step, name)) for name in blocks)
+            texts = (
+                "".join(pieces) if final is None else final
+                for final, pieces in zip(finals, blocks.values(), strict=True)
+            )
+            steps.append("".join(texts))
+        return "\n".join(filter(None, steps))
+
+
+def fold(chunks: Iterable[ChatResult[str]], policy: ResultMetadata = "accumulated") -> ChatResult[str]:
+    """The result of a run that came in these chunks."""
+    folding = ResultFold(policy)
+    for chunk in chunks:
+        folding.feed(chunk)
+    return folding.result()
+
+
+def _merge(metadata: dict[str, Any], new: dict[str, Any]) -> None:
+    for key, value in new.items():
+        if isinstance(value, list) and isinstance(metadata.get(key), list):
+            metadata[key].extend(value)
+        elif isinstance(value, list):
+            metadata[key] = list(cast(list[Any], value))
+        else:
+            metadata[key] = value

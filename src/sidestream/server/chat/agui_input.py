@@ -1,0 +1,160 @@
+"""What an AG-UI client posts. The history is that of the server: of the messages, the user's last ones count."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+
+from sidestream.jsontext import JsonObject, as_object, is_array
+from sidestream.server.chat.input import ChatBody, PostedFunction
+from sidestream.server.errors import RequestError
+from sidestream.server.http.requests import checked
+from sidestream.server.runs.decisions import Answer
+
+MEDIA = frozenset({"image", "audio", "video", "document"})
+"""Parts of a message that are files."""
+
+
+class PostedTool(Struct, frozen=True, kw_only=True):
+    """A function of the client."""
+
+    name: str
+    description: str = ""
+    parameters: JsonObject | None = None
+
+
+class PostedContext(Struct, frozen=True, kw_only=True):
+    """Something that the model is to know."""
+
+    description: str
+    value: str
+
+
+class ResumeEntry(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer to one interrupt."""
+
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+
+
+class RunAgentInput(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The body of a request. Unknown fields are ignored, as is the client's `state`."""
+
+    thread_id: str
+    run_id: str
+    messages: list[JsonObject]
+    tools: list[PostedTool] | None = None
+    context: list[PostedContext] | None = None
+    forwarded_props: Any = None
+    resume: list[ResumeEntry] | None = None
+
+
+class AGUIBody(ChatBody, frozen=True, kw_only=True, rename="camel"):
+    """The same as what a chat of the page posts."""
+
+    api: ClassVar[str] = "agui"
+    functions_at: ClassVar[tuple[str, str]] = ("tools", "parameters")
+
+
+class ForwardedProps(Struct, frozen=True, kw_only=True):
+    """What a client may set beside the protocol."""
+
+    model: str | None = None
+    thinking: Literal["off", "on", "low", "medium", "high"] | bool | int | None = None
+    tools: list[str] | None = None
+
+
+def answers_in(posted: RunAgentInput) -> list[Answer]:
+    """The answers to interrupts, and the results of functions that the client has executed. Raises RequestError."""
+    answers = [_answer(entry, f"resume[{index}]") for index, entry in enumerate(posted.resume or ())]
+    for index, message in _trailing(posted.messages, "tool"):
+        match message:
+            case {"toolCallId": str(call)}:
+                error = message.get("error")
+                output = error if isinstance(error, str) and error else _text(message, f"messages[{index}]")
+                answers.append(Answer(call_id=call, output=output, is_error=bool(error)))
+            case _:
+                raise RequestError(400, "a tool's message names its toolCallId", param=f"messages[{index}].toolCallId")
+    return answers
+
+
+def body_of(posted: RunAgentInput, agent: str | None) -> AGUIBody:
+    """The request as a chat's. Raises RequestError."""
+    props = checked(as_object(posted.forwarded_props), ForwardedProps)
+    parts: list[JsonObject] = []
+    id: str | None = None
+    for index, message in _trailing(posted.messages, "user"):
+        parts += _parts(message, f"messages[{index}]")
+        found = message.get("id")
+        id = found if isinstance(found, str) else None
+    if parts and posted.context:
+        lines = [f"{entry.description}: {entry.value}" for entry in posted.context]
+        parts.insert(0, {"type": "text", "text": "\n".join(lines)})
+    message: JsonObject = {"role": "user", "parts": parts} | ({"id": id} if id is not None else {})
+    functions = [
+        {"name": f.name, "description": f.description, "schema": f.parameters or {}} for f in posted.tools or ()
+    ]
+    return AGUIBody(
+        id=posted.thread_id,
+        messages=[message] if parts else [],
+        model=agent or props.model,
+        thinking=props.thinking,
+        tools=props.tools,
+        functions=checked(functions, list[PostedFunction]),
+    )
+
+
+def _trailing(messages: Sequence[JsonObject], role: str) -> list[tuple[int, JsonObject]]:
+    """The messages of this role with which the history ends, with their places."""
+    start = len(messages)
+    while start and messages[start - 1].get("role") == role:
+        start -= 1
+    return list(enumerate(messages))[start:]
+
+
+def _answer(entry: ResumeEntry, at: str) -> Answer:
+    """A cancelled interrupt is a denial. A resolved one says in its payload whether the call is approved."""
+    if entry.status == "cancelled":
+        return Answer(approval_id=entry.interrupt_id, approved=False)
+    match entry.payload:
+        case {"approved": bool(approved)}:
+            payload = as_object(entry.payload)
+            reason, digest, values = payload.get("reason"), payload.get("digest"), payload.get("answers")
+            return Answer(
+                approval_id=entry.interrupt_id,
+                approved=approved,
+                digest=digest if isinstance(digest, str) else None,
+                reason=reason if isinstance(reason, str) else None,
+                values=as_object(values) if values is not None else None,
+            )
+        case _:
+            raise RequestError(400, 'the payload is {"approved": true} or {"approved": false}', param=f"{at}.payload")
+
+
+def _parts(message: JsonObject, at: str) -> list[JsonObject]:
+    """What a user said, as the parts of a chat's message."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not is_array(content):
+        raise RequestError(400, "a message's content is a text or a list of parts", param=f"{at}.content")
+    return [_part(as_object(part), f"{at}.content[{index}]") for index, part in enumerate(content)]
+
+
+def _part(part: JsonObject, at: str) -> JsonObject:
+    match part, as_object(part.get("source")):
+        case {"type": "text", "text": str(text)}, _:
+            return {"type": "text", "text": text}
+        case {"type": str(kind)}, {"type": "data", "value": str(data), "mimeType": str(mime_type)} if kind in MEDIA:
+            return {"type": "file", "mediaType": mime_type, "url": f"data:{mime_type};base64,{data}"}
+        case {"type": str(kind)}, {"type": "url", "value": str(url), **source} if kind in MEDIA:
+            mime_type = source.get("mimeType")
+            return {"type": "file", "url": url} | ({"mediaType": mime_type} if isinstance(mime_type, str) else {})
+        case _:
+            raise RequestError(400, "send text, or a file as data or by its URL", param=at)
+
+
+def _text(message: JsonObject, at: str) -> str:
+    """The content of a tool's message as text."""
+    return "\n".join(part["text"] for part in _parts(message, at) if part["type"] == "text")

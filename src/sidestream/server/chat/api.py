@@ -1,0 +1,170 @@
+"""`/api/chat`: the AI SDK's UI message stream, for `useChat` as it is and for our own page."""
+
+from collections.abc import Container
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from sidestream.jsontext import JsonObject
+from sidestream.protocols.ai_sdk.message import UI_MESSAGE_HEADERS
+from sidestream.server.chat.branches import Chat, Leaf, Snapshot, read_chat, snapshot_of
+from sidestream.server.chat.input import ChatBody
+from sidestream.server.chat.stream import sse_frames
+from sidestream.server.chat.turns import Turn, begin_turn, open_turn
+from sidestream.server.errors import RequestError, not_found
+from sidestream.server.http.event_stream import event_stream
+from sidestream.server.http.requests import checked, json_response, owner_of, read_json, sent_at, server_of
+from sidestream.server.server import Server
+
+
+def routes(server: Server) -> list[BaseRoute]:
+    """The routes of chats."""
+    from sidestream.server.chat.socket import chat_socket
+
+    return [
+        Route("/api/chat", post_chat, methods=["POST"]),
+        WebSocketRoute("/api/chat/ws", chat_socket),
+        Route("/api/chat/{id}", get_chat, methods=["GET"]),
+        Route("/api/chat/{id}", delete_chat, methods=["DELETE"]),
+        Route("/api/chat/{id}/stream", get_stream, methods=["GET"]),
+        Route("/api/chat/{id}/stop", stop, methods=["POST"]),
+        Route("/api/chat/{id}/steer", steer, methods=["POST"]),
+        Route("/api/chat/{id}/grants", get_grants, methods=["GET"]),
+        Route("/api/chat/{id}/grants/{grant}", withdraw_grant, methods=["DELETE"]),
+    ]
+
+
+async def post_chat(request: Request) -> Response:
+    """A new message, an edited or repeated one, or decisions; responds with the stream of the turn.
+
+    A message that is sent later is only recorded: the response says when.
+    """
+    at = sent_at(request)
+    body = checked(await read_json(request), ChatBody)
+    turn = await begin_turn(server_of(request), owner_of(request), body, at=at)
+    if at is not None:
+        return json_response({"id": body.id, "leaf": turn.leaf, "seq": turn.run_start, "at": at}, 202)
+    return _streamed(server_of(request), turn, body.features)
+
+
+async def get_stream(request: Request) -> Response:
+    """The stream of the turn in progress: all of it, or with `after` what follows that record. 204 without one."""
+    server = server_of(request)
+    chat = await read_chat(server, owner_of(request), request.path_params["id"])
+    after = _number(request, "after")
+    leaf_number = _number(request, "leaf")
+    if not chat.exists:
+        return Response(status_code=204)
+    turn = open_turn(chat, chat.leaf(leaf_number), after)
+    if turn is None:
+        return Response(status_code=204)
+    server.runs.readers.admit(chat.owner)
+    return _streamed(server, turn, request.query_params.get("features", "").split(","))
+
+
+async def get_chat(request: Request) -> Response:
+    """The messages of a chat, and the number of the last record that they include."""
+    chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
+    leaf = chat.leaf(_number(request, "leaf"))
+    snapshot = await snapshot_of(chat, leaf)
+    job = chat.last_job(leaf)
+    return json_response(
+        {
+            "id": chat.id,
+            "title": _title(snapshot),
+            "model": None if job is None else job.agent,
+            "seq": leaf.head,
+            "leaf": leaf.number,
+            "leaves": [_leaf_json(leaf) for leaf in chat.leaves.values()],
+            "messages": snapshot.messages,
+            "run": snapshot.run,
+            "grants": _grants_json(chat, leaf),
+        }
+    )
+
+
+async def delete_chat(request: Request) -> Response:
+    """Deletes a chat with all its branches; its runs are stopped first."""
+    server = server_of(request)
+    chat = await read_chat(server, owner_of(request), request.path_params["id"])
+    if not chat.exists:
+        raise not_found("chat", chat.id)
+    await server.runs.delete(chat.leaf().id)
+    await server.store.collect()
+    return Response(status_code=204)
+
+
+async def stop(request: Request) -> Response:
+    """Stops the run in progress."""
+    leaf = await _leaf(request)
+    return json_response({"stopped": await server_of(request).runs.stop(leaf.id)})
+
+
+async def steer(request: Request) -> Response:
+    """Passes a message to the run in progress; the stream reports what becomes of it as `data-steer`."""
+    leaf = await _leaf(request)
+    text = (await read_json(request)).get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise RequestError(400, "send the text of the message", param="text")
+    return json_response({"id": await server_of(request).runs.steer(leaf.id, text)})
+
+
+async def get_grants(request: Request) -> Response:
+    """The tools that a person has allowed in a chat."""
+    chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
+    return json_response({"grants": _grants_json(chat, chat.leaf(_number(request, "leaf")))})
+
+
+async def withdraw_grant(request: Request) -> Response:
+    """Withdraws a grant in all branches of a chat: the next call of its tool needs an approval."""
+    server = server_of(request)
+    chat = await read_chat(server, owner_of(request), request.path_params["id"])
+    grant = request.path_params["grant"]
+    if not any([await server.runs.withdraw(leaf.id, grant) for leaf in chat.leaves.values()]):
+        raise not_found("grant", grant)
+    return Response(status_code=204)
+
+
+def _grants_json(chat: Chat, leaf: Leaf) -> list[JsonObject]:
+    return [
+        {"id": grant.id, "tool": grant.tool, "server": grant.server_label, "remote": grant.is_remote}
+        for grant in chat.grants(leaf)
+    ]
+
+
+async def _leaf(request: Request) -> Leaf:
+    chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
+    return chat.leaf(_number(request, "leaf"))
+
+
+def _streamed(server: Server, turn: Turn, features: Container[str]) -> Response:
+    headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf)}
+    return event_stream(sse_frames(turn.chunks(server, features)), headers)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 15:
+        raise RequestError(400, f"{name} is a number", param=name)
+    return int(text)
+
+
+def _title(snapshot: Snapshot) -> str:
+    for message in snapshot.messages:
+        if message["role"] == "user":
+            text = " ".join(str(part.get("text", "")) for part in message["parts"] if part["type"] == "text")
+            return " ".join(text.split())[:80]
+    return ""
+
+
+def _leaf_json(leaf: Leaf) -> JsonObject:
+    fork = leaf.fork
+    return {
+        "leaf": leaf.number,
+        "parent": fork.leaf if fork is not None else None,
+        "forkedAt": fork.index if fork is not None else None,
+        "updated": leaf.updated,
+    }

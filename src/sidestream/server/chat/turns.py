@@ -1,0 +1,230 @@
+"""Turns of chats: what a request wants is done, and the turn that it gets to read is named."""
+
+from collections.abc import AsyncGenerator, Container, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.durable.log.jobs import INDEX, Job
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage
+from sidestream.protocols.ai_sdk.content import UrlOf
+from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
+from sidestream.server.chat.branches import (
+    MESSAGE_ID,
+    Chat,
+    Fork,
+    Leaf,
+    Snapshot,
+    check_chat_id,
+    read_chat,
+    snapshot_of,
+)
+from sidestream.server.chat.input import (
+    STEERING,
+    ChatBody,
+    ReadBlob,
+    answers_in,
+    functions_in,
+    settings_in,
+    user_message,
+)
+from sidestream.server.chat.stream import EncoderOf, turn_chunks
+from sidestream.server.errors import RequestError, not_found
+from sidestream.server.http.requests import AT_HEADER
+from sidestream.server.runs.decisions import Answer, RefusedDecisionError, decisions_on
+from sidestream.server.server import Server
+from sidestream.server.settings import ServerSettings, offers_index
+from sidestream.store.log.fold import LogState
+from sidestream.store.records import MessageAdded, unpack
+from sidestream.tools.approvals import PendingApproval
+from sidestream.tools.grants import Grant
+from sidestream.tools.server_side import FileSearch
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """A turn to be streamed: all of it, or what follows a record."""
+
+    conversation: str
+    """In the store."""
+    turn_start: int
+    run_start: int
+    after: int = 0
+    leaf: int = 1
+
+    def chunks(self, server: Server, features: Container[str]) -> AsyncGenerator[list[Chunk]]:
+        """Its chunks of the UI message stream, for a client with these features."""
+        steering, approval_s = STEERING in features, server.settings.approval_s
+
+        def encoder_of(id: str, run: str, url_of: UrlOf) -> UIMessageEncoder:
+            return UIMessageEncoder(id, run=run, url_of=url_of, steering=steering, approval_s=approval_s)
+
+        return self.encoded(server, encoder_of)
+
+    def encoded(self, server: Server, encoder_of: EncoderOf) -> AsyncGenerator[list[Chunk]]:
+        """What an encoder makes of it."""
+        return turn_chunks(server, self.conversation, self.turn_start, self.run_start, encoder_of, self.after)
+
+
+async def begin_turn(
+    server: Server,
+    owner: str,
+    body: ChatBody,
+    answers: list[Answer] | None = None,
+    *,
+    needs_digest: bool = True,
+    at: float | None = None,
+) -> Turn:
+    """Does what a body wants, and says which turn to stream. Raises RequestError.
+
+    `answers` are those of the body, unless they are given; `needs_digest` says whether they must name that of the
+    arguments. With `at`, in seconds since 1970, a message is sent to the model then.
+    """
+    check_chat_id(body.id)
+    chat = await read_chat(server, owner, body.id)
+    if answers := answers_in(body) if answers is None else answers:
+        if at is not None:
+            raise RequestError(400, "a decision counts at once: it cannot be sent later", param=AT_HEADER)
+        return await _decide(chat, body, answers, needs_digest=needs_digest)
+    if chat.exists and body.trigger == "regenerate-message":
+        return await _repeat(chat, body, at)
+    if body.last.get("role") == "assistant":
+        raise RequestError(409, "no call waits for a decision", type="conflict", code="nothing_waits")
+    message = await user_message(body, _blob_reader(chat))
+    if not chat.exists:
+        return await _start(chat, body, message, 1, at=at)
+    leaf = chat.leaf(body.leaf)
+    if body.message_id is not None:
+        return await _branch(chat, body, await snapshot_of(chat, leaf), body.message_id, message, at)
+    if (again := _sent_before(leaf, message)) is not None:
+        return again
+    return await _start(chat, body, message, leaf.number, at=at)
+
+
+def open_turn(chat: Chat, leaf: Leaf, after: int | None) -> Turn | None:
+    """The turn that a reader who has the records up to `after` is to get; None if there is nothing to read."""
+    if not leaf.is_live and (after is None or after >= leaf.head):
+        return None
+    if after is not None and not leaf.turn_start <= after <= leaf.head:
+        raise RequestError(409, "the chat has moved on: read it again", type="conflict", param="after", code="stale")
+    return Turn(
+        conversation=leaf.id,
+        turn_start=leaf.turn_start,
+        run_start=leaf.run_start,
+        after=after or 0,
+        leaf=leaf.number,
+    )
+
+
+async def _start(
+    chat: Chat, body: ChatBody, message: ChatMessage, leaf: int, fork: Fork | None = None, at: float | None = None
+) -> Turn:
+    """Starts a run in a branch."""
+    server = chat.server
+    job = _job(chat, body, leaf, fork)
+    beginning: tuple[ChatMessage, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    if fork is not None:
+        parent = chat.leaves[fork.leaf]
+        beginning = (await chat.state(parent, fork.before)).messages
+        grants = chat.grants(parent)  # They hold for the conversation, whichever branch it takes.
+    agent, id = server.agent(job.agent), chat.stored_id(leaf)
+    info = await server.runs.start(agent, id, message, job, beginning=beginning, grants=grants, at=at)
+    return Turn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
+
+
+async def _repeat(chat: Chat, body: ChatBody, at: float | None) -> Turn:
+    """The question is asked again, in a branch of its own."""
+    leaf = chat.leaf(body.leaf)
+    snapshot = await snapshot_of(chat, leaf)
+    users = [message["id"] for message in snapshot.messages if message["role"] == "user"]
+    target = body.message_id or (users[-1] if users else "")
+    log, seq, _ = _place(snapshot, target)
+    row = next(row for row in log.rows if row.seq == seq)
+    record = await chat.server.store.record(row, load=True)
+    assert isinstance(record.body, MessageAdded)
+    return await _branch(chat, body, snapshot, target, record.body.message, at)
+
+
+async def _branch(
+    chat: Chat, body: ChatBody, snapshot: Snapshot, target: str, message: ChatMessage, at: float | None
+) -> Turn:
+    """The question is asked again, or in other words, in a branch of its own."""
+    log, seq, index = _place(snapshot, target)
+    if snapshot.messages[index]["role"] == "assistant":
+        index -= 1
+    return await _start(chat, body, message, max(chat.leaves) + 1, Fork(leaf=log.number, before=seq, index=index), at)
+
+
+def _place(snapshot: Snapshot, target: str) -> tuple[Leaf, int, int]:
+    if (place := snapshot.places.get(target)) is None or not place[1]:
+        raise not_found("message", target, param="messageId")
+    return place
+
+
+def _sent_before(leaf: Leaf, message: ChatMessage) -> Turn | None:
+    """The last turn, if this message opened it: a client that lost the response sends it again."""
+    id = message.metadata.get(MESSAGE_ID)
+    if id is None:
+        return None
+    row = next(row for row in leaf.rows if row.seq == leaf.turn_start)
+    body = unpack(row).body
+    if not isinstance(body, MessageAdded) or body.message.metadata.get(MESSAGE_ID) != id:
+        return None
+    return Turn(conversation=leaf.id, turn_start=leaf.turn_start, run_start=leaf.run_start, leaf=leaf.number)
+
+
+async def _decide(chat: Chat, body: ChatBody, answers: list[Answer], *, needs_digest: bool) -> Turn:
+    """Resumes a turn that waits, with decisions on what the server holds; nothing of the posted history counts."""
+    leaf, server = chat.leaf(body.leaf), chat.server
+    job = chat.last_job(leaf)
+    try:
+        decisions = decisions_on(_pending(await chat.state(leaf)), answers, needs_digest=needs_digest)
+    except RefusedDecisionError as error:
+        await server.runs.log_refusal(leaf.id, error.approval_id, error.message)
+        raise
+    if job is None:
+        raise RequestError(409, "this turn was not started by a server", type="conflict", code="not_resumable")
+    info = await server.runs.resume(server.agent(job.agent), leaf.id, decisions, replace(job, attempt=1))
+    return Turn(
+        conversation=leaf.id,
+        turn_start=leaf.turn_start,
+        run_start=info.start,
+        after=info.start - 1,
+        leaf=leaf.number,
+    )
+
+
+def _pending(state: LogState) -> Sequence[PendingApproval]:
+    if state.status != "waiting" or state.run_state is None:
+        return ()
+    return state.run_state.approvals
+
+
+def _job(chat: Chat, body: ChatBody, leaf: int, fork: Fork | None) -> Job:
+    """What the run needs. A chat keeps its model until a request names another."""
+    parent = chat.leaves.get(leaf if fork is None else fork.leaf)
+    last = chat.last_job(parent) if parent is not None else None
+    name = body.model or (last.agent if last is not None else chat.server.settings.default)
+    return Job(
+        agent=name,
+        api=body.api,
+        settings=settings_in(body),
+        functions=functions_in(body),
+        tools=None if body.tools is None else tuple(_tool(name, chat.server.settings) for name in body.tools),
+        details={} if fork is None else {"fork": {"leaf": fork.leaf, "before": fork.before, "index": fork.index}},
+    )
+
+
+def _tool(name: str, settings: ServerSettings) -> str | JsonObject:
+    """A tool by its name; a file search is one of the index of this machine, where that is open."""
+    searches = name == FileSearch.key and offers_index(settings)
+    return {"name": name, "stores": [INDEX]} if searches else name
+
+
+def _blob_reader(chat: Chat) -> ReadBlob:
+    async def read(digest: str) -> bytes | None:
+        known = any(digest in row.blobs for leaf in chat.leaves.values() for row in leaf.rows)
+        return await chat.server.store.blob(digest) if known else None
+
+    return read

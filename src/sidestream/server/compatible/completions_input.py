@@ -1,0 +1,303 @@
+"""Requests of the Chat Completions API: their shapes, and what they mean here."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from sidestream import jsontext
+from sidestream.durable.log.jobs import Job
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import (
+    ChatMessage,
+    MessagePart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.server.errors import RequestError
+from sidestream.server.http.request_files import document_in, file_at, file_in, is_empty
+from sidestream.server.http.request_functions import ANY_OBJECT, check_names, checked_output, function_fields
+
+THINKING = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
+"""`reasoning_effort` → our `thinking`."""
+Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+
+
+class _Url(Struct):
+    url: str
+
+
+class _Audio(Struct):
+    data: str
+    format: str
+
+
+class _File(Struct):
+    file_data: str | None = None
+    filename: str | None = None
+
+
+class _Text(Struct, tag="text"):
+    text: str
+
+
+class _Image(Struct, tag="image_url"):
+    image_url: _Url
+
+
+class _InputAudio(Struct, tag="input_audio"):
+    input_audio: _Audio
+
+
+class _InputFile(Struct, tag="file"):
+    file: _File
+
+
+class _Refusal(Struct, tag="refusal"):
+    refusal: str
+
+
+_Content = str | list[_Text | _Image | _InputAudio | _InputFile | _Refusal]
+
+
+class _CalledFunction(Struct):
+    name: str
+    arguments: str
+
+
+class _Call(Struct):
+    id: str
+    function: _CalledFunction
+
+
+class _System(Struct, tag="system", tag_field="role"):
+    content: _Content
+
+
+class _Developer(Struct, tag="developer", tag_field="role"):
+    content: _Content
+
+
+class _User(Struct, tag="user", tag_field="role"):
+    content: _Content
+
+
+class _Assistant(Struct, tag="assistant", tag_field="role"):
+    content: _Content | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Tool(Struct, tag="tool", tag_field="role"):
+    content: _Content
+    tool_call_id: str
+
+
+class _Function(Struct):
+    name: Name
+    description: str | None = None
+    parameters: JsonObject | None = None
+    strict: bool | None = None
+
+
+class _FunctionTool(Struct, tag="function"):
+    function: _Function
+
+
+class _Named(Struct):
+    name: str
+
+
+class _FunctionChoice(Struct, tag="function"):
+    function: _Named
+
+
+class _Allowed(Struct):
+    tools: Annotated[list[_FunctionChoice], Meta(min_length=1)]
+    mode: Literal["auto", "required"] = "auto"
+
+
+class _AllowedChoice(Struct, tag="allowed_tools"):
+    allowed_tools: _Allowed
+
+
+class _StreamOptions(Struct):
+    include_usage: bool = False
+
+
+class _Schema(Struct):
+    schema: JsonObject
+    name: str = "output"
+    strict: bool | None = None
+
+
+class _Format(Struct):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _Schema | None = None
+
+
+class CompletionRequest(Struct):
+    """The body of a request."""
+
+    messages: Annotated[list[_System | _Developer | _User | _Assistant | _Tool], Meta(min_length=1)]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    tools: list[_FunctionTool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | _FunctionChoice | _AllowedChoice | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    response_format: _Format | None = None
+    n: Literal[1] | None = None
+
+    def job(self, default: str) -> Job:
+        """What the run is started with."""
+        settings: dict[str, Any] = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_completion_tokens or self.max_tokens,
+            "stop": self.stop,
+            "seed": self.seed,
+            "thinking": self._thinking(),
+            "tool_choice": self._must_call(),
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        return Job(
+            agent=self.model or default,
+            api="completions",
+            settings={**given, "unsupported": "warn"},
+            functions=tuple(self._functions()),
+            allowed=self._allowed(),
+            output=self._output(),
+        )
+
+    def history(self) -> list[ChatMessage]:
+        """The messages as ours; neighbouring results of tools are one message."""
+        history: list[ChatMessage] = []
+        names: dict[str, str] = {}
+        for index, message in enumerate(self.messages):
+            where = f"messages[{index}]"
+            match message:
+                case _System() | _Developer():
+                    history.append(ChatMessage.system("".join(_texts(message.content, where))))
+                case _User():
+                    parts = _parts(message.content, where)
+                    if is_empty(parts):
+                        raise RequestError(400, "the message is empty", param=f"{where}.content")
+                    history.append(ChatMessage("user", tuple(parts)))
+                case _Assistant():
+                    calls = [_call(call, where) for call in message.tool_calls or ()]
+                    names |= {call.id: call.name for call in calls}
+                    history.append(ChatMessage("model", (*_parts(message.content or [], where), *calls)))
+                case _Tool():
+                    result = _result(message, names, where)
+                    if history and history[-1].role == "tool":
+                        history[-1] = ChatMessage("tool", (*history[-1].parts, result))
+                    else:
+                        history.append(ChatMessage("tool", (result,)))
+        return history
+
+    def _functions(self) -> list[JsonObject]:
+        functions = [tool.function for tool in self.tools or ()]
+        check_names([(function.name, f"tools[{index}].function.name") for index, function in enumerate(functions)])
+        return [
+            function_fields(
+                f"tools[{index}].function", function.name, function.description, function.parameters, function.strict
+            )
+            for index, function in enumerate(functions)
+        ]
+
+    def _must_call(self) -> str | None:
+        """What the model must call first: any function, or the one of this name."""
+        match self.tool_choice:
+            case "required":
+                return "required" if self.tools else None
+            case _FunctionChoice(function=function):
+                return self._known(function.name, "tool_choice.function.name")
+            case _AllowedChoice(allowed_tools=_Allowed(mode="required")):
+                return "required"
+            case _:
+                return None
+
+    def _allowed(self) -> tuple[str, ...] | None:
+        match self.tool_choice:
+            case "none":
+                return ()
+            case _AllowedChoice(allowed_tools=allowed):
+                at = "tool_choice.allowed_tools.tools"
+                return tuple(
+                    self._known(entry.function.name, f"{at}[{index}].function.name")
+                    for index, entry in enumerate(allowed.tools)
+                )
+            case _:
+                return None
+
+    def _known(self, name: str, at: str) -> str:
+        if all(tool.function.name != name for tool in self.tools or ()):
+            raise RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
+        return name
+
+    def _output(self) -> JsonObject | None:
+        form = self.response_format
+        if form is None or form.type == "text":
+            return None
+        if form.type == "json_object":
+            return ANY_OBJECT
+        if form.json_schema is None:
+            raise RequestError(400, "send the schema", param="response_format.json_schema")
+        return checked_output(form.json_schema.schema, "response_format.json_schema.schema")
+
+    def _thinking(self) -> str | None:
+        if self.reasoning_effort is None:
+            return None
+        if self.reasoning_effort not in THINKING:
+            raise RequestError(400, f"use one of {', '.join(THINKING)}", param="reasoning_effort")
+        return THINKING[self.reasoning_effort]
+
+
+def _parts(content: _Content, where: str) -> list[MessagePart]:
+    if isinstance(content, str):
+        return [TextPart(content)]
+    parts: list[MessagePart] = []
+    for index, entry in enumerate(content):
+        at = f"{where}.content[{index}]"
+        match entry:
+            case _Text(text=text) | _Refusal(refusal=text):
+                parts.append(TextPart(text))
+            case _Image(image_url=image):
+                parts.append(file_at(image.url, f"{at}.image_url.url", mime_type="image/png"))
+            case _InputAudio(input_audio=audio):
+                parts.append(file_in(audio.data, f"{at}.input_audio.data", mime_type=f"audio/{audio.format}"))
+            case _InputFile(file=file):
+                if file.file_data is None:
+                    raise RequestError(400, "send the file as file_data", param=f"{at}.file.file_data")
+                parts.append(document_in(file.file_data, f"{at}.file.file_data", name=file.filename))
+    return parts
+
+
+def _texts(content: _Content, where: str) -> list[str]:
+    parts = _parts(content, where)
+    if not all(isinstance(part, TextPart) for part in parts):
+        raise RequestError(400, "only text is possible here", param=f"{where}.content")
+    return [part.text for part in parts if isinstance(part, TextPart)]
+
+
+def _call(call: _Call, where: str) -> ToolCallPart:
+    try:
+        arguments = jsontext.loads(call.function.arguments or "{}")
+    except (ValueError, RecursionError):
+        return ToolCallPart(call.id, call.function.name, None, call.function.arguments)
+    if not jsontext.is_object(arguments):
+        return ToolCallPart(call.id, call.function.name, None, call.function.arguments)
+    return ToolCallPart(call.id, call.function.name, arguments)
+
+
+def _result(message: _Tool, names: dict[str, str], where: str) -> ToolResultPart:
+    name = names.get(message.tool_call_id)
+    if name is None:
+        raise RequestError(400, f"no call has the id {message.tool_call_id!r}", param=f"{where}.tool_call_id")
+    return ToolResultPart(message.tool_call_id, name, "".join(_texts(message.content, where)))

@@ -1,0 +1,325 @@
+"""Requests of Anthropic's Messages API: their shapes, and what they mean here."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
+
+from sidestream.durable.log.jobs import Job
+from sidestream.errors import ConfigurationError
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object
+from sidestream.messages.message import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.server.errors import RequestError
+from sidestream.server.http.request_files import file_at, file_in, is_empty
+from sidestream.server.http.request_functions import check_names, checked_output, function_fields
+from sidestream.tools.server_side import TOOLS
+
+HOSTED = {"web_search_": "web_search", "web_fetch_": "web_fetch", "code_execution_": "code_interpreter"}
+"""How the types of the API's own tools begin → our names."""
+
+
+_OF_OTHERS = frozenset(
+    {
+        *("server_tool_use", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing", "container_upload", "compaction"),
+        *("fallback", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
+        *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result"),
+        "advisor_tool_result",
+    }
+)
+"""Blocks of an answer that Anthropic's own tools made. A client sends them back; the text that came of them counts."""
+
+
+class _Base64Source(Struct, tag="base64"):
+    data: str
+    media_type: str
+
+
+class _UrlSource(Struct, tag="url"):
+    url: str
+
+
+class _TextSource(Struct, tag="text"):
+    data: str
+
+
+class _Text(Struct, tag="text"):
+    text: str
+
+
+class _Image(Struct, tag="image"):
+    source: _Base64Source | _UrlSource
+
+
+class _Document(Struct, tag="document"):
+    source: _Base64Source | _UrlSource | _TextSource
+    title: str | None = None
+
+
+class _ToolUse(Struct, tag="tool_use"):
+    id: str
+    name: str
+    input: JsonObject
+
+
+class _ToolResult(Struct, tag="tool_result"):
+    tool_use_id: str
+    content: str | list[_Text | _Image | _Document] = ""
+    is_error: bool = False
+
+
+class _Thinking(Struct, tag="thinking"):
+    thinking: str
+
+
+class _RedactedThinking(Struct, tag="redacted_thinking"):
+    data: str
+
+
+_Block = _Text | _Image | _Document | _ToolUse | _ToolResult | _Thinking | _RedactedThinking
+
+
+class _Message(Struct):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[_Block]
+
+
+class _Tool(Struct):
+    type: str = "custom"
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}$")] = ""
+    description: str | None = None
+    input_schema: JsonObject | None = None
+    strict: bool | None = None
+    max_uses: int | None = None
+    allowed_domains: list[str] | None = None
+    blocked_domains: list[str] | None = None
+    user_location: JsonObject | None = None
+    max_content_tokens: int | None = None
+    citations: JsonObject | None = None
+
+
+class _Choice(Struct):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+
+
+class _Schema(Struct, tag="json_schema"):
+    schema: JsonObject
+
+
+class _OutputConfig(Struct):
+    format: _Schema | None = None
+
+
+class _ThinkingSetting(Struct):
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Meta(ge=1)] | None = None
+
+
+class TokensRequest(Struct):
+    """The body of a request for a count of tokens."""
+
+    messages: Annotated[list[_Message], Meta(min_length=1)]
+    model: str | None = None
+    system: str | list[_Text] | None = None
+    tools: list[_Tool] = field(default_factory=list[_Tool])
+
+    def history(self) -> list[ChatMessage]:
+        """The messages as ours."""
+        history: list[ChatMessage] = []
+        names: dict[str, str] = {}
+        if self.system:
+            text = self.system if isinstance(self.system, str) else "\n\n".join(block.text for block in self.system)
+            history.append(ChatMessage.system(text))
+        for index, message in enumerate(self.messages):
+            history += _messages(message, f"messages[{index}].content", names)
+        return history
+
+
+class MessagesRequest(TokensRequest):
+    """The body of a request."""
+
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stream: bool = False
+    tool_choice: _Choice | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    stop_sequences: list[str] | None = None
+    thinking: _ThinkingSetting | None = None
+    output_config: _OutputConfig | None = None
+
+    def job(self, default: str) -> Job:
+        """What the run is started with."""
+        settings: dict[str, Any] = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences or None,
+            "thinking": self._thinking(),
+            "tool_choice": self._must_call(),
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        hosted = [_hosted(tool, f"tools[{index}]") for index, tool in enumerate(self.tools) if tool.type != "custom"]
+        form = self.output_config.format if self.output_config is not None else None
+        return Job(
+            agent=self.model or default,
+            api="messages",
+            settings={**given, "unsupported": "warn"},
+            tools=tuple(hosted) or None,
+            adds_tools=True,
+            functions=tuple(self._functions()),
+            allowed=() if self.tool_choice is not None and self.tool_choice.type == "none" else None,
+            output=checked_output(form.schema, "output_config.format.schema") if form is not None else None,
+        )
+
+    def _functions(self) -> list[JsonObject]:
+        own = [(f"tools[{index}]", tool) for index, tool in enumerate(self.tools) if tool.type == "custom"]
+        check_names([(tool.name, f"{at}.name") for at, tool in own])
+        return [
+            function_fields(at, tool.name, tool.description, tool.input_schema, tool.strict, schema_name="input_schema")
+            for at, tool in own
+        ]
+
+    def _must_call(self) -> str | None:
+        """What the model must call first: any function, or the one of this name."""
+        match self.tool_choice:
+            case _Choice(type="any"):
+                return "required" if any(tool.type == "custom" for tool in self.tools) else None
+            case _Choice(type="tool", name=name):
+                if name is None or all(tool.name != name for tool in self.tools if tool.type == "custom"):
+                    message = f"the request has no tool {name!r:.80}"
+                    raise RequestError(400, message, param="tool_choice.name", code="unknown_tool")
+                return name
+            case _:
+                return None
+
+    def _thinking(self) -> str | int | None:
+        match self.thinking:
+            case None:
+                return None
+            case _ThinkingSetting(type="disabled"):
+                return "off"
+            case _ThinkingSetting(type="adaptive"):
+                return "on"
+            case _ThinkingSetting(budget_tokens=budget):
+                return budget or "on"
+
+
+def without_blocks_of_others(given: JsonObject) -> JsonObject:
+    """The body without the content of blocks that only Anthropic can read. Their places stay."""
+    empty: JsonObject = {"type": "redacted_thinking", "data": ""}
+    messages = given.get("messages")
+    if not is_array(messages):
+        return given
+    return {**given, "messages": [_emptied(message, empty) if is_object(message) else message for message in messages]}
+
+
+def _emptied(message: JsonObject, empty: JsonObject) -> JsonObject:
+    content = message.get("content")
+    if message.get("role") != "assistant" or not is_array(content):
+        return message
+    kinds = [as_object(block).get("type") for block in content]
+    kept = [empty if kind in _OF_OTHERS else block for block, kind in zip(content, kinds, strict=True)]
+    return {**message, "content": kept}
+
+
+def _hosted(tool: _Tool, at: str) -> JsonObject:
+    """A server-side tool with the restrictions that the request has for it."""
+    for start, name in HOSTED.items():
+        if tool.type.startswith(start):
+            fields = _restrictions(tool, name)
+            try:
+                convert(fields, TOOLS[name])
+            except (ConfigurationError, ValidationError, UnicodeEncodeError) as error:
+                raise RequestError(400, str(error), param=at) from None
+            return {"name": name, **fields}
+    raise RequestError(400, f"this server has no tool of the type {tool.type!r}", param=f"{at}.type")
+
+
+def _restrictions(tool: _Tool, name: str) -> JsonObject:
+    if name == "code_interpreter":
+        return {}
+    fields: JsonObject = {
+        "allowed_domains": tool.allowed_domains,
+        "blocked_domains": tool.blocked_domains,
+        "max_uses": tool.max_uses,
+    }
+    if name == "web_search":
+        place = tool.user_location or {}
+        known = ("city", "region", "country", "timezone")
+        fields["location"] = {name: place[name] for name in known if place.get(name) is not None} or None
+    else:
+        fields["max_content_tokens"] = tool.max_content_tokens
+        fields["citations"] = (tool.citations or {}).get("enabled")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _messages(message: _Message, where: str, names: dict[str, str]) -> list[ChatMessage]:
+    """A message as ours: results of tools, which the API has among the user's content, are a message of their own."""
+    if isinstance(message.content, str):
+        parts: list[MessagePart] = [TextPart(message.content)]
+    else:
+        parts = [
+            part for index, block in enumerate(message.content) for part in _parts(block, f"{where}[{index}]", names)
+        ]
+    match message.role:
+        case "system":
+            return [ChatMessage.system("".join(part.text for part in parts if isinstance(part, TextPart)))]
+        case "assistant":
+            return [ChatMessage("model", tuple(parts))] if parts else []
+        case "user":
+            results = tuple(part for part in parts if isinstance(part, ToolResultPart))
+            rest = tuple(part for part in parts if not isinstance(part, ToolResultPart))
+            tools = [ChatMessage("tool", results)] if results else []
+            if is_empty(rest) and not tools:
+                raise RequestError(400, "the message is empty", param=where)
+            return [*tools, ChatMessage("user", rest)] if rest else tools
+
+
+def _parts(block: _Block, where: str, names: dict[str, str]) -> list[MessagePart]:
+    match block:
+        case _Text(text=text):
+            return [TextPart(text)]
+        case _Image() | _Document():
+            return [_file(block, where)]
+        case _ToolUse(id=id, name=name, input=given):
+            names[id] = name
+            return [ToolCallPart(id, name, given)]
+        case _ToolResult():
+            return [_result(block, where, names)]
+        case _Thinking(thinking=text):
+            return [ThinkingPart(text)]
+        case _RedactedThinking():
+            return []
+
+
+def _file(block: _Image | _Document, where: str) -> DataPart | LinkPart | TextPart:
+    title = block.title if isinstance(block, _Document) else None
+    match block.source:
+        case _Base64Source(data=data, media_type=kind):
+            return file_in(data, f"{where}.source.data", mime_type=kind, name=title)
+        case _UrlSource(url=url):
+            kind = "image/png" if isinstance(block, _Image) else "application/pdf"
+            return file_at(url, f"{where}.source.url", mime_type=kind, name=title)
+        case _TextSource(data=data):
+            return DataPart(data.encode("utf-8", "replace"), "text/plain", title)
+
+
+def _result(block: _ToolResult, where: str, names: dict[str, str]) -> ToolResultPart:
+    name = names.get(block.tool_use_id)
+    if name is None:
+        raise RequestError(400, f"no tool_use has the id {block.tool_use_id!r}", param=f"{where}.tool_use_id")
+    if isinstance(block.content, str):
+        return ToolResultPart(block.tool_use_id, name, block.content, block.is_error)
+    parts = [part for index, entry in enumerate(block.content) for part in _parts(entry, f"{where}[{index}]", names)]
+    if all(isinstance(part, TextPart) for part in parts):
+        text = "".join(part.text for part in parts if isinstance(part, TextPart))
+        return ToolResultPart(block.tool_use_id, name, text, block.is_error)
+    return ToolResultPart(block.tool_use_id, name, to_builtins(parts), block.is_error)

@@ -1,0 +1,88 @@
+"""What the APIs without state share: the history comes with each request, and a run ends with its response."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from sidestream.agent.agent import Agent
+from sidestream.durable.log.jobs import Job
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage
+from sidestream.server.errors import RequestError
+from sidestream.server.http.event_stream import parts_of
+from sidestream.server.http.requests import server_of, stored_id
+from sidestream.server.runs.live import RunInfo
+from sidestream.stream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd
+
+
+class Encoder(Protocol):
+    """Makes the events of an API of parts."""
+
+    error: Error | None
+
+    def feed(self, part: StreamPart) -> list[JsonObject]:
+        """The events of a part."""
+        ...
+
+
+async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMessage], job: Job) -> RunInfo:
+    """Starts a run on a history that ends with what the model is to answer, in a conversation of its own."""
+    if not messages or messages[-1].role not in ("user", "tool"):
+        raise RequestError(400, "the last message must be the user's, or the result of a tool", param="messages")
+    conversation = stored_id(request, f"{job.api}_{os.urandom(12).hex()}")
+    *beginning, last = messages
+    return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
+
+
+async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncGenerator[list[JsonObject]]:
+    """The events of a run, as they come: those together that come together."""
+    async with aclosing(parts_of(server_of(request).runs, info)) as batches:
+        async for parts in batches:
+            if events := [event for part in parts for event in encoder.feed(part)]:
+                yield events
+
+
+async def all_events(
+    request: Request, info: RunInfo, encoder: Encoder, failed: Callable[[Error], RequestError]
+) -> list[JsonObject]:
+    """The events of a whole run. Raises an error if the run failed."""
+    async with aclosing(parts_of(server_of(request).runs, info)) as batches:
+        parts = [part async for batch in batches for part in batch]
+    events = [event for part in _settled(parts) for event in encoder.feed(part)]
+    if encoder.error is not None:
+        raise failed(encoder.error)
+    return events
+
+
+def _settled(parts: list[StreamPart]) -> list[StreamPart]:
+    """The parts, without the text that a final one has replaced."""
+    settled: list[StreamPart] = []
+    replaced: set[str] = set()
+    for part in reversed(parts):
+        if isinstance(part, StepStart):
+            replaced.clear()  # Ids are unique within a step.
+        elif isinstance(part, TextEnd) and part.text is not None:
+            replaced.add(part.id)
+        if not isinstance(part, TextDelta) or part.id not in replaced:
+            settled.append(part)
+    return settled[::-1]
+
+
+_STATUSES = {"context-overflow": 400, "rate-limit": 429, "timeout": 504}
+"""Kind of an error → its status, whatever that of the provider was."""
+_REFUSED = frozenset({"ConfigurationError", "UnsupportedError", "NotHostedError"})
+"""Codes of runs that could not begin: the agent, or the provider of its model, cannot do what the request wants."""
+
+
+def run_error(error: Error) -> RequestError:
+    """The response to a run that failed."""
+    if error.code in _REFUSED:
+        return RequestError(400, error.message, param=error.param, code="unsupported")
+    passed_on = error.status if error.status in (400, 401, 403, 404, 413, 429) else 502
+    status = _STATUSES.get(error.kind, passed_on)
+    kind = "server_error" if status >= 500 else "model_error"
+    code = "context_length_exceeded" if error.kind == "context-overflow" else error.code
+    return RequestError(status, error.message, type=kind, param=error.param, code=code)

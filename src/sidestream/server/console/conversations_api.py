@@ -1,0 +1,83 @@
+"""Conversations as a list."""
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.durable.log.open_runs import job_of, open_run
+from sidestream.jsontext import JsonObject
+from sidestream.server.errors import RequestError
+from sidestream.server.http.requests import json_response, owner_of, server_of
+from sidestream.server.server import Server
+from sidestream.store.protocol import ConversationInfo
+
+MAX_LISTED = 100
+MAX_SEARCH = 1000
+"""Characters: databases refuse patterns that are much longer."""
+_LEAF = re.compile(r"~\d+$")
+
+
+def routes(server: Server) -> list[BaseRoute]:
+    """The routes of the list."""
+    return [
+        Route("/api/conversations", list_conversations, methods=["GET"]),
+    ]
+
+
+async def list_conversations(request: Request) -> Response:
+    """The owner's conversations, last changed first; `before` is the `next` of the page before.
+
+    A chat with branches is listed where the newest of them stands, and may come again on a later page.
+    """
+    server, owner = server_of(request), owner_of(request)
+    limit = max(1, min(_number(request, "limit", 50), MAX_LISTED))
+    before: float | None = _number(request, "before", 0) or None
+    search = request.query_params.get("search", "").strip()
+    if len(search) > MAX_SEARCH:
+        raise RequestError(400, f"search for at most {MAX_SEARCH} characters", param="search")
+    found: dict[str, JsonObject] = {}
+    has_more = True
+    while has_more and len(found) < limit:
+        page = await server.store.conversations(limit, before, prefix=f"{owner}/", search=search)
+        has_more = len(page) >= limit
+        for info in page:
+            # Those that changed at the same moment stay together: the next page begins before it.
+            if len(found) >= limit and info.updated != before:
+                has_more = True
+                break
+            before = info.updated
+            chat = _LEAF.sub("", info.id.removeprefix(f"{owner}/"))
+            if chat not in found:
+                found[chat] = await _listed(server, chat, info)
+    return json_response({"conversations": list(found.values()), "next": before if has_more else None})
+
+
+async def _listed(server: Server, chat: str, info: ConversationInfo) -> JsonObject:
+    status: str = await server.store.conversation(info.id).status(info)
+    if status == "unfinished" and job_of(open_run(await server.store.read(info.id))) is not None:
+        status = "running"
+    return {
+        "id": chat,
+        "title": info.title,
+        "model": info.model,
+        "created": info.created,
+        "updated": info.updated,
+        "status": status,
+    }
+
+
+def _number(request: Request, name: str, default: int) -> Any:
+    """A number of the query: whole, unless it is a time."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        number = float(text) if name == "before" else int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1e15:
+        raise RequestError(400, f"{name} is a number", param=name)
+    return number

@@ -1,0 +1,66 @@
+"""The files of the page: built by `make page` into `server/page`, and shipped in the wheel."""
+
+import mimetypes
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.server.errors import RequestError
+
+FOLDER = Path(__file__).parents[1] / "page"
+NOT_BUILT = (
+    "The page was not built. In a checkout of Sidestream run `make page`; a package from an index has it.\n"
+    "The APIs of this server work without it: /v1/responses, /v1/chat/completions, /v1/messages, /api/chat.\n"
+)
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
+"""Set here, since the types that Python knows come from the machine it runs on."""
+_FOREVER = "public, max-age=31536000, immutable"
+"""For files whose name holds a hash of what is in them."""
+_BASE = '<meta name="sidestream-base" content="'
+
+
+def routes(folder: Path = FOLDER) -> list[BaseRoute]:
+    """The page and its files. They come last: the page answers to every address that nothing else answers to."""
+
+    def page(request: Request) -> Response:
+        if not (folder / "index.html").is_file():
+            return PlainTextResponse(NOT_BUILT, 503)
+        html = _index(folder, (folder / "index.html").stat().st_mtime_ns, request.scope.get("root_path", ""))
+        return Response(html, media_type="text/html", headers={"Cache-Control": "no-cache"})
+
+    def asset(request: Request) -> Response:
+        return _file(folder, f"assets/{request.path_params['name']}", _FOREVER)
+
+    def icon(request: Request) -> Response:
+        return _file(folder, "icon.svg", "public, max-age=86400")
+
+    def licences(request: Request) -> Response:
+        return _file(folder, "LICENCES.txt", "no-cache")
+
+    return [
+        Route("/assets/{name}", asset),
+        Route("/icon.svg", icon),
+        Route("/licences.txt", licences),
+        Route("/", page),
+        *(Route(path, page) for path in ("/c/{id}", "/r/{run}", "/view/{name}", "/settings/{panel}")),
+    ]
+
+
+def _file(folder: Path, name: str, caching: str) -> Response:
+    path = folder / name
+    if not path.is_file() or path.resolve().parent != (folder / name).parent.resolve():
+        raise RequestError(404, f"there is nothing at /{name}", type="not_found")
+    kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return FileResponse(path, media_type=kind, headers={"Cache-Control": caching})
+
+
+@cache
+def _index(folder: Path, changed: int, root_path: str) -> str:
+    """The page's HTML for a server that is mounted below `root_path`."""
+    root = escape(root_path.rstrip("/"))
+    html = (folder / "index.html").read_text("utf-8")
+    return html.replace('="./', f'="{root}/').replace(_BASE, _BASE + root)

@@ -1,0 +1,178 @@
+"""REST of the page: the records of a run, as they are or as they come, and the run as a file."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.durable.engines.protocol import Task
+from sidestream.durable.log.open_runs import last_start
+from sidestream.durable.worker.gauges import stats_of
+from sidestream.errors import SidestreamError
+from sidestream.jsontext import JsonObject
+from sidestream.server.console.run_export import markdown_text, parts_text, record_json
+from sidestream.server.console.run_list import runs_in_progress
+from sidestream.server.errors import RequestError, not_found
+from sidestream.server.http.requests import json_response, owner_of, server_of
+from sidestream.server.runs.live import RunInfo
+from sidestream.server.runs.published_store import Feed
+from sidestream.server.server import Server
+from sidestream.store.records import Record, Row, RunStarted, unpack
+from sidestream.text.redaction import redact
+
+_LEAF = re.compile(r"~\d+$")
+"""What the id of a branch ends with."""
+PAGE_ROWS = 2000
+"""Records in one response; the page requests the rest after the last of them."""
+MAX_WAIT_S = 25.0
+"""How long a request may wait for new records: less than proxies allow."""
+
+_EXPORTS: dict[str, tuple[Callable[[Sequence[Record]], tuple[str, int]], str, str]] = {
+    "parts": (parts_text, "jsonl", "application/x-ndjson"),
+    "markdown": (markdown_text, "md", "text/markdown"),
+}
+"""Format → how to make it, the extension of its file, its type."""
+
+
+def routes(server: Server) -> list[BaseRoute]:
+    """The routes of this module."""
+    return [
+        Route("/api/engine", engine_stats),
+        Route("/api/runs", list_runs),
+        Route("/api/runs/{run}/stop", stop, methods=["POST"]),
+        Route("/api/runs/{run}/resume", resume, methods=["POST"]),
+        Route("/api/runs/{run}/records", records),
+        Route("/api/runs/{run}/export", export),
+    ]
+
+
+async def list_runs(request: Request) -> Response:
+    """The owner's runs in progress, whoever drives them: those that nobody reads, too."""
+    found = await runs_in_progress(server_of(request), owner_of(request))
+    return json_response({"runs": [{**entry, "chat": _chat_of(entry["chat"])} for entry in found]})
+
+
+async def engine_stats(request: Request) -> Response:
+    """How many runs are queued, driven and waiting, of all owners, and whether they are driven in time."""
+    server = server_of(request)
+    try:
+        stats = await stats_of(server.runs.driving.engine)
+    except SidestreamError as error:
+        raise RequestError(503, redact(str(error)), type="server_error", code="engine_unavailable") from None
+    return json_response({**msgspec.structs.asdict(stats), "here": len(server.runs.live)})
+
+
+async def stop(request: Request) -> Response:
+    """Stops a run, whoever drives it."""
+    server = server_of(request)
+    info = await _run(request)
+    return json_response({"stopped": info.is_live and await server.runs.stop(info.conversation)})
+
+
+async def resume(request: Request) -> Response:
+    """Continues a run that was stopped or has failed; one in progress that nobody drives is enqueued again."""
+    server = server_of(request)
+    info = await _run(request)
+    rows = await server.store.read(info.conversation)
+    last = last_start(rows)
+    if last is None or last.run != info.id or info.job is None:
+        raise RequestError(409, "only the last run of a conversation can be resumed", type="conflict", code="stale")
+    if info.is_live:
+        queue = server.runs.driving.queue_of(info.job)
+        await server.runs.driving.enqueue(Task(conversation=info.conversation, position=rows[-1].seq, queue=queue))
+    else:
+        job = msgspec.structs.replace(info.job, attempt=1)
+        await server.runs.resume(server.agent(job.agent), info.conversation, (), job)
+    return json_response({"id": info.id, "resumed": True}, 202)
+
+
+async def records(request: Request) -> Response:
+    """The records of a run after a number; with `wait`, once there are any, or after so many seconds."""
+    after, wait_s = _number(request, "after"), min(_number(request, "wait"), MAX_WAIT_S)
+    server = server_of(request)
+    info = await _run(request)
+    with server.store.subscribed(info.conversation) as feed:
+        rows = await _rows(server, info, after)
+        if not rows and info.is_live and wait_s:
+            await _news(server, info, feed, after, wait_s)
+            # Before its rows: a run that ends meanwhile is requested once more.
+            info = await server.runs.find(owner_of(request), info.id)
+            rows = await _rows(server, info, after)
+    page, is_live = rows[:PAGE_ROWS], info.is_live
+    return json_response(
+        {
+            "run": await _described(server, info, is_live),
+            "records": [record_json(row) for row in page],
+            "done": not is_live and len(page) == len(rows),
+        }
+    )
+
+
+async def export(request: Request) -> Response:
+    """The run as a file: its parts, or a text for people. Secrets are replaced, and a header says how many."""
+    name = request.query_params.get("format", "parts")
+    if name not in _EXPORTS:
+        raise RequestError(400, f"no format {name!r}: there are {', '.join(_EXPORTS)}", param="format")
+    server = server_of(request)
+    info = await _run(request)
+    found = [await server.store.record(row, load=True) for row in await _rows(server, info, 0)]
+    write, extension, media_type = _EXPORTS[name]
+    text, redacted = await asyncio.to_thread(write, found)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{info.id}.{extension}"',
+        "X-Sidestream-Redacted": str(redacted),
+    }
+    return Response(text, headers=headers, media_type=media_type)
+
+
+async def _run(request: Request) -> RunInfo:
+    """The run that a request names. Raises RequestError(404)."""
+    id = request.path_params["run"]
+    if not id.isprintable():  # PostgreSQL does not even look for a text with a NUL.
+        raise not_found("run", id)
+    return await server_of(request).runs.find(owner_of(request), id)
+
+
+async def _news(server: Server, info: RunInfo, feed: Feed, after: int, wait_s: float) -> None:
+    """Waits for new records of the conversation, whoever writes them."""
+    is_here = info.conversation in server.runs.live
+    try:
+        async with asyncio.timeout(wait_s):
+            async with nullcontext() if is_here else server.store.relayed(info.conversation, after):
+                await feed.take()
+    except TimeoutError:
+        pass
+
+
+async def _rows(server: Server, info: RunInfo, after: int) -> list[Row]:
+    """The rows of the run. The message that it answers stands before its beginning."""
+    rows = await server.store.read(info.conversation, max(after, info.start - 2))
+    return [row for row in rows if row.run == info.id]
+
+
+async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject:
+    (first,) = (await server.store.read(info.conversation, info.start - 1))[:1]
+    body = unpack(first).body
+    return {
+        "id": info.id,
+        "chat": _chat_of(info.conversation),
+        "model": body.model if isinstance(body, RunStarted) else None,
+        "api": info.job.api if info.job else None,
+        "live": is_live,
+    }
+
+
+def _chat_of(conversation: str) -> str:
+    return _LEAF.sub("", conversation.partition("/")[2])
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "0")
+    if not text.isdecimal() or len(text) > 15:
+        raise RequestError(400, f"{name} must be a number from 0 on", param=name)
+    return int(text)

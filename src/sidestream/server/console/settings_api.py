@@ -1,0 +1,109 @@
+"""REST of the page: what the server offers, its models, and which keys it found. No response holds a key."""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.agent.agent import Agent
+from sidestream.errors import SidestreamError
+from sidestream.providers.installed import ProviderInfo, installed_providers
+from sidestream.server.errors import RequestError, not_found
+from sidestream.server.http.offered_models import offered_models
+from sidestream.server.http.requests import check_admin, json_response, may_administer, server_of
+from sidestream.server.security import sign_in
+from sidestream.server.server import Server
+from sidestream.text.redaction import redact
+from sidestream.version import __version__
+
+_MIN_SHOWN = 16
+"""Of a shorter key, not even the end is shown."""
+_TEST_TIMEOUT_S = 20.0
+
+
+def routes(server: Server) -> list[BaseRoute]:
+    """The routes of this module."""
+    return [
+        Route("/api/about", about),
+        Route("/api/sign-in", sign_in, methods=["POST"]),
+        Route("/api/models", models),
+        Route("/api/keys", keys),
+        Route("/api/keys/{provider}/test", test_key, methods=["POST"]),
+    ]
+
+
+async def about(request: Request) -> Response:
+    """What a page needs to begin."""
+    settings = server_of(request).settings
+    return json_response(
+        {
+            "version": __version__,
+            "agents": list(settings.agents),
+            "default": settings.default,
+            "allowsModels": settings.allows_models,
+            "examples": list(settings.examples),
+            "hasMcp": settings.mcp_file is not None,
+        }
+    )
+
+
+async def models(request: Request) -> Response:
+    """The agents and models that requests may name, what each can do, and the names of their providers."""
+    # The first time it imports every provider.
+    offered = await asyncio.to_thread(offered_models, server_of(request).settings)
+    fields = [msgspec.to_builtins(model) for model in offered]
+    providers = {
+        provider.name: {"label": provider.display_name, "variable": next(iter(provider.key_variables), None)}
+        for provider in installed_providers()
+    }
+    return json_response({"models": [{**model, **model.pop("abilities")} for model in fields], "providers": providers})
+
+
+async def keys(request: Request) -> Response:
+    """Which keys are set. Only the owner sees how a key ends, and may test it."""
+    is_admin = may_administer(request)
+    installed = await asyncio.to_thread(installed_providers)
+    found = [_key(provider, is_admin) for provider in installed if provider.key_variables]
+    return json_response({"keys": found, "editable": is_admin})
+
+
+async def test_key(request: Request) -> Response:
+    """Whether a provider accepts the key: lists its models, which costs nothing."""
+    check_admin(request, "test its keys")
+    name = request.path_params["provider"]
+    provider = next((found for found in installed_providers() if found.name == name), None)
+    if provider is None or not provider.key_variables:
+        raise not_found("provider with a key", name)
+    if not provider.has_key:
+        raise RequestError(409, f"{' or '.join(provider.key_variables)} is not set", type="conflict", code="no_key")
+    start = time.monotonic()
+    try:
+        async with asyncio.timeout(_TEST_TIMEOUT_S), Agent(_model_of(provider)) as agent:
+            listed = await agent.list_models()
+    except TimeoutError:
+        return json_response({"ok": False, "error": f"no answer within {_TEST_TIMEOUT_S:g} s"})
+    except SidestreamError as error:
+        return json_response({"ok": False, "error": redact(str(error))})
+    return json_response({"ok": True, "models": len(listed), "ms": round((time.monotonic() - start) * 1000)})
+
+
+def _key(provider: ProviderInfo, is_admin: bool) -> dict[str, Any]:
+    values = {name: os.environ.get(name, "").strip() for name in provider.key_variables}
+    variable, value = next(((name, value) for name, value in values.items() if value), (provider.key_variables[0], ""))
+    return {
+        "provider": provider.name,
+        "label": provider.display_name,
+        "variable": variable,
+        "found": bool(value),
+        "ends": value[-4:] if len(value) >= _MIN_SHOWN and is_admin else None,
+    }
+
+
+def _model_of(provider: ProviderInfo) -> str:
+    """A model string; which model is of no importance for a list of them."""
+    return provider.name if provider.default_models.get("chat") else f"{provider.name}:any"

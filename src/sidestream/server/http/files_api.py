@@ -1,0 +1,62 @@
+"""REST of the page: the files of an owner's conversations, served so that none of them runs in a browser."""
+
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.errors import BlobError
+from sidestream.files.media_types import sniff
+from sidestream.files.saving import safe_name
+from sidestream.server.errors import not_found
+from sidestream.server.http.requests import owner_of, server_of
+from sidestream.server.server import Server
+from sidestream.store.blobs.folder import is_digest
+
+INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Types, by content, that a page may show. All others are only downloaded: SVG, HTML and PDF can hold scripts."""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "private, max-age=3600",
+}
+
+
+def routes(server: Server) -> list[BaseRoute]:
+    """The routes of this module."""
+    return [Route("/api/blobs/{digest}", blob)]
+
+
+async def blob(request: Request) -> Response:
+    """A file that one of the owner's conversations refers to."""
+    digest = request.path_params["digest"]
+    store = server_of(request).store
+    if not is_digest(digest) or not await store.refers_to(digest, prefix=f"{owner_of(request)}/"):
+        raise not_found("file", digest[:64])
+    if request.headers.get("if-none-match") == f'"{digest}"':
+        return Response(status_code=304, headers=_HEADERS)  # A cache takes them over.
+    try:
+        data = await store.blob(digest)
+    except BlobError:
+        raise not_found("file", digest, code="file_lost") from None
+    return file_response(data, digest, request.query_params.get("name"))
+
+
+def file_response(data: bytes, digest: str, name: str | None) -> Response:
+    """A file: shown if it is an image by its content, else downloaded."""
+    mime_type = sniff(data, name or None)
+    place = "inline" if mime_type in INLINE else "attachment"
+    headers = {
+        **_HEADERS,
+        "ETag": f'"{digest}"',
+        "Content-Disposition": f"{place}; {filename(safe_name(name or digest[:12], mime_type))}",
+    }
+    return Response(data, headers=headers, media_type=mime_type)
+
+
+def filename(name: str) -> str:
+    """The parameter of `Content-Disposition`, for any name."""
+    if name.isascii() and not set('"\\') & set(name):
+        return f'filename="{name}"'
+    return f"filename*=UTF-8''{quote(name, safe='')}"

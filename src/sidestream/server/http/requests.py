@@ -1,0 +1,187 @@
+"""Requests: whose they are, and their bodies, bounded and checked."""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import datetime
+from functools import wraps
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+
+from sidestream import jsontext
+from sidestream.errors import SidestreamError
+from sidestream.jsontext import JsonObject
+from sidestream.limits import MAX_BODY_S
+from sidestream.server.errors import RequestError, as_request_error
+from sidestream.server.server import Server
+
+T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+AT_HEADER = "X-Sidestream-At"
+"""The header of a request whose message is to be sent later."""
+MAX_DELAY_S = 366 * 86_400.0
+BODY_TIMEOUT_S = 30.0
+"""How long the next piece of a body may take."""
+_SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
+_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
+
+
+def with_errors(body: Callable[[Request, RequestError], JsonObject]) -> Callable[[Endpoint], Endpoint]:
+    """Decorates endpoints of an API that has its own form of errors, which `body` makes."""
+
+    def decorate(endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        async def answered(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except RequestError as error:
+                refused = error
+            except SidestreamError as error:
+                refused = as_request_error(error)
+            return json_response(body(request, refused), refused.status, refused.headers)
+
+        return answered
+
+    return decorate
+
+
+def server_of(connection: HTTPConnection) -> Server:
+    """The server of a request."""
+    return connection.app.state.server
+
+
+def owner_of(connection: HTTPConnection) -> str:
+    """Whose request it is: a short text that follows from the token; empty on a server without tokens."""
+    return connection.state.owner
+
+
+def may_administer(connection: HTTPConnection) -> bool:
+    """Whether the sender may change what belongs to the server's machine: MCP servers, keys, folders of the index."""
+    return connection.state.is_admin
+
+
+def check_admin(connection: HTTPConnection, what: str) -> None:
+    """Raises RequestError(403) unless the sender may administer the server. `what` says what they wanted to do."""
+    if not may_administer(connection):
+        raise RequestError(
+            403,
+            f"only the owner of this server may {what}: use the URL that `sidestream serve --list` prints on its "
+            "machine; serve --allow-admin, or create_app(allows_admin=…), opens it to others",
+            type="permission_error",
+            code="owner_only",
+        )
+
+
+def stored_id(connection: HTTPConnection, conversation: str) -> str:
+    """The id in the store of this owner's conversation."""
+    return f"{owner_of(connection)}/{conversation}"
+
+
+def sent_at(request: Request) -> float | None:
+    """When a message is to be sent, in seconds since 1970; None: at once. Raises RequestError for what is no time."""
+    text = request.headers.get(AT_HEADER)
+    if text is None:
+        return None
+    try:
+        at = float(text) if _SECONDS.fullmatch(text) else datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if isinstance(at, datetime):
+        at = at.timestamp() if at.tzinfo is not None else None
+    now = time.time()
+    if at is None or at > now + MAX_DELAY_S:
+        message = f"{AT_HEADER} is a time within a year, such as 2027-01-31T08:00:00Z, or seconds since 1970"
+        raise RequestError(400, message, param=AT_HEADER, code="invalid_time")
+    return at if at > now else None
+
+
+async def read_body(request: Request) -> bytes:
+    """The body of a request with JSON. Raises RequestError if it is another type, too large, or stops half-way."""
+    if not _JSON.fullmatch(request.headers.get("content-type", "")):
+        raise RequestError(415, "send the body as application/json", code="unsupported_media_type")
+    server = server_of(request)
+    limit = server.settings.max_body_bytes
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    stream = request.stream()
+    try:
+        with closing(server.bodies.body(owner_of(request))) as body:
+            body.reserve(int(length) if length.isdecimal() else 0)
+            # Not by an outer timeout: `wait_for` may lose a cancellation while pieces arrive.
+            end_s = time.monotonic() + MAX_BODY_S
+            while (chunk := await asyncio.wait_for(anext(stream, None), BODY_TIMEOUT_S)) is not None:
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                if time.monotonic() > end_s:
+                    raise TimeoutError
+                body.reserve(size)
+                chunks.append(chunk)
+            return b"".join(chunks)
+    except TimeoutError:
+        raise RequestError(408, "the body stopped half-way", code="request_timeout") from None
+    except ClientDisconnect:
+        raise RequestError(400, "the body ended before its end", code="incomplete_body") from None
+
+
+async def read_json(request: Request) -> jsontext.JsonObject:
+    """The JSON object that a request holds."""
+    body = await read_body(request)
+    try:
+        value = jsontext.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not jsontext.is_object(value):
+        raise RequestError(400, "the body must be a JSON object", code="invalid_json")
+    return value
+
+
+def checked(value: Any, shape: type[T]) -> T:
+    """The value as this shape. Raises RequestError, which names the parameter."""
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        found = _PATH.search(text)
+        path = found.group(1) if found else ""
+        message = _PATH.sub("", text)
+        if (missing := _MISSING.fullmatch(message)) is not None:
+            path = f"{path}.{missing[1]}" if path else missing[1]
+        raise RequestError(400, message, param=path or None) from None
+    except UnicodeEncodeError:
+        raise RequestError(400, "a text has half a character: a lone surrogate", param=_surrogate_in(value)) from None
+
+
+def _surrogate_in(value: Any) -> str | None:
+    """Where the first text, or name of a field, stands that is no valid Unicode."""
+    places: list[tuple[Any, str]] = [(value, "")]
+    while places:
+        entry, path = places.pop()
+        if _SURROGATE.search(path) or (isinstance(entry, str) and _SURROGATE.search(entry)):
+            return path
+        if jsontext.is_object(entry):
+            places += [(entry[name], f"{path}.{name}" if path else name) for name in reversed(entry)]
+        elif jsontext.is_array(entry):
+            places += [(entry[index], f"{path}[{index}]") for index in reversed(range(len(entry)))]
+    return None
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A response with JSON."""
+    return Response(jsontext.dumps(value), status, headers, media_type="application/json")
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(413, f"the body is larger than {limit} bytes", code="request_too_large")

@@ -1,0 +1,198 @@
+"""OpenAI's Responses API, and the Open Responses specification, over every provider."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from sidestream.jsontext import JsonObject
+from sidestream.server.errors import RequestError
+from sidestream.server.http.event_stream import event_stream, frame
+from sidestream.server.http.requests import (
+    AT_HEADER,
+    checked,
+    json_response,
+    owner_of,
+    read_json,
+    sent_at,
+    server_of,
+    with_errors,
+)
+from sidestream.server.responses.input_items import read_input
+from sidestream.server.responses.log import DELETED, ResponseFold, ResponseInfo, responses_in
+from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, prepared
+from sidestream.server.responses.service import base_of, find_response, followed, forget, read_response, start
+from sidestream.server.responses.stored_items import conversation_items, known_items, listed, numbered
+from sidestream.server.runs.service import append
+from sidestream.server.server import Server
+from sidestream.server.settings import Dialect
+from sidestream.store.records import Noted
+
+DONE = b"data: [DONE]\n\n"
+VERSION_HEADER = "OpenResponses-Version"
+"""A request that has it wants the dialect of the specification."""
+
+_SPECIFIED = frozenset({"server_error", "invalid_request_error", "not_found", "model_error", "too_many_requests"})
+"""The types of errors that the specification has."""
+_TYPES = {429: "too_many_requests", 502: "model_error", 504: "model_error"}
+"""Status → the type of an error that it knows under another name; others are invalid requests."""
+
+
+def routes() -> list[BaseRoute]:
+    """What this API answers to."""
+    from sidestream.server.responses.compact_api import compact, count_tokens
+    from sidestream.server.responses.socket import responses_socket
+
+    answering = with_errors(_error)
+    return [
+        Route("/v1/responses", answering(create), methods=["POST"]),
+        WebSocketRoute("/v1/responses", responses_socket),
+        Route("/v1/responses/compact", answering(compact), methods=["POST"]),
+        Route("/v1/responses/input_tokens", answering(count_tokens), methods=["POST"]),
+        Route("/v1/responses/{id}", answering(retrieve), methods=["GET"]),
+        Route("/v1/responses/{id}", answering(delete), methods=["DELETE"]),
+        Route("/v1/responses/{id}/cancel", answering(cancel), methods=["POST"]),
+        Route("/v1/responses/{id}/input_items", answering(input_items), methods=["GET"]),
+    ]
+
+
+def dialect_of(connection: HTTPConnection) -> Dialect:
+    """The dialect that a client speaks: by its header, the query, or the server's setting."""
+    if VERSION_HEADER in connection.headers:
+        return "open-responses"
+    match connection.query_params.get("dialect"):
+        case None:
+            return server_of(connection).settings.dialect
+        case "openai":
+            return "openai"
+        case "open-responses":
+            return "open-responses"
+        case other:
+            raise RequestError(400, f"no dialect {other!r:.60}: use openai or open-responses", param="dialect")
+
+
+def _error(request: Request, refused: RequestError) -> JsonObject:
+    """An error, with a type that the dialect has."""
+    body = refused.body()
+    if refused.param != "dialect":
+        body["error"]["type"] = error_type(refused, dialect_of(request))
+    return body
+
+
+def error_type(refused: RequestError, dialect: Dialect) -> str:
+    """The type of an error, by a name that the dialect has."""
+    if dialect == "openai" or refused.type in _SPECIFIED:
+        return refused.type
+    return _TYPES.get(refused.status, "invalid_request_error")
+
+
+async def create(request: Request) -> Response:
+    """Starts a response: streamed, whole, or in the background."""
+    dialect = dialect_of(request)
+    given = await read_json(request)
+    server, owner = server_of(request), owner_of(request)
+    body = checked(given, ResponsesRequest)
+    wanted = prepared(given, body, server.settings, dialect)
+    at = sent_at(request)
+    if at is not None and (not body.background or body.stream):
+        message = f"with {AT_HEADER}, the response is made in the background: background=true, without stream"
+        raise RequestError(400, message, param="background")
+    info = await begin(server, owner, wanted, at)
+    if body.stream:
+        return event_stream(_frames(server, info, dialect))
+    if body.background:
+        return json_response(await read_response(server, info, dialect))
+    return json_response(await whole(server, info, dialect))
+
+
+async def begin(server: Server, owner: str, request: PreparedRequest, at: float | None = None) -> ResponseInfo:
+    """Starts the run of a request, or has it started then."""
+    base = await base_of(server, owner, request)
+    known = await known_items(server, owner, request.body.input, base.conversation)
+    return await start(server, owner, request, base, read_input(request.body.input, known), at=at)
+
+
+async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObject:
+    """The response, once it is over. Raises RequestError if it failed before it said anything."""
+    fold = ResponseFold(info, dialect)
+    try:
+        async with aclosing(followed(server, info, dialect, fold)) as batches:
+            async for _ in batches:
+                pass
+    finally:
+        if not info.is_stored:
+            await asyncio.shield(forget(server, info))
+    assert fold.encoder is not None
+    response, error = fold.encoder.response, fold.encoder.error
+    if error is not None and not response["output"]:
+        from sidestream.server.compatible.shared import run_error
+
+        refused = run_error(error)
+        if refused.code == "unsupported":
+            refused.param = refused.param or ("tools" if info.job.tools else None)
+        raise refused
+    return response
+
+
+async def retrieve(request: Request) -> Response:
+    """A response as it is now; with `stream`, its events after a number."""
+    dialect, query = dialect_of(request), request.query_params
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    after = numbered(query.get("starting_after"), "starting_after")
+    if query.get("stream", "false").lower() != "true":
+        if after is not None:
+            raise RequestError(400, "starting_after needs stream=true", param="starting_after")
+        return json_response(await read_response(server, info, dialect))
+    server.runs.readers.admit(owner_of(request))
+    return event_stream(_frames(server, info, dialect, -1 if after is None else after))
+
+
+async def delete(request: Request) -> Response:
+    """Deletes a response. Its conversation goes with the last of them; others of it can still be read."""
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    if info.end is None:
+        await server.runs.stop(info.conversation)
+    elif await server.runs.is_busy(info.conversation):
+        raise RequestError(409, "a later response of the conversation is in progress", type="conflict", code="busy")
+    is_kept = "/conv_" in info.conversation
+    found = responses_in(info.conversation, await server.store.read(info.conversation))
+    if len(found) == 1 and not is_kept:
+        await server.runs.delete(info.conversation)
+    else:
+        await append(server.store, info.conversation, [Noted({DELETED: [info.id]})])
+    return json_response({"id": info.id, "object": "response", "deleted": True})
+
+
+async def cancel(request: Request) -> Response:
+    """Stops a response. One that is over stays as it is."""
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    if info.end is None:
+        await server.runs.stop(info.conversation)
+    return json_response(await read_response(server, info, dialect_of(request)))
+
+
+async def input_items(request: Request) -> Response:
+    """What a response was made of: the items before it, and those of its request."""
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    items = await conversation_items(server, info.conversation, until=info.start)
+    return json_response(listed(items, request.query_params))
+
+
+async def _frames(server: Server, info: ResponseInfo, dialect: Dialect, after: int = -1) -> AsyncGenerator[bytes]:
+    try:
+        async with aclosing(followed(server, info, dialect)) as batches:
+            async for batch in batches:
+                data = [frame(event, event["type"]) for event in batch if event["sequence_number"] > after]
+                if data:
+                    yield b"".join(data)
+        yield DONE
+    finally:
+        if not info.is_stored:
+            await asyncio.shield(forget(server, info))

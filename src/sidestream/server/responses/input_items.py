@@ -1,0 +1,240 @@
+"""Items that requests send: messages of a history, and answers to calls that wait."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
+from sidestream.messages.message import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.messages.provenance import written
+from sidestream.server.errors import RequestError
+from sidestream.server.http.request_files import document_at, document_in, file_at, is_empty
+from sidestream.server.responses.compaction import compacted_text
+
+MAX_TEXT = 10 * 1024 * 1024
+"""Characters of one text, as the specification says."""
+MAX_IMAGE_URL = 20 * 1024 * 1024
+MAX_FILE_DATA = 32 * 1024 * 1024
+_SKIPPED = frozenset(
+    {
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_list_tools"),
+        *("mcp_call", "mcp_approval_request", "shell_call", "shell_call_output", "tool_search_call"),
+        *("tool_search_output", "program", "program_output", "additional_tools", "configuration_update"),
+        *("sidestream:approval_request", "computer_call", "local_shell_call", "apply_patch_call"),
+    }
+)
+"""Items that a client sends back and that say nothing to a model beside the text that came of them."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a client answers to a call that waits."""
+
+    at: str
+    """Where in the request it stands."""
+    call_id: str | None = None
+    output: Any = None
+    """Of a function that the client ran."""
+    approval: str | None = None
+    """The id of an item that requests an approval."""
+    approve: bool = False
+    reason: str | None = None
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """The input of a request."""
+
+    messages: list[ChatMessage]
+    answers: list[Answer]
+
+
+def read_input(given: str | list[JsonObject] | None, known: Mapping[str, JsonObject] | None = None) -> Sent:
+    """The items of an input. `known` are those that an `item_reference` may name. Raises RequestError."""
+    if given is None or given in ([], ""):
+        raise RequestError(400, "send an input", param="input", code="missing_required_parameter")
+    if isinstance(given, str):
+        _check_length(given, "input")
+        return Sent(messages=[ChatMessage.user(given)], answers=[])
+    reader = _Reader(known or {})
+    for index, item in enumerate(given):
+        reader.read(item, f"input[{index}]")
+    return Sent(messages=reader.messages, answers=reader.answers)
+
+
+class _Reader:
+    def __init__(self, known: Mapping[str, JsonObject]) -> None:
+        self.messages: list[ChatMessage] = []
+        self.answers: list[Answer] = []
+        self._known = known
+        self._names: dict[str, str] = {}
+        """Calls among these items: id → name."""
+
+    def read(self, item: JsonObject, at: str) -> None:
+        """Reads the next item."""
+        kind = item.get("type", "message" if "role" in item else None)
+        match kind:
+            case "message":
+                self._message(item, at)
+            case "reasoning":
+                texts = [text for part in objects(item.get("summary")) if (text := text_in(part, "text"))]
+                self._model([ThinkingPart("\n\n".join(texts))] if texts else [])
+            case "function_call" | "custom_tool_call":
+                self._call(item, at)
+            case "function_call_output" | "custom_tool_call_output":
+                self._output(item, at)
+            case "mcp_approval_response":
+                self._decision(item, at)
+            case "compaction":
+                text = compacted_text(_text(item, "encrypted_content", at), f"{at}.encrypted_content")
+                self.messages.append(written(text))  # A model wrote it: its URLs are not the user's.
+            case "item_reference":
+                id = _text(item, "id", at)
+                if id not in self._known:
+                    raise RequestError(
+                        404, f"no item {id!r:.100}", type="not_found", param=f"{at}.id", code="not_found"
+                    )
+                self.read(self._known[id], at)
+            case str() if kind in _SKIPPED:
+                pass
+            case _:
+                raise RequestError(400, f"no item of the type {kind!r:.80}", param=f"{at}.type", code="unknown_item")
+
+    def _message(self, item: JsonObject, at: str) -> None:
+        role, content = item.get("role"), item.get("content")
+        parts = _content(content, f"{at}.content")
+        if role in ("system", "developer"):
+            if not all(isinstance(part, TextPart) for part in parts):
+                raise RequestError(400, "only text is possible here", param=f"{at}.content")
+            text = "".join(part.text for part in parts if isinstance(part, TextPart))
+            self.messages.append(ChatMessage.system(text))
+        elif role == "user":
+            if is_empty(parts):
+                raise RequestError(400, "the message is empty", param=f"{at}.content")
+            self.messages.append(ChatMessage("user", tuple(parts)))
+        elif role == "assistant":
+            self._model(parts)
+        else:
+            raise RequestError(400, f"no role {role!r:.80}", param=f"{at}.role")
+
+    def _model(self, parts: list[MessagePart]) -> None:
+        """What the model said; what follows without anything between is one message."""
+        if self.messages and self.messages[-1].role == "model":
+            self.messages[-1] = ChatMessage("model", (*self.messages[-1].parts, *parts))
+        elif parts:
+            self.messages.append(ChatMessage("model", tuple(parts)))
+
+    def _call(self, item: JsonObject, at: str) -> None:
+        id, name = _text(item, "call_id", at), _text(item, "name", at)
+        self._names[id] = name
+        if item.get("type") == "custom_tool_call":
+            self._model([ToolCallPart(id, name, {"input": _text(item, "input", at)})])
+            return
+        text = _text(item, "arguments", at)
+        try:
+            arguments = jsontext.loads(text or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        call = ToolCallPart(id, name, arguments) if is_object(arguments) else ToolCallPart(id, name, None, text)
+        self._model([call])
+
+    def _output(self, item: JsonObject, at: str) -> None:
+        id = _text(item, "call_id", at)
+        output = _output_value(item.get("output"), f"{at}.output")
+        if id not in self._names:
+            self.answers.append(Answer(at=at, call_id=id, output=output))
+            return
+        result = ToolResultPart(id, self._names[id], output)
+        if self.messages and self.messages[-1].role == "tool":
+            self.messages[-1] = ChatMessage("tool", (*self.messages[-1].parts, result))
+        else:
+            self.messages.append(ChatMessage("tool", (result,)))
+
+    def _decision(self, item: JsonObject, at: str) -> None:
+        approve, reason = item.get("approve"), item.get("reason")
+        if not isinstance(approve, bool):
+            raise RequestError(400, "say whether the call is approved", param=f"{at}.approve")
+        id = _text(item, "approval_request_id", at)
+        said = reason if isinstance(reason, str) else None
+        self.answers.append(Answer(at=at, approval=id, approve=approve, reason=said))
+
+
+def _content(content: Any, at: str) -> list[MessagePart]:
+    if isinstance(content, str):
+        _check_length(content, at)
+        return [TextPart(content)] if content else []
+    if not is_array(content):
+        raise RequestError(400, "content is a text or a list of parts", param=at)
+    return [_part(as_object(part), f"{at}[{index}]") for index, part in enumerate(content)]
+
+
+def _part(part: JsonObject, at: str) -> MessagePart:
+    match part.get("type"):
+        case "input_text" | "output_text" | "text":
+            text = _text(part, "text", at)
+            _check_length(text, f"{at}.text")
+            return TextPart(text)
+        case "refusal":
+            return TextPart(_text(part, "refusal", at))
+        case "input_image":
+            _no_file_id(part, at)
+            url = _text(part, "image_url", at)
+            _check_length(url, f"{at}.image_url", MAX_IMAGE_URL)
+            return file_at(url, f"{at}.image_url", mime_type="image/png")
+        case "input_video":
+            return file_at(_text(part, "video_url", at), f"{at}.video_url", mime_type="video/mp4")
+        case "input_file":
+            return _file(part, at)
+        case kind:
+            raise RequestError(400, f"no content of the type {kind!r:.80}", param=f"{at}.type", code="unknown_content")
+
+
+def _file(part: JsonObject, at: str) -> DataPart | LinkPart:
+    _no_file_id(part, at)
+    name = part.get("filename")
+    named = name if isinstance(name, str) else None
+    if part.get("file_url") is not None:
+        return document_at(_text(part, "file_url", at), f"{at}.file_url", name=named)
+    data = _text(part, "file_data", at)
+    _check_length(data, f"{at}.file_data", MAX_FILE_DATA)
+    return document_in(data, f"{at}.file_data", name=named)
+
+
+def _no_file_id(part: JsonObject, at: str) -> None:
+    if part.get("file_id") is not None:
+        message = "this server has no uploaded files: send the content, or a URL"
+        raise RequestError(400, message, param=f"{at}.file_id", code="unsupported_parameter")
+
+
+def _output_value(output: Any, at: str) -> Any:
+    """The output of a function: text, or content."""
+    if isinstance(output, str):
+        return output
+    if not is_array(output):
+        raise RequestError(400, "an output is a text or a list of parts", param=at)
+    parts = [_part(as_object(part), f"{at}[{index}]") for index, part in enumerate(output)]
+    if all(isinstance(part, TextPart) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, TextPart))
+    return parts
+
+
+def _text(item: JsonObject, name: str, at: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        what = "missing" if value is None else "not a text"
+        raise RequestError(400, f"{name} is {what}", param=f"{at}.{name}")
+    return value
+
+
+def _check_length(text: str, at: str, limit: int = MAX_TEXT) -> None:
+    if len(text) > limit:
+        raise RequestError(400, f"this has at most {limit} characters", param=at, code="string_above_max_length")

@@ -1,0 +1,214 @@
+"""Requests of the Responses API: their shape, what they mean for a run, and what their response repeats."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from sidestream.durable.log.jobs import Job
+from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
+from sidestream.protocols.responses.object import ECHOED
+from sidestream.server.errors import RequestError
+from sidestream.server.http.request_functions import ANY_OBJECT, checked_output
+from sidestream.server.responses.request_tools import RequestTools, allowed_tools, tools_of
+from sidestream.server.settings import Dialect, ServerSettings
+
+THINKING = {
+    "none": "off",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""`reasoning.effort` → our `thinking`."""
+Short = Annotated[str, Meta(max_length=64)]
+
+
+class _Reasoning(Struct):
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class _PlainText(Struct, tag="text"):
+    pass
+
+
+class _JsonObjectFormat(Struct, tag="json_object"):
+    pass
+
+
+class _JsonSchema(Struct, tag="json_schema"):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    schema: JsonObject
+    description: str | None = None
+    strict: bool | None = None
+
+
+class _Text(Struct):
+    format: _PlainText | _JsonObjectFormat | _JsonSchema | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class _ConversationId(Struct):
+    id: str
+
+
+class _StreamOptions(Struct):
+    include_obfuscation: bool | None = None
+
+
+class ResponsesRequest(Struct, kw_only=True):
+    """The body of a request. Fields that are not here are ignored: the API grows."""
+
+    input: str | list[JsonObject] | None = None
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | _ConversationId | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    background: bool | None = None
+    store: bool | None = None
+    include: list[str] | None = None
+    tools: list[JsonObject] | None = None
+    tool_choice: Literal["none", "auto", "required"] | JsonObject | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    reasoning: _Reasoning | None = None
+    text: _Text | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    metadata: (
+        Annotated[dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)]
+        | None
+    ) = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    prompt_cache_key: Short | None = None
+    user: str | None = None
+    prompt: JsonObject | None = None
+
+    @property
+    def conversation_id(self) -> str | None:
+        given = self.conversation
+        return given.id if isinstance(given, _ConversationId) else given
+
+    @property
+    def is_stored(self) -> bool:
+        return self.store is not False
+
+
+class PreparedRequest(Struct, frozen=True, kw_only=True):
+    """A request that makes sense: what its run is started with, and what is not stored with that."""
+
+    body: ResponsesRequest
+    given: JsonObject
+    """The fields as they were sent."""
+    agent: str
+    tools: RequestTools
+
+    def job(self, **details: Any) -> Job:
+        """What the run is started with."""
+        body = self.body
+        settings: JsonObject = {
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "max_tokens": body.max_output_tokens,
+            "tool_choice": self.tools.choice,
+            "thinking": THINKING[body.reasoning.effort] if body.reasoning and body.reasoning.effort else None,
+        }
+        return Job(
+            agent=self.agent,
+            api="responses",
+            system=body.instructions,
+            settings={**{name: value for name, value in settings.items() if value is not None}, "unsupported": "warn"},
+            tools=self.tools.hosted or None,
+            adds_tools=True,
+            functions=self.tools.functions,
+            allowed=self.tools.allowed,
+            output=_output(body.text.format if body.text is not None else None),
+            limits={} if body.max_tool_calls is None else {"max_tool_calls": body.max_tool_calls},
+            details={"response": {**self._details(), **details}},
+            is_resumable=not self.tools.has_secrets,
+        )
+
+    def _details(self) -> JsonObject:
+        return {
+            "model": self.agent,
+            "request": {**echo_of(self.given), "tools": list(self.tools.shown), "store": self.body.is_stored},
+            "functions": [str(function["name"]) for function in self.tools.functions],
+            "custom": list(self.tools.custom),
+            "include": self.body.include or [],
+        }
+
+
+def prepared(given: JsonObject, body: ResponsesRequest, settings: ServerSettings, dialect: Dialect) -> PreparedRequest:
+    """The request with its tools. Raises RequestError, which names the parameter."""
+    if body.previous_response_id is not None and body.conversation is not None:
+        raise RequestError(400, "use previous_response_id or conversation, not both", param="previous_response_id")
+    if body.prompt is not None:
+        raise RequestError(400, "this server has no stored prompts", param="prompt", code="unsupported_parameter")
+    if body.background and not body.is_stored:
+        raise RequestError(400, "a response in the background must be stored", param="background")
+    if dialect == "open-responses":
+        _check_strict(body)
+    tools = tools_of(body.tools or [], settings)
+    return PreparedRequest(
+        body=body,
+        given=given,
+        agent=body.model or settings.default,
+        tools=allowed_tools(tools, body.tool_choice),
+    )
+
+
+def _output(form: _PlainText | _JsonObjectFormat | _JsonSchema | None) -> JsonObject | None:
+    match form:
+        case _JsonSchema(schema=schema):
+            return checked_output(schema, "text.format.schema")
+        case _JsonObjectFormat():
+            return ANY_OBJECT
+        case _:
+            return None
+
+
+def _check_strict(body: ResponsesRequest) -> None:
+    """What the specification alone forbids."""
+    if body.max_output_tokens is not None and body.max_output_tokens < 16:
+        raise RequestError(400, "max_output_tokens must be 16 or more", param="max_output_tokens")
+    if body.reasoning is not None and body.reasoning.effort in ("minimal", "max"):
+        raise RequestError(400, f"no effort {body.reasoning.effort!r}", param="reasoning.effort")
+    if body.text is not None and isinstance(body.text.format, _JsonObjectFormat):
+        raise RequestError(400, "use a json_schema", param="text.format")
+    if body.service_tier not in (None, "auto", "default", "flex", "priority"):
+        raise RequestError(400, f"no service tier {body.service_tier!r}", param="service_tier")
+    if body.safety_identifier is not None and len(body.safety_identifier) > 64:
+        raise RequestError(400, "a safety_identifier has at most 64 characters", param="safety_identifier")
+    for index, value in enumerate(body.include or ()):
+        if value not in ("reasoning.encrypted_content", "message.output_text.logprobs"):
+            raise RequestError(400, f"no field {value!r:.80}", param=f"include[{index}]")
+
+
+def echo_of(given: JsonObject) -> JsonObject:
+    """The fields of a request that its response repeats, without secrets."""
+    kept = {name: given[name] for name in ECHOED if given.get(name) is not None and name not in ("tools", "include")}
+    conversation = given.get("conversation")
+    if conversation is not None:
+        kept["conversation"] = {"id": conversation} if isinstance(conversation, str) else conversation
+    if is_object(text := given.get("text")):
+        kept["text"] = {"format": {"type": "text"}, **text}
+    if is_object(reasoning := given.get("reasoning")):
+        kept["reasoning"] = {"effort": None, "summary": None, **reasoning}
+    return kept
+
+
+def item_texts(content: Any) -> list[str]:
+    """The texts in the content of an item."""
+    if isinstance(content, str):
+        return [content]
+    return [text for part in objects(content) if (text := text_in(as_object(part), "text")) is not None]

@@ -1,0 +1,313 @@
+"""Responses of a server: started, found, followed, continued."""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.agent.settings import CallSettings
+from sidestream.durable.log.open_runs import open_run
+from sidestream.errors import ConfigurationError, ConflictError, StoreError
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage, ToolResultPart
+from sidestream.protocols.responses.items import approval_item_id
+from sidestream.server.errors import RequestError, as_request_error, not_found
+from sidestream.server.http.requests import AT_HEADER
+from sidestream.server.responses.input_items import Answer, Sent
+from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
+from sidestream.server.responses.request import PreparedRequest
+from sidestream.server.runs.decisions import RefusedDecisionError
+from sidestream.server.runs.live import RunInfo
+from sidestream.server.runs.service import append
+from sidestream.server.runs.unstored import UNSTORED
+from sidestream.server.server import Server
+from sidestream.server.settings import Dialect
+from sidestream.store.log.fold import fold, joined
+from sidestream.store.log.writer import imported
+from sidestream.store.records import Body, Row, RunStarted, Segment
+from sidestream.stream.parts import Finish, StreamStart, Usage
+from sidestream.text.redaction import redact
+from sidestream.tools.approvals import Decision, PendingApproval
+from sidestream.tools.results import json_value
+from sidestream.tools.server_side import RemoteMCP
+
+_MAX_OUTPUT = 1 << 62
+
+
+class Base(Struct, frozen=True, kw_only=True):
+    """What a request continues."""
+
+    conversation: str | None = None
+    """Where it is continued; None if it needs a conversation of its own."""
+    messages: tuple[ChatMessage, ...] = ()
+    pending: tuple[PendingApproval, ...] = ()
+    """Calls that wait for the client."""
+
+
+def new_conversation(owner: str, *, is_stored: bool) -> str:
+    """The id in the store of a new conversation."""
+    return f"{owner}/{'chain_' if is_stored else UNSTORED}{os.urandom(16).hex()}"
+
+
+async def find_response(
+    server: Server, owner: str, id: str, *, param: str | None = None, code: str = "not_found"
+) -> ResponseInfo:
+    """A response of this owner that is stored. Raises RequestError(404)."""
+    if (place := place_of(id)) is not None:
+        found = await server.store.find_run(place[0])
+        if found is not None and found[0].startswith(f"{owner}/"):
+            rows = await server.store.read(found[0])
+            for info in responses_in(found[0], rows):
+                if info.id == id and info.is_stored:
+                    return info
+    raise not_found("response", id[:100], param=param, code=code)
+
+
+async def start(
+    server: Server,
+    owner: str,
+    request: PreparedRequest,
+    base: Base,
+    sent: Sent,
+    *,
+    splits: bool = False,
+    at: float | None = None,
+) -> ResponseInfo:
+    """Starts the run of a request, or has it started then. Raises RequestError, and what `Runs.start` raises."""
+    try:
+        try:
+            return await _start(server, owner, request, base, sent, splits=splits, at=at)
+        except ConflictError:
+            if base.conversation is None or request.body.previous_response_id is None:
+                raise
+            # Another request has continued the response in the meantime: this one begins a branch.
+            base = replace(base, conversation=None)
+            return await _start(server, owner, request, base, sent, splits=splits, at=at)
+    except ConfigurationError as error:
+        refused = as_request_error(error)
+        refused.param = refused.param or request.tools.param
+        raise refused from None
+
+
+async def _start(
+    server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent, *, splits: bool, at: float | None
+) -> ResponseInfo:
+    agent = server.agent(request.agent)
+    job = request.job(**({"splits": True} if splits else {}))
+    call = _unstored_call(request, job.call_settings(agent))
+    try:
+        answered = _matched(base.pending, sent.answers)
+    except RefusedDecisionError as error:
+        if base.conversation is not None:
+            await server.runs.log_refusal(base.conversation, error.approval_id, error.message)
+        raise
+    if answered and base.conversation is not None:
+        if at is not None:
+            raise RequestError(400, "answers to calls count at once: they cannot be sent later", param=AT_HEADER)
+        for message in sent.messages:
+            if message.role != "user":
+                raise RequestError(400, "only messages of the user can come with answers", param="input")
+        info = await server.runs.resume(agent, base.conversation, answered, job, **call)
+        for message in sent.messages:
+            await server.runs.steer(base.conversation, message)
+        found = await server.store.find_run(info.id)
+        return _started(info, found[1] if found is not None else info.start)
+    messages = [*_results(base.pending, answered), *sent.messages]
+    if not messages or messages[-1].role not in ("user", "tool"):
+        raise RequestError(400, "the input must end with a message of the user, or an output", param="input")
+    *between, last = messages
+    conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
+    if base.conversation is None:
+        beginning = (*base.messages, *between)
+        info = await server.runs.start(agent, conversation, last, job, beginning=beginning, at=at, **call)
+    else:
+        info = await server.runs.start(agent, conversation, last, job, between=between, at=at, **call)
+    return _started(info, info.start)
+
+
+async def prepare(server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent) -> ResponseInfo:
+    """A response without output, which another one can continue: its input is in the log, and no model was called."""
+    if base.pending:
+        raise RequestError(400, "the previous response waits for outputs", param="generate", code="missing_output")
+    agent = server.agent(request.agent)
+    job, run = request.job(), f"run_{os.urandom(16).hex()}"
+    conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
+    if await server.runs.is_busy(conversation):
+        raise RequestError(409, "a response of this conversation is in progress", type="conflict", code="busy")
+    records: list[Body] = [
+        *imported([*(() if base.conversation else base.messages), *sent.messages]),
+        RunStarted(f"{agent.model.provider}:{agent.model.name}", details=job.as_details()),
+        Segment("stream-start", (StreamStart(()),)),
+        Segment("finish", (Finish("stop", Usage()),)),
+    ]
+    await append(server.store, conversation, records, run)
+    rows = await server.store.read(conversation)
+    return next(info for info in reversed(responses_in(conversation, rows)) if info.run == run)
+
+
+def _started(info: RunInfo, first: int) -> ResponseInfo:
+    assert info.job is not None
+    return ResponseInfo(
+        id=response_id(info.id, info.start),
+        conversation=info.conversation,
+        run=info.id,
+        first=first,
+        start=info.start,
+        job=info.job,
+    )
+
+
+def _unstored_call(request: PreparedRequest, call: CallSettings) -> CallSettings:
+    """The servers of the request with what is not stored."""
+    if not request.tools.secrets:
+        return {}
+    whole = {tool.label: tool for tool in request.tools.secrets if isinstance(tool, RemoteMCP)}
+    tools = [whole.get(tool.label, tool) if isinstance(tool, RemoteMCP) else tool for tool in _hosted(call)]
+    return {"server_side_tools": tools}
+
+
+def _hosted(call: CallSettings) -> Sequence[Any]:
+    return [*call.get("server_side_tools", ())]
+
+
+# What a request continues
+
+
+async def base_of(server: Server, owner: str, request: PreparedRequest) -> Base:
+    """What a request continues. Raises RequestError(404) for what is unknown, and (409) for what is in progress."""
+    body = request.body
+    if body.previous_response_id is not None:
+        id, param = body.previous_response_id, "previous_response_id"
+        info = await find_response(server, owner, id, param=param, code="previous_response_not_found")
+        return await base_after(server, info, is_stored=body.is_stored)
+    if (conversation := body.conversation_id) is not None:
+        stored = await find_conversation(server, owner, conversation, param="conversation")
+        rows = await server.store.read(stored)
+        return await _base(server, stored, rows, is_tip=body.is_stored)
+    return Base()
+
+
+async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> Base:
+    """What follows a response: its conversation, or, where that went another way, a copy of it up to there."""
+    rows = await server.store.read(info.conversation)
+    is_tip = info.end is None
+    if is_tip and open_run(rows) is not None:
+        message = f"the response {info.id} is in progress"
+        raise RequestError(409, message, type="conflict", param="previous_response_id", code="response_in_progress")
+    before = [row for row in rows if info.end is None or row.seq < info.end]
+    return await _base(server, info.conversation, before, is_tip=is_tip and info.is_stored == is_stored)
+
+
+async def find_conversation(server: Server, owner: str, id: str, *, param: str | None = None) -> str:
+    """The id in the store of a conversation of this owner. Raises RequestError(404)."""
+    stored = f"{owner}/{id}"
+    if not id.startswith("conv_") or (not id.isalnum() and not id.replace("_", "").isalnum()) or len(id) > 100:
+        raise not_found("conversation", id[:100], param=param)
+    if not await server.store.read(stored):
+        raise not_found("conversation", id, param=param)
+    return stored
+
+
+async def _base(server: Server, conversation: str, rows: Sequence[Row], *, is_tip: bool) -> Base:
+    state = fold(joined([await server.store.record(row, load=row.kind != "step-finish") for row in rows]))
+    pending = state.run_state.approvals if state.status == "waiting" and state.run_state is not None else ()
+    return Base(conversation=conversation if is_tip else None, messages=state.messages, pending=pending)
+
+
+# Answers to calls that wait
+
+
+def _matched(pending: Sequence[PendingApproval], answers: Sequence[Answer]) -> list[Decision]:
+    """The decisions on what the server holds; nothing of what a client says of the calls themselves counts."""
+    functions = {entry.call_id: entry for entry in pending if entry.is_external}
+    approvals = {approval_item_id(entry.approval_id): entry for entry in pending if not entry.is_external}
+    decisions: list[Decision] = []
+    for answer in answers:
+        if answer.call_id is not None:
+            if (entry := functions.pop(answer.call_id, None)) is None:
+                message = f"no call {answer.call_id!r:.100} waits for an output"
+                raise RequestError(400, message, param=f"{answer.at}.call_id", code="unknown_call")
+            decisions.append(entry.answer(answer.output))
+        else:
+            entry = approvals.pop(answer.approval or "", None)
+            if entry is None:
+                message = f"nothing waits for a decision on {answer.approval!r:.100}; it may have been made already"
+                named, param = (answer.approval or "")[:100], f"{answer.at}.approval_request_id"
+                raise RefusedDecisionError(named, message, param=param, code="nothing_waits")
+            decisions.append(entry.approve() if answer.approve else entry.deny(answer.reason))
+    if missing := [*functions, *approvals]:
+        message = f"no output for the calls {', '.join(missing)}"
+        raise RequestError(400, message, param="input", code="missing_output")
+    return decisions
+
+
+def _results(pending: Sequence[PendingApproval], decisions: Sequence[Decision]) -> list[ChatMessage]:
+    """The outputs as messages, in a conversation that went another way from there."""
+    if any(decision.output is None for decision in decisions):
+        message = "the calls of this response were decided on already"
+        raise RequestError(409, message, type="conflict", param="previous_response_id", code="decided")
+    parts = [
+        ToolResultPart(decision.call_id, decision.tool, json_value(decision.output.value, _MAX_OUTPUT))
+        for decision in decisions
+        if decision.output is not None
+    ]
+    return [ChatMessage("tool", tuple(parts))] if parts else []
+
+
+# Reading
+
+
+async def followed(
+    server: Server, info: ResponseInfo, dialect: Dialect, fold: ResponseFold | None = None
+) -> AsyncGenerator[list[JsonObject]]:
+    """The events of a response, as the log gets them, to its end: those together that come together.
+
+    A message of the user stands alone, and may have no events.
+    """
+    fold = fold or ResponseFold(info, dialect)
+    # A run that does not end with this response, or needs no reader, does not end with its readers either.
+    runs, after = server.runs, info.first - 1
+    following = runs.following(info.conversation, after)
+    read = following.batches(load=True) if info.outlives_readers else runs.read(info.conversation, after, load=True)
+    try:
+        async with aclosing(read) as batches:
+            async for batch in batches:
+                events: list[JsonObject] = []
+                for record in batch:
+                    if record.kind == "steer" and events:
+                        yield events
+                        events = []
+                    events += fold.feed(record)
+                    if record.kind == "steer":
+                        yield events
+                        events = []
+                    if fold.is_over:
+                        break
+                if events:
+                    yield events
+                if fold.is_over:
+                    return
+    except StoreError as error:
+        yield fold.failed(redact(f"the run is not recorded: {error}"))
+
+
+async def read_response(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObject:
+    """The response object as the log has it now."""
+    folded = ResponseFold(info, dialect)
+    for row in await server.store.read(info.conversation, info.first - 1):
+        folded.feed(await server.store.record(row, load=True))
+        if folded.is_over:
+            break
+    assert folded.response is not None
+    if folded.is_queued:
+        return {**folded.response, "status": "queued"}
+    return folded.response
+
+
+async def forget(server: Server, info: ResponseInfo) -> None:
+    """Stops and deletes what is not to be stored."""
+    await server.runs.stop(info.conversation)
+    await server.store.delete(info.conversation)

@@ -1,0 +1,69 @@
+"""Runs of a server: what is known of one, and one that this process drives for a request."""
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.agent.chat import Chat
+from sidestream.durable.log.jobs import Job
+from sidestream.errors import SidestreamError, StoreError
+from sidestream.run.run import Run
+from sidestream.server.runs.claims import RunClaim
+from sidestream.turn.state import Over, Wait
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """A run as the log knows it."""
+
+    id: str
+    conversation: str
+    """The id in the store, so with its owner."""
+    start: int
+    """The number of the record with which it began."""
+    job: Job | None
+    is_live: bool
+    """True while it is in progress, wherever it is driven."""
+
+
+class LiveRun:
+    """A run that a request of this process has started, or resumed, while it is driven here."""
+
+    def __init__(self) -> None:
+        self.chat: Chat[Any] | None = None
+        self.after = 0
+        """The last record before the run."""
+        self.job: Job | None = None
+        self.run: Run[Any] | None = None
+        self.claim: RunClaim | None = None
+        """None where others drive it."""
+        self.error: SidestreamError | None = None
+        """Why it was not driven to its end."""
+        self.task: asyncio.Task[None] | None = None
+        self.begun = asyncio.Event()
+        """Set once the log has the run's beginning, or the run could not begin."""
+
+    @property
+    def store_error(self) -> StoreError | None:
+        """Why the run is not recorded, if so."""
+        return self.chat.store_error if self.chat is not None else None
+
+    @property
+    def is_over(self) -> bool:
+        """True once the run has come to its end, or waits: its claim is about to be released."""
+        return self.run is not None and is_over(self.run)
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run, once it is made."""
+        return self.run.turn.state.run_id if self.run is not None else None
+
+    @property
+    def cost(self) -> float:
+        """What the run has cost so far, in US dollars, as far as prices are known."""
+        return (self.run.turn.state.usage.cost or 0.0) if self.run is not None else 0.0
+
+
+def is_over(run: Run[Any]) -> bool:
+    """True once a run has come to its end, or waits."""
+    return isinstance(run.turn.command, Over | Wait)

@@ -1,0 +1,57 @@
+"""Retention: chats in which nothing has changed for long enough are deleted while the server runs."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from sidestream.errors import StoreError
+from sidestream.logs import get_logger
+from sidestream.server.runs.published_store import PublishedStore
+from sidestream.server.runs.service import Runs
+from sidestream.store.expiry import expired_chats
+from sidestream.store.protocol import ConversationInfo
+from sidestream.text.redaction import redact
+
+MAX_INTERVAL_S = 3600.0
+MIN_INTERVAL_S = 1.0
+BATCH = 100
+"""Chats that are deleted together: no run can begin in them meanwhile."""
+
+_log = get_logger(__name__)
+
+
+class Retention:
+    """Deletes expired chats periodically."""
+
+    def __init__(
+        self, store: PublishedStore, runs: Runs, retention_s: float, now: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._retention_s = retention_s
+        self._now = now
+
+    async def sweep(self) -> int:
+        """Deletes the chats that have expired, except those with a run in progress; returns how many."""
+        count = 0
+        before = self._now() - self._retention_s
+        batch: list[list[ConversationInfo]] = []
+        async for chat in expired_chats(self._store, before):
+            batch.append(chat)
+            if len(batch) == BATCH:
+                count += await self._runs.delete_expired(batch, before)
+                batch = []
+        count += await self._runs.delete_expired(batch, before)
+        if count:
+            _log.info("%d chats expired", count)
+        return count
+
+    async def run(self) -> None:
+        """Sweeps until it is cancelled."""
+        interval_s = min(max(self._retention_s / 24, MIN_INTERVAL_S), MAX_INTERVAL_S)
+        while True:
+            try:
+                await self.sweep()
+            except StoreError as error:
+                _log.warning("expired chats could not be deleted: %s", redact(str(error)))
+            await asyncio.sleep(interval_s)

@@ -1,0 +1,191 @@
+"""What the APIs of a server share: its agents, its store, its runs."""
+
+import asyncio
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from sidestream.agent.agent import Agent
+from sidestream.durable.engines.opening import open_engine
+from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.logs import get_logger
+from sidestream.providers.registry import is_of_this_machine
+from sidestream.server.errors import RequestError
+from sidestream.server.file_indexes import FileIndexes
+from sidestream.server.mcp_sign_in import SignIns
+from sidestream.server.runs.drivers import Driving
+from sidestream.server.runs.published_store import PublishedStore
+from sidestream.server.runs.quotas import Bodies, CapKeeper
+from sidestream.server.runs.readers import Readers
+from sidestream.server.runs.retention import Retention
+from sidestream.server.runs.service import Runs
+from sidestream.server.settings import ServerSettings
+from sidestream.store.log.writer import LogDetail
+from sidestream.store.protocol import Store
+from sidestream.text.redaction import redact
+
+if TYPE_CHECKING:
+    from sidestream.mcp import MCPConfig
+
+_log = get_logger(__name__)
+
+NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
+"""Modules that the first run would import."""
+_WRITE_NOTHING = "DELETE FROM {conversations} WHERE id IS NULL RETURNING id"
+MAX_MODELS = 64
+"""Agents made of model strings that are kept."""
+
+
+class Server:
+    """One per app, at `app.state.server`."""
+
+    def __init__(self, settings: ServerSettings, store: Store) -> None:
+        self.settings = settings
+        self.store = PublishedStore(store)
+        engine = open_engine(settings.engine, self.store) if isinstance(settings.engine, str) else settings.engine
+        detail = LogDetail(interval_s=settings.interval_s, previews=True, inputs=True)
+        driving = Driving(
+            self.store,
+            engine,
+            self._known_agent,
+            settings.agents,
+            # The default may be a model string, which then is the only one that this process drives.
+            only=None if settings.allows_models else {*settings.agents, settings.default},
+            detail=detail,
+            approval_s=settings.approval_s,
+            on_expiry=settings.on_expiry,
+        )
+        self.runs = Runs(
+            self.store,
+            driving,
+            detail=detail,
+            caps=CapKeeper(settings.caps, self.store, is_shared=not driving.is_here),
+            approval_s=settings.approval_s,
+            readers=Readers(settings.caps.max_open_streams),
+            on_disconnect=settings.on_disconnect,
+        )
+        self._opening: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._made: dict[str, Agent[Any]] = {}
+        """Model string → its agent."""
+        self._retired: list[Agent[Any]] = []
+        """Agents with MCP servers that have changed since; runs may still use them."""
+        self.sign_ins = SignIns()
+        self.bodies = Bodies()
+        self.indexes = FileIndexes(settings.index_folders)
+        self.servers: MCPConfig | None = None
+        """The MCP servers of agents that are made of model strings."""
+
+    def agent(self, name: str | None = None) -> Agent[Any]:
+        """The agent of this name, or one for this model string; the default without a name. Raises RequestError."""
+        name = name or self.settings.default
+        if (found := self.settings.agents.get(name) or self._made.get(name)) is not None:
+            return found
+        if not self.settings.allows_models and name != self.settings.default:
+            known = ", ".join(sorted(self.settings.agents))
+            raise _unknown(name, f"this server has {known}")
+        try:
+            if name != self.settings.default and is_of_this_machine(name):  # Before anything is read.
+                message = "requests may not name files of this machine; `sidestream local add` gives one a name"
+                raise RequestError(403, message, type="permission_error", param="model", code="owner_only")
+            made = (
+                Agent(name, mcp=(*self.servers.toolsets, *self.servers.remote_servers)) if self.servers else Agent(name)
+            )
+        except (ConfigurationError, SidestreamError) as error:
+            raise _unknown(name, redact(str(error))) from None
+        if len(self._made) >= MAX_MODELS:
+            self._made.pop(next(iter(self._made)))
+        self._made[name] = made
+        return made
+
+    def _known_agent(self, name: str) -> Agent[Any]:
+        """The agent of a run that was stored. Raises ConfigurationError."""
+        try:
+            return self.agent(name)
+        except RequestError as error:
+            raise ConfigurationError(error.message) from None
+
+    async def open(self) -> None:
+        """Begins to drive what this process, or another one, left, and to delete what expires. Once.
+
+        Raises StoreError if the store cannot be opened, or written.
+        """
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        try:
+            await asyncio.shield(self._opening)  # Several requests may wait for it.
+        except SidestreamError:
+            self._opening = None  # The next one tries again.
+            raise
+
+    async def _open(self) -> None:
+        # Now, not in the first request: without a log there are no runs.
+        await self.store.execute(_WRITE_NOTHING)
+        if self.runs.driving.is_here:
+            # Now, not in the first request: it would wait for them, and so would the streams beside it.
+            for module in NEEDED_BY_RUNS:
+                import_module(module)
+        await self.load_servers()
+        await self.runs.driving.open()
+        if self.settings.retention_s is not None:
+            self._sweeping = asyncio.create_task(Retention(self.store, self.runs, self.settings.retention_s).run())
+
+    async def load_servers(self) -> None:
+        """Reloads the MCP servers of the file, for runs that start from now on."""
+        if self.settings.mcp_file is None:
+            return
+        from sidestream.mcp import use_sign_ins
+
+        try:
+            self.servers = _guarded(await use_sign_ins(_read_servers(self.settings.mcp_file)), self.settings.mcp_file)
+        except SidestreamError as error:  # The page shows what is wrong with which server.
+            _log.warning("the MCP servers are not used: %s", redact(str(error)))
+            self.servers = None
+        self._retired += self._made.values()
+        self._made = {}
+        if not self.runs.live:
+            await self._close_retired()
+
+    async def _close_retired(self) -> None:
+        retired, self._retired = self._retired, []
+        for agent in retired:
+            await agent.aclose()
+
+    async def aclose(self) -> None:
+        """Leaves the runs, and closes what the server made."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
+        await self.sign_ins.aclose()
+        await self.indexes.aclose()
+        await self.runs.aclose()
+        self._retired += self._made.values()
+        await self._close_retired()
+        await self.store.aclose()
+
+
+def _read_servers(file: str) -> "MCPConfig":
+    from sidestream.mcp import MCPConfig, load_mcp_config
+
+    return load_mcp_config(file) if Path(file).exists() else MCPConfig()
+
+
+def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":
+    """The servers; those that are called from here offer their tools only as they were accepted."""
+    from sidestream.mcp import MCPServer
+    from sidestream.mcp.client.accepted import AcceptedDefinitions
+
+    here = [server for server in config.remote_servers if server.execution == "here"]
+    local = (*config.toolsets, *map(MCPServer.from_remote, here))
+    for server in local:
+        server.keep_definitions(AcceptedDefinitions.of_config(file))
+    remote = tuple(server for server in config.remote_servers if server not in here)
+    return replace(config, toolsets=local, remote_servers=remote)
+
+
+def _unknown(name: str, reason: str) -> RequestError:
+    return RequestError(
+        404, f"no model {name!r:.100}: {reason}", type="not_found", param="model", code="model_not_found"
+    )

@@ -1,0 +1,253 @@
+"""Blobs: bytes named by the SHA-256 of their content, beside the log that refers to them.
+
+A blob is complete or absent, durable before a record names it, and verified when it is read. A place for blobs belongs
+to one store, since only that store knows which of them it refers to.
+"""
+
+import os
+import re
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+
+from sidestream.errors import BlobError, ConfigurationError
+from sidestream.store.blobs.disk import disk_error, disk_errors, make_private
+
+GRACE_S = 3600.0
+"""Younger files are not collected: their append may still be in progress."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_TEMPORARY = ".tmp"
+
+
+class BlobStore(ABC):
+    """Where a store keeps its blobs. Its methods block: call them in a thread."""
+
+    def __init__(self, *, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
+        """Younger blobs are not collected."""
+
+    def put_all(self, blobs: Mapping[str, bytes]) -> None:
+        """Stores blobs, durably when this returns; existing ones are not written again."""
+        for digest, data in blobs.items():
+            if sha256(data).hexdigest() != digest:
+                raise ConfigurationError(f"the blob {digest!r} is not named by its SHA-256 digest")
+            self.put(digest, data)
+
+    def ensure(self, digests: Iterable[str], blobs: Mapping[str, bytes]) -> None:
+        """Raises BlobError unless every blob exists; a missing one that was passed is stored again."""
+        for digest in digests:
+            data = blobs.get(digest)
+            if self.touch(digest, None if data is None else len(data)):
+                continue
+            if data is None:
+                raise BlobError(
+                    f"the blob {digest} is referred to, but was never stored; pass its bytes", digest=digest
+                )
+            self.put_all({digest: data})
+
+    def read(self, digest: str) -> bytes:
+        """The bytes, verified. Raises BlobError if they are missing or damaged."""
+        data = self.load(digest)
+        if sha256(data).hexdigest() != digest:
+            message = f"the blob {digest} in {self.place} is damaged: its content does not match its digest"
+            raise BlobError(f"{message}; restore it from a backup", digest=digest)
+        return data
+
+    def missing(self, digest: str) -> BlobError:
+        """The error for a blob that is not there."""
+        return BlobError(f"the blob {digest} is missing from {self.place}; restore it from a backup", digest=digest)
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it is, without secrets."""
+
+    @abstractmethod
+    def put(self, digest: str, data: bytes) -> None:
+        """Stores the bytes, which have this digest, durably when this returns."""
+
+    @abstractmethod
+    def touch(self, digest: str, size: int | None = None) -> bool:
+        """True if the blob exists, with this size if one is given."""
+
+    @abstractmethod
+    def load(self, digest: str) -> bytes:
+        """The bytes as they are. Raises BlobError if they are missing."""
+
+    @abstractmethod
+    def remove(self, digests: Iterable[str]) -> None:
+        """Deletes those of the blobs that exist."""
+
+    @abstractmethod
+    def shards(self) -> list[str]:
+        """The first two characters of the digests that there are, or more."""
+
+    @abstractmethod
+    def old(self, shard: str) -> list[str]:
+        """The digests in one shard that are older than the grace time."""
+
+    def sweep(self) -> int:
+        """Deletes the remains of interrupted writes; returns how many."""
+        return 0
+
+    def close(self) -> None:
+        """Closes connections after the work in progress; the next use opens them again."""
+        return
+
+
+class BlobFolder(BlobStore):
+    """A folder of blobs; created with the first one.
+
+    A file is written under another name, flushed to the disk and then renamed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, grace_s: float = GRACE_S) -> None:
+        super().__init__(grace_s=grace_s)
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"BlobFolder({str(self.path)!r})"
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return str(self.path)
+
+    def put(self, digest: str, data: bytes) -> None:
+        """Stores the bytes, durably when this returns; an existing file is not written again."""
+        file = self._file(digest)
+        with disk_errors(self.path):
+            if not self.touch(digest, len(data)):
+                self._make_folders(file.parent)
+                _write(file, data)
+            # Another process may have written the same file without having flushed its folder yet.
+            _flush_folder(file.parent)
+
+    def touch(self, digest: str, size: int | None = None) -> bool:
+        """True if the file exists, with this size if one is given; its grace time starts again."""
+        file = self._file(digest)
+        with disk_errors(self.path):
+            try:
+                if size is not None and file.stat().st_size != size:
+                    return False
+                os.utime(file)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def load(self, digest: str) -> bytes:
+        """The bytes of the file."""
+        file = self._file(digest)
+        try:
+            return file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise self.missing(digest) from None
+        except OSError as error:
+            raise BlobError(str(disk_error(error, file)), digest=digest) from error
+
+    def shards(self) -> list[str]:
+        """The subfolders, named by the first byte of the digests in them."""
+        with self._reading():
+            return sorted(entry.name for entry in os.scandir(self.path) if re.fullmatch("[0-9a-f]{2}", entry.name))
+        return []
+
+    def old(self, shard: str) -> list[str]:
+        """The digests in one shard that are older than the grace time."""
+        names = (shard + file.name for file in self._old_files(shard, self.grace_s))
+        return sorted(name for name in names if is_digest(name))
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Deletes the files, if they exist."""
+        with disk_errors(self.path):
+            for digest in digests:
+                self._file(digest).unlink(missing_ok=True)
+
+    def sweep(self) -> int:
+        """Deletes the remains of interrupted writes; returns how many files."""
+        files = [file for shard in self.shards() for file in self._old_files(shard, GRACE_S)]
+        left = [file for file in files if file.name.endswith(_TEMPORARY)]
+        with disk_errors(self.path):
+            for file in left:
+                file.unlink(missing_ok=True)
+        return len(left)
+
+    def _file(self, digest: str) -> Path:
+        # A digest may come from untrusted data, and must not lead out of the folder.
+        return self.path / checked(digest)[:2] / digest[2:]
+
+    def _old_files(self, shard: str, grace_s: float) -> list[Path]:
+        limit = time.time() - grace_s
+        old: list[Path] = []
+        with self._reading():
+            for entry in os.scandir(self.path / shard):
+                with suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime <= limit:
+                        old.append(Path(entry.path))
+        return old
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        """A missing folder counts as empty."""
+        with disk_errors(self.path), suppress(FileNotFoundError):
+            yield
+
+    def _make_folders(self, shard: Path) -> None:
+        if not shard.is_dir():
+            make_private(shard)
+            _flush_folder(self.path.parent)
+            _flush_folder(self.path)
+
+
+def is_digest(text: str) -> bool:
+    """Whether the text is a SHA-256 digest in hex."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def checked(digest: str) -> str:
+    """The digest. Raises BlobError for another text."""
+    if not is_digest(digest):
+        raise BlobError(f"{digest!r} is not a SHA-256 digest in hex", digest=digest)
+    return digest
+
+
+def open_blobs(where: str | os.PathLike[str] | BlobStore) -> BlobStore:
+    """The blobs in a folder, or in a bucket: `s3://bucket/prefix`."""
+    if isinstance(where, BlobStore):
+        return where
+    if isinstance(where, str) and where.startswith("s3://"):
+        from sidestream.store.blobs.bucket import BlobBucket
+
+        return BlobBucket(where)
+    if isinstance(where, str) and "://" in where:
+        raise ConfigurationError("blobs are in a folder or in s3://bucket/prefix, and not at another URL")
+    return BlobFolder(where)
+
+
+def _write(file: Path, data: bytes) -> None:
+    temporary = file.with_name(f"{file.name[:8]}.{secrets.token_hex(8)}{_TEMPORARY}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _flush_folder(folder: Path) -> None:
+    """Makes the names of new files durable. Windows cannot flush folders."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

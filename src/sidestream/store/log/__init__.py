@@ -1,0 +1,1 @@
+"""The log of one conversation: records, segments, the writer and what is rebuilt from them."""

@@ -1,0 +1,127 @@
+"""One conversation of a store: its records, as a list or as they are written, and the state they fold to."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.errors import StoreError
+from sidestream.messages.message import ChatMessage
+from sidestream.store.log.fold import LogState, UnresolvedCall, fold, joined
+from sidestream.store.log.writer import Writer
+from sidestream.store.protocol import ConversationInfo, Store
+from sidestream.store.records import STEP_FINISH, ApprovalRefused, Body, GrantsSet, Record, Row, TurnDiscarded, unpack
+from sidestream.tools.grants import without_grant
+from sidestream.turn.status import TurnStatus, status_after
+
+
+class Conversation:
+    """The log of a conversation. Nothing is cached: each call reads the store.
+
+    ```python
+    conversation = Conversation(open_store("talks.db"), "support-42")
+    for message in await conversation.messages():
+        print(message.role, message.text)
+    ```
+    """
+
+    def __init__(self, store: Store, id: str) -> None:
+        self.store = store
+        self.id = id
+
+    async def records(self, after: int = 0, *, load: bool = True) -> list[Record]:
+        """The records after a number, with the increments of a block in the record that closed it.
+
+        Without `load`, blobs are not read, and their addresses are returned instead.
+        """
+        rows = await self.store.read(self.id, after)
+        return joined([await self._record(row, load) for row in rows])
+
+    async def tail(self, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
+        """The records after a number, then each new one as it is written, without end.
+
+        A block that is still open comes in increments, of the kinds `text-delta` and `reasoning-delta`. With `load`,
+        blobs are read too.
+        """
+        rows = self.store.tail(self.id, after)
+        try:
+            async for row in rows:
+                yield await self._record(row, load)
+        finally:
+            await rows.aclose()
+
+    async def state(self, rows: Sequence[Row] | None = None) -> LogState:
+        """The state that the log folds to: the history, the status of the last turn, unresolved calls.
+
+        `rows` is the whole log, for a caller that has just read it. Raises StoreError for a log whose records
+        contradict each other, as a changed byte in one of them can make it.
+        """
+        rows = await self.store.read(self.id) if rows is None else rows
+        records = joined([await self._record(row, True) for row in rows])
+        try:
+            state = fold(records)
+            # The records of a tool's input are left out, also at the end of a log whose writer died there.
+            return replace(state, head=rows[-1].seq) if rows else state
+        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            message = f"the log of {self.id!r} is damaged: its records contradict each other; restore it from a backup"
+            raise StoreError(message) from error
+
+    async def status(self, info: ConversationInfo | None = None) -> TurnStatus:
+        """How the last turn stands. With the conversation's entry in the list, mostly only its last record is read."""
+        if info is not None and info.last == "finish":
+            for row in await self.store.read(self.id, info.records - 1):
+                for part in _parts_of(row):
+                    return status_after(part.get("reason"))
+        return fold(await self.records(load=False)).status
+
+    async def discard(self) -> bool:
+        """Drops the last turn, unless it is complete; False if it is. Raises ConflictError if it is still written."""
+        state = await self.state()
+        if state.status == "complete":
+            return False
+        await self._append(state.head, TurnDiscarded())
+        return True
+
+    async def log_refusal(self, approval_id: str, reason: str) -> None:
+        """Records that a decision was refused. Raises ConflictError if a run writes at the same time."""
+        if rows := await self.store.read(self.id):
+            await self._append(rows[-1].seq, ApprovalRefused(approval_id, reason), run=rows[-1].run)
+
+    async def withdraw(self, grant: str) -> bool:
+        """Withdraws a grant, by its id; False if there is none. Raises ConflictError if a run writes meanwhile."""
+        rows = await self.store.read(self.id)
+        state = await self.state(rows)
+        left = without_grant(state.grants, grant)
+        if left == state.grants:
+            return False
+        await self._append(state.head, GrantsSet(left), run=rows[-1].run)
+        return True
+
+    async def _append(self, head: int, body: Body, run: str = "") -> None:
+        writer = Writer(self.store, self.id, head, run=run)
+        writer.add(body)
+        await writer.commit()
+        if writer.error is not None:
+            raise writer.error
+
+    async def messages(self) -> tuple[ChatMessage, ...]:
+        """The history."""
+        return (await self.state()).messages
+
+    async def unresolved_tool_calls(self) -> tuple[UnresolvedCall, ...]:
+        """Client tool calls of the last turn without a result."""
+        return (await self.state()).unresolved
+
+    async def _record(self, row: Row, load: bool) -> Record:
+        if not row.blobs or not load or row.kind == STEP_FINISH:
+            return unpack(row)
+        found = {digest: await self.store.blob(digest) for digest in row.blobs}
+        return unpack(row, found.__getitem__)
+
+
+def _parts_of(row: Row) -> list[jsontext.JsonObject]:
+    """The parts in a record; none if it is damaged, which unpacking it reports."""
+    try:
+        return jsontext.objects(jsontext.as_object(jsontext.loads(row.body)).get("parts"))
+    except (ValueError, RecursionError):
+        return []

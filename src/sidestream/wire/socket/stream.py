@@ -1,0 +1,323 @@
+"""A response that arrives in a lane of a WebSocket connection."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from contextvars import Context
+from time import monotonic
+from typing import Final, Protocol
+
+from sidestream.errors import LimitError, RunError
+from sidestream.limits import MAX_STEER_ANSWER_S, MAX_UNREAD_BYTES, Limits
+from sidestream.transport.calls import HttpCall, Opening, SentSteer, SocketCodec
+from sidestream.wire.download import too_large
+from sidestream.wire.failures import connect_error, idle_timeout, truncated
+from sidestream.wire.origins import origin_of
+from sidestream.wire.socket.steers import LaneSteers
+from sidestream.wire.stream import says_nothing
+
+_HEADERS: Final[Mapping[str, str]] = {"content-type": "text/event-stream"}
+_CONTEXT: Final = Context()
+
+
+class Carrier(Protocol):
+    """The connection of a stream."""
+
+    @property
+    def codec(self) -> SocketCodec:
+        """How responses are requested in its lanes."""
+        ...
+
+    async def send(self, message: bytes) -> None:
+        """Sends a message."""
+        ...
+
+    def leave(self, lane: str) -> None:
+        """Nobody reads this lane any more."""
+        ...
+
+
+class SocketStream:
+    """The events of one response, as the connection hands them over. Recorded and read like a stream over HTTP."""
+
+    status = 200
+    headers = _HEADERS
+    is_stream = True
+    is_steerable = True
+    opening = Opening()
+
+    def __init__(self, carrier: Carrier, lane: str, call: HttpCall, limits: Limits) -> None:
+        self.lane = lane
+        self.has_begun = False
+        """True once the first event that says something was read: from then on nothing is retried."""
+        self.call = call
+        self._carrier = carrier
+        self._limits = limits
+        self._unread: list[bytes] = []
+        self._unread_bytes = 0
+        self._left_bytes = limits.max_response_bytes
+        """How much more of the response may be read."""
+        self._limit_unread()
+        self._is_over = False
+        self._is_broken = False
+        self._error: RunError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline_s = math.inf
+        self._was_ignored = False
+        self.steers: LaneSteers | None = None
+        """Messages to the responses of this lane, if there were any."""
+        self.is_awaited = False
+        """True for a successor until it begins: the server begins it by itself, or with the next request."""
+        self._following: SocketStream | None = None
+        """What follows in the lane once the response is over, if the server holds messages."""
+
+    # For the connection
+
+    def push(self, event: bytes) -> None:
+        """The next event has arrived."""
+        self._unread.append(event)
+        self._unread_bytes += len(event)
+        if self._unread_bytes > self._max_unread_bytes:
+            self._check_size()
+        if self._waiter is not None:
+            self._wake()
+
+    def end(self) -> None:
+        """The last event has arrived."""
+        self._is_over = True
+        self._wake()
+
+    def breaks(self, error: RunError | None) -> None:
+        """The connection has ended. Events that had arrived are read first."""
+        self._is_broken = True
+        self._error = self._error or error
+        self._wake()
+
+    def refuse(self, error: RunError) -> None:
+        """The server refuses the request, in place of events."""
+        self._is_over = True
+        self._error = error
+        self._unread.clear()
+        self._wake()
+
+    def fail(self, error: RunError) -> None:
+        """The response ends with an error, here and at the server."""
+        self._error = error
+        self._unread.clear()
+        self._wake()
+        self._leave()
+
+    def followed(self) -> "SocketStream":
+        """The stream for the successor of this response, which is over while the server holds messages to it."""
+        self._following = following = SocketStream(self._carrier, self.lane, self.call, self._limits)
+        following.steers = self.steers
+        following.is_awaited = True
+        return following
+
+    def starts(self) -> None:
+        """The first event of a successor is about to arrive: it takes the messages that the server holds."""
+        self.is_awaited = False
+        if self.steers is not None:
+            self.steers.apply()
+
+    @property
+    def holds_messages(self) -> bool:
+        """True if the server holds messages to this response, or has not answered them."""
+        return self.steers is not None and not self.steers.is_empty
+
+    def reported(self) -> None:
+        """The server has said something of a message."""
+        self._wake()
+
+    @property
+    def is_silent(self) -> bool:
+        """True if no event has arrived that says something."""
+        return not self.has_begun and all(map(says_nothing, self._unread))
+
+    # For the reader
+
+    async def begin(self) -> None:
+        """Waits for the first events that say something, so that a response that fails before them can be retried."""
+        while (events := await self.events()) and all(map(says_nothing, events)):
+            pass
+        self._unread[:0] = events
+        self._unread_bytes += sum(map(len, events))
+        self._left_bytes += sum(map(len, events))
+        self.has_begun = bool(events)
+        self._is_over = self._is_over or not events
+
+    async def events(self) -> list[bytes]:
+        """The next events, as many as have arrived; empty at the end."""
+        if self.has_begun and not self._was_ignored:
+            self._deadline_s = monotonic() + self._limits.idle_timeout_s
+        elif self._was_ignored and monotonic() >= self._deadline_s:
+            self.fail(idle_timeout(self.call, self._limits))
+        self._was_ignored = False
+        while not self._unread:
+            if self._error is not None:
+                raise self._error
+            if self._is_over:
+                return []
+            if self._is_broken:
+                self._error = truncated(self.call) if self.has_begun else connect_error(_RESET, self.call.url)
+                continue
+            await self._wait()
+        events, self._unread = self._unread, []
+        self._left_bytes -= self._unread_bytes
+        self._unread_bytes = 0
+        self._limit_unread()
+        return events
+
+    def ignored(self) -> None:
+        self._was_ignored = self._deadline_s < math.inf
+
+    async def body(self) -> bytes:
+        raise RuntimeError("This response is a stream: read events().")
+
+    async def aclose(self) -> None:
+        """Leaves the lane. If no other response is in progress, the connection is closed, and the server stops."""
+        self.close()
+
+    async def complete(self) -> None:
+        """As `aclose`, but a successor of this response stays."""
+        self._stop()
+
+    def close(self) -> None:
+        """As `aclose`."""
+        self._stop()
+        following, self._following = self._following, None
+        if following is not None:
+            following.close()
+
+    # Messages to the response
+
+    async def steer(self, response_id: str, message: bytes) -> SentSteer:
+        """Sends a message to the response that is being read."""
+        if self._is_over or self._is_broken:
+            return SentSteer("failed", "response_already_completed", "The response has just ended.")
+        if self.steers is None:
+            self.steers = LaneSteers()
+        steer = self.steers.sent(response_id)
+        await self._carrier.send(message)
+        return steer
+
+    async def successor(self) -> "SocketStream | None":
+        """The response that the server begins by itself, once this one is over; None if it begins none."""
+        following = self._following
+        if following is None:
+            return None
+        try:
+            has_begun = await following._begins()
+        except (RunError, TimeoutError) as error:
+            self._lose(following, error)
+            return None
+        if not has_begun:
+            return None  # Nothing follows, or the server waits for a request.
+        self._following = None
+        return following
+
+    async def proceed(self, call: HttpCall) -> "SocketStream":
+        """Sends the next request of the lane, to which the server adds the messages that are pending."""
+        following, self._following = self._following, None
+        message_for = self._carrier.codec.request(call)
+        if following is None or following._is_over or message_for is None:
+            raise connect_error(_RESET, call.url)
+        following.call = call
+        try:
+            await self._carrier.send(message_for(self.lane))
+            async with asyncio.timeout(self._limits.first_byte_timeout_s):
+                await following.begin()
+            if not following.has_begun:
+                raise connect_error(_RESET, call.url)
+        except TimeoutError as error:
+            self._lose(following, error)
+            raise idle_timeout(call, self._limits) from None
+        except BaseException as error:
+            self._lose(following, error)
+            raise
+        return following
+
+    async def _begins(self) -> bool:
+        """True once the server begins a response; False if it does not, or waits for a request."""
+        assert self.steers is not None
+        from_s = self._loop.time()
+        while not self._unread:
+            if self._error is not None or self._is_broken:
+                break
+            if self._is_over or (self.steers.is_settled and self.is_awaited):
+                return False
+            wait_s = MAX_STEER_ANSWER_S if self.steers.has_unanswered else self._limits.first_byte_timeout_s
+            async with asyncio.timeout_at(from_s + wait_s):
+                await self._wait()
+        await self.begin()
+        return self.has_begun
+
+    def _lose(self, following: "SocketStream", error: BaseException) -> None:
+        """Gives up on a successor; what the server may still hold is sent again elsewhere."""
+        following.close()
+        if self.steers is not None:
+            why = error.message if isinstance(error, RunError) else "The server said nothing more of it."
+            self.steers.drop("no-successor", why)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._leave()
+        self._unread.clear()
+        self._wake()
+
+    def _limit_unread(self) -> None:
+        self._max_unread_bytes = min(MAX_UNREAD_BYTES, self._left_bytes)
+
+    def _check_size(self) -> None:
+        if self._unread_bytes > self._left_bytes:
+            self.fail(too_large(self.call, "max_response_bytes", self._limits.max_response_bytes))
+        elif len(self._unread) > 1:
+            self.fail(_unread_error(self.call))
+
+    def _leave(self) -> None:
+        # Only while the lane is its own: after the last event, another response may have it.
+        if not self._is_over:
+            self._is_over = True
+            self._carrier.leave(self.lane)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        if self._timer is None and self._deadline_s < math.inf:
+            self._watch_later()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _watch_later(self) -> None:
+        # One timer for many waits: a timeout around each would cost more than the event.
+        wait_s = max(self._deadline_s - monotonic(), 0.0)
+        self._timer = self._loop.call_later(wait_s, self._watch, context=_CONTEXT)
+
+    def _watch(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if monotonic() >= self._deadline_s:
+            self.fail(idle_timeout(self.call, self._limits))
+        else:
+            self._watch_later()
+
+
+_RESET: Final = ConnectionResetError()
+
+
+def _unread_error(call: HttpCall) -> LimitError:
+    return LimitError(
+        f"More than {MAX_UNREAD_BYTES} bytes from {origin_of(call.url)} were not read. Responses share a connection, "
+        "so a slow reader would delay the others. Read faster, or use HTTP for this agent.",
+        code="max-unread-bytes",
+    )
