@@ -17,7 +17,7 @@ DEFAULT_COMMAND = "prompt"
 
 
 class LazyCommand(NamedTuple):
-    """A command whose module in `sidestream.cli.commands` is imported on first use; it is defined there under its name."""
+    """A command, defined under its name in a module of `sidestream.cli.commands` that is imported on first use."""
 
     module: str
     help: str

@@ -33,7 +33,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     {
         "durable.client": "RunClient",
         "durable.engines.opening": "open_engine",
-        "durable.engines.protocol": "Claim Drive Engine EngineError EngineStats LeaseLostError Outcome Task TaskHeldError",
+        "durable.engines.protocol": (
+            "Claim Drive Engine EngineError EngineStats LeaseLostError Outcome Task TaskHeldError"
+        ),
         "durable.worker.service": "WorkerService",
     },
 )

@@ -29,7 +29,7 @@ from sidestream.server.compatible import completions_api, messages_api
 from sidestream.server.console import indexes_api, mcp_api, page_files, runs_api, settings_api
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.http import files_api
-from sidestream.server.http.requests import json_response
+from sidestream.server.http.requests import http_error, refused
 from sidestream.server.security import HEADERS, Guard
 from sidestream.server.server import Server
 
@@ -201,23 +201,9 @@ def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[s
     return dict(agents)
 
 
-def refused(request: Request, error: Exception) -> Response:
-    """The response to a request that was refused."""
-    assert isinstance(error, RequestError)
-    return json_response(error.body(), error.status, error.headers)
-
-
 def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, SidestreamError)
     return refused(request, as_request_error(error))
-
-
-def http_error(request: Request, error: Exception) -> Response:
-    """The response to what has no route, or not this method."""
-    assert isinstance(error, HTTPException)
-    kind = "not_found" if error.status_code == 404 else "invalid_request_error"
-    message = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
-    return refused(request, RequestError(error.status_code, message, type=kind))
 
 
 def _too_deep(request: Request, error: Exception) -> Response:

@@ -23,11 +23,10 @@ def completion(shell: str) -> int:
     from click.shell_completion import get_completion_class
 
     from sidestream.cli.display.screen import write
-    from sidestream.cli.main import commands
 
     kind = get_completion_class(shell)
     assert kind is not None
-    script = kind(commands, {}, "sidestream", VARIABLE)
+    script = kind(click.get_current_context().find_root().command, {}, "sidestream", VARIABLE)
     # Not `source()`, which starts bash to check its version: the script may be installed from another shell.
     write(sys.stdout, script.source_template % script.source_vars() + "\n")
     return exit_codes.OK

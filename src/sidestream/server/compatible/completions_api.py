@@ -10,7 +10,8 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
 from sidestream.server.compatible.completions_input import CompletionRequest
-from sidestream.server.compatible.shared import all_events, events_of, run_error, started
+from sidestream.server.compatible.shared import all_events, events_of, started
+from sidestream.server.errors import run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.requests import checked, json_response, read_json, server_of
 from sidestream.server.runs.live import RunInfo

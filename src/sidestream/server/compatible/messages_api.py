@@ -11,8 +11,8 @@ from sidestream.jsontext import JsonObject
 from sidestream.messages.tokens import message_tokens
 from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of
 from sidestream.server.compatible.messages_input import MessagesRequest, TokensRequest, without_blocks_of_others
-from sidestream.server.compatible.shared import all_events, events_of, run_error, started
-from sidestream.server.errors import RequestError
+from sidestream.server.compatible.shared import all_events, events_of, started
+from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.requests import checked, json_response, read_json, server_of, with_errors
 from sidestream.server.runs.live import RunInfo

@@ -69,20 +69,3 @@ def _settled(parts: list[StreamPart]) -> list[StreamPart]:
         if not isinstance(part, TextDelta) or part.id not in replaced:
             settled.append(part)
     return settled[::-1]
-
-
-_STATUSES = {"context-overflow": 400, "rate-limit": 429, "timeout": 504}
-"""Kind of an error → its status, whatever that of the provider was."""
-_REFUSED = frozenset({"ConfigurationError", "UnsupportedError", "NotHostedError"})
-"""Codes of runs that could not begin: the agent, or the provider of its model, cannot do what the request wants."""
-
-
-def run_error(error: Error) -> RequestError:
-    """The response to a run that failed."""
-    if error.code in _REFUSED:
-        return RequestError(400, error.message, param=error.param, code="unsupported")
-    passed_on = error.status if error.status in (400, 401, 403, 404, 413, 429) else 502
-    status = _STATUSES.get(error.kind, passed_on)
-    kind = "server_error" if status >= 500 else "model_error"
-    code = "context_length_exceeded" if error.kind == "context-overflow" else error.code
-    return RequestError(status, error.message, type=kind, param=error.param, code=code)

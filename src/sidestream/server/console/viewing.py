@@ -21,12 +21,11 @@ from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
-from sidestream.server.app import http_error, refused
 from sidestream.server.console import page_files
 from sidestream.server.console.run_export import record_json
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.files_api import file_response
-from sidestream.server.http.requests import json_response
+from sidestream.server.http.requests import http_error, json_response, refused
 from sidestream.server.security import Guard, sign_in
 from sidestream.server.settings import ServerSettings
 from sidestream.store.opening import open_store

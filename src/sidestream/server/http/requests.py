@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
@@ -185,3 +186,17 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 
 def _too_large(limit: int) -> RequestError:
     return RequestError(413, f"the body is larger than {limit} bytes", code="request_too_large")
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """The response to a request that was refused."""
+    assert isinstance(error, RequestError)
+    return json_response(error.body(), error.status, error.headers)
+
+
+def http_error(request: Request, error: Exception) -> Response:
+    """The response to what has no route, or not this method."""
+    assert isinstance(error, HTTPException)
+    kind = "not_found" if error.status_code == 404 else "invalid_request_error"
+    message = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
+    return refused(request, RequestError(error.status_code, message, type=kind))

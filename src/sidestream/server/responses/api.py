@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from sidestream.jsontext import JsonObject
-from sidestream.server.errors import RequestError
+from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.requests import (
     AT_HEADER,
@@ -128,8 +128,6 @@ async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObj
     assert fold.encoder is not None
     response, error = fold.encoder.response, fold.encoder.error
     if error is not None and not response["output"]:
-        from sidestream.server.compatible.shared import run_error
-
         refused = run_error(error)
         if refused.code == "unsupported":
             refused.param = refused.param or ("tools" if info.job.tools else None)

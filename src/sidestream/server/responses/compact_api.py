@@ -9,8 +9,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.tokens import message_tokens
 from sidestream.protocols.responses.items import made_id
 from sidestream.protocols.responses.object import usage_object
-from sidestream.server.compatible.shared import run_error
-from sidestream.server.errors import RequestError
+from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import parts_of
 from sidestream.server.http.requests import checked, json_response, owner_of, read_json, server_of
 from sidestream.server.responses.compaction import compacted_item
