@@ -87,6 +87,14 @@ class Ledger:
         state.fold = self.fold.state
         _read(state, sources_in(state.messages))
         self._markers = Markers()
+        self._brought: tuple[str, ...] = ()
+
+    def _read_brought(self) -> None:
+        """Record the sources that came since the last call. They are appended one by one, and may be hundreds."""
+        brought, before = self.fold.state.brought.sources, self._brought
+        if brought is not before:
+            _read(self.state, brought[len(before) :] if brought[: len(before)] == before else brought)
+            self._brought = brought
 
     def placed(self, source: Source, new: Sequence[StreamPart]) -> Source:
         """Return a source with the link that cites it, if the model has written one; `new` parts are not fed yet."""
@@ -99,7 +107,7 @@ class Ledger:
         for _, messages in completed:
             state.messages += messages
             _read(state, sources_in(messages))
-        _read(state, self.fold.state.brought.sources)
+        self._read_brought()
         decided: set[str] = set()
         for part in parts:
             kind = type(part)
@@ -402,8 +410,8 @@ def _result(state: TurnState, part: ToolResult) -> None:
 
 def _read(state: TurnState, sources: tuple[str, ...]) -> None:
     """Untrusted sources have been read, in this run or before it."""
-    if sources and sources is not state.sources and len(state.sources) < MAX_SOURCES:
-        state.sources = tuple(dict.fromkeys((*state.sources, *sources)))[:MAX_SOURCES]
+    if len(state.sources) < MAX_SOURCES and (new := [source for source in sources if source not in state.sources]):
+        state.sources = (*state.sources, *dict.fromkeys(new))[:MAX_SOURCES]
 
 
 def _file(state: TurnState, part: File) -> None:
