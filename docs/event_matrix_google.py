@@ -9,10 +9,15 @@ from sidestream.providers.google.decode.content import BESIDE, PARTS, PASSED_ON
 from sidestream.providers.google.decode.decoder import CANDIDATE_FIELDS, CHUNK_FIELDS, FieldRow
 from sidestream.providers.google.decode.grounding import SOURCES
 from sidestream.providers.google.decode.outcome import REASONS
-from sidestream.providers.google.interactions.content import NO_SOURCES, SOURCES as CITATIONS
-from sidestream.providers.google.interactions.decode import EVENTS
-from sidestream.providers.google.interactions.outcome import STATUSES
-from sidestream.providers.google.interactions.steps import DELTAS, IGNORED_DELTAS, IGNORED_STEPS, STEPS
+from sidestream.providers.google.interactions.decode import EVENTS, STATUSES
+from sidestream.providers.google.interactions.steps import (
+    DELTAS,
+    IGNORED_DELTAS,
+    IGNORED_STEPS,
+    NO_SOURCES,
+    SOURCES as CITATIONS,
+    STEPS,
+)
 
 
 def first_line(function: object) -> str:

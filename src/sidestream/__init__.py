@@ -85,24 +85,22 @@ if TYPE_CHECKING:
         output_type as output_type,
     )
     from sidestream.prices.price import Price as Price
-    from sidestream.prices.table import PriceTable as PriceTable, price_table as price_table
+    from sidestream.prices.pricing import PriceTable as PriceTable, price_table as price_table
     from sidestream.protocols.sse import SSE_HEADERS as SSE_HEADERS, sse as sse
     from sidestream.providers.anthropic.options import (
+        Advisor as Advisor,
         AnthropicFunctionOptions as AnthropicFunctionOptions,
         AnthropicOptions as AnthropicOptions,
         AnthropicServerSideTool as AnthropicServerSideTool,
         AnthropicThinking as AnthropicThinking,
+        AnthropicTool as AnthropicTool,
+        Browser as Browser,
         ClearThinking as ClearThinking,
         ClearToolUses as ClearToolUses,
         Compact as Compact,
         Compaction as Compaction,
         Skill as Skill,
         TaskBudget as TaskBudget,
-    )
-    from sidestream.providers.anthropic.server_side import (
-        Advisor as Advisor,
-        AnthropicTool as AnthropicTool,
-        Browser as Browser,
         TextEditor as TextEditor,
     )
     from sidestream.providers.capabilities import Capabilities as Capabilities
@@ -280,14 +278,13 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "messages.repair": "Problem repair_history validate_history",
         "output": "OutputError OutputType output_type",
         "prices.price": "Price",
-        "prices.table": "PriceTable price_table",
+        "prices.pricing": "PriceTable price_table",
         "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingsResult",
         "providers.anthropic.options": (
             "AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool AnthropicThinking ClearThinking "
-            "ClearToolUses Compact Compaction Skill TaskBudget"
+            "ClearToolUses Compact Compaction Skill TaskBudget Advisor AnthropicTool Browser TextEditor"
         ),
-        "providers.anthropic.server_side": "Advisor AnthropicTool Browser TextEditor",
         "providers.google": (
             "GoogleAllowedDomain GoogleBearerCredential GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment "
             "GoogleEnvironmentSource GoogleFileSearch GoogleFunctionOptions GoogleImageOutput "

@@ -11,8 +11,8 @@ from sidestream.providers.google.decode.content import BESIDE, PARTS, PASSED_ON,
 from sidestream.providers.google.decode.decoder import CANDIDATE_FIELDS, CHUNK_FIELDS
 from sidestream.providers.google.decode.grounding import SOURCES
 from sidestream.providers.google.decode.outcome import REASONS
-from sidestream.providers.google.interactions import content, decode, steps
-from sidestream.providers.google.interactions.outcome import STATUSES
+from sidestream.providers.google.interactions import decode, steps
+from sidestream.providers.google.interactions.decode import STATUSES
 
 pytest.importorskip(
     "google.genai", reason="google-genai is not installed: our tables were not compared with the vendor's unions"
@@ -96,8 +96,8 @@ def test_each_status_of_an_interaction_has_a_meaning():
 
 
 def test_each_annotation_of_an_interaction_is_a_source_or_has_a_reason():
-    assert variants(interactions.Annotation, "type") == content.SOURCES.keys() | content.NO_SOURCES.keys()
-    assert all(content.NO_SOURCES.values())
+    assert variants(interactions.Annotation, "type") == steps.SOURCES.keys() | steps.NO_SOURCES.keys()
+    assert all(steps.NO_SOURCES.values())
 
 
 def literals(annotation: Any) -> set[Any]:

@@ -24,7 +24,7 @@ from sidestream.providers.openai.chat.decode import shapes
 from sidestream.providers.openai.chat.decode.content import AUDIO_TYPES
 from sidestream.providers.openai.chat.decode.decoder import FIELDS, IGNORED, PLACED
 from sidestream.providers.openai.chat.decode.outcome import REASONS
-from sidestream.providers.openai.chat.encode.content import AUDIO_FORMATS
+from sidestream.providers.openai.chat.encode.messages import AUDIO_FORMATS
 from sidestream.providers.openai.chat.encode.request import PLAIN_OPTIONS
 from sidestream.providers.openai.chat.options import AudioOutput, ChatPromptCache, OpenAIChatOptions
 from sidestream.tools.configs import config_fields

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from sidestream.prices.price import TokenKind
-from sidestream.prices.table import PriceTable, price_table
+from sidestream.prices.pricing import PriceTable, price_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,7 +107,7 @@ def test_neither_an_import_nor_a_new_agent_reads_the_table() -> None:
         "import sidestream, sys\n"
         "assert not any(name.startswith('sidestream.prices') for name in sys.modules)\n"
         "sidestream.Agent('openai-responses:gpt-5', api_key='k')\n"
-        "from sidestream.prices.table import price_table\n"
+        "from sidestream.prices.pricing import price_table\n"
         "assert price_table.cache_info().currsize == 0\n"
         "assert price_table() is price_table()\n"
     )

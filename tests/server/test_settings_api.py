@@ -6,7 +6,7 @@ import pytest
 
 from requirements import requirement
 from server.serving import KEY, agent_of, serving
-from sidestream.providers.installed import installed_providers
+from sidestream.providers.registry import installed_providers
 from sidestream.testing import FakeProvider, json_reply
 
 

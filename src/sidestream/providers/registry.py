@@ -2,10 +2,11 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -14,9 +15,11 @@ from sidestream.providers.capabilities import Capabilities, declared_caps
 from sidestream.providers.protocol import ChatModel, Provider
 from sidestream.text.redaction import redact_url
 from sidestream.tools.server_side import ServerSideTool
+from sidestream.transport.base_urls import base_url_in
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
+
 
 GROUP = "sidestream.providers"
 
@@ -117,7 +120,7 @@ _OPENAI = {"openai": "openai.chat", "openai-responses": "openai.responses"}
 def _packaged(name: str) -> Provider | None:
     """The provider whose package in this folder has its name. Reading entry points would load twenty more modules."""
     module = _OPENAI.get(name) or name.replace("-", "_")
-    if not module.replace(".", "").isidentifier():
+    if name not in _OPENAI and not module.isidentifier():
         return None
     try:
         found = getattr(import_module(f"{__package__}.{module}"), "PROVIDER", None)
@@ -178,3 +181,58 @@ def providers_with(setting: str) -> list[str]:
     """Names of the providers that have a portable setting, for error messages."""
     everyone = providers().values()
     return sorted(provider.name for provider in everyone if setting in declared_caps(provider).settings)
+
+
+class ProviderInfo(Struct, frozen=True, kw_only=True):
+    """A provider: its default models, key variables and server-side tools."""
+
+    name: str
+    display_name: str
+    aliases: tuple[str, ...] = ()
+    default_models: dict[str, str] = {}
+    key_variables: tuple[str, ...] = ()
+    """Any one of them is enough; empty if no key is needed."""
+    has_key: bool = False
+    server_side_tools: tuple[str, ...] = ()
+
+
+def installed_providers() -> list[ProviderInfo]:
+    """All installed providers, sorted by name."""
+    return [_provider_info(provider) for provider in sorted(providers().values(), key=lambda provider: provider.name)]
+
+
+def providers_by_key_variable() -> dict[str, list[str]]:
+    """Environment variable of a key → the names of the providers that use it."""
+    names: dict[str, list[str]] = {}
+    for provider in installed_providers():
+        for variable in provider.key_variables:
+            names.setdefault(variable, []).append(provider.name)
+    return names
+
+
+def base_urls() -> dict[str, str]:
+    """Environment variable of a base URL → the URL that it holds, or that its provider has without it."""
+    found: dict[str, str] = {}
+    for provider in providers().values():
+        declared: Mapping[str, str] = getattr(provider, "base_urls", {})
+        found |= {variable: base_url_in(variable) or url for variable, url in declared.items()}
+    return found
+
+
+def _provider_info(provider: Provider) -> ProviderInfo:
+    names = key_variables(provider)
+    return ProviderInfo(
+        name=provider.name,
+        display_name=provider.display_name,
+        aliases=tuple(provider.aliases),
+        default_models=dict(provider.default_models),
+        key_variables=names,
+        has_key=any(os.environ.get(name, "").strip() for name in names),
+        server_side_tools=tuple(sorted(tool.key for tool in provider.server_side_tools)),
+    )
+
+
+def key_variables(provider: Any) -> tuple[str, ...]:
+    """The environment variables that a provider reads its key from, if it declares any."""
+    variable = getattr(provider, "key_variable", None)
+    return tuple(getattr(provider, "key_variables", ())) or ((variable,) if variable else ())

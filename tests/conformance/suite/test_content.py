@@ -11,7 +11,7 @@ from conformance.suite.subjects import Subject
 from conformance.suite.wires import Text
 from sidestream.errors import UnsupportedError
 from sidestream.messages.message import DataPart
-from sidestream.providers.anthropic.media import text_pdf
+from sidestream.providers.anthropic.provider import text_pdf
 from sidestream.providers.capabilities import instead_of
 
 

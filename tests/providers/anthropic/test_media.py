@@ -4,7 +4,7 @@ import re
 
 from providers.anthropic.messages_wire import EVERY_BLOCK, decode
 from sidestream.files.media_types import sniff
-from sidestream.providers.anthropic.media import fallback_file, printed, text_pdf
+from sidestream.providers.anthropic.provider import fallback_file, printed, text_pdf
 from sidestream.testing.messages_script import MessagesScript
 
 

@@ -27,7 +27,7 @@ from sidestream.providers.anthropic import (
     TaskBudget,
     TextEditor,
 )
-from sidestream.providers.anthropic.encode.server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.anthropic.encode.tools import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import KINDS, tools_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.tools.configs import unsent_fields

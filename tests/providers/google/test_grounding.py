@@ -7,7 +7,7 @@ import pytest
 from providers.google.gemini_wire import both, decode, kept
 from requirements import requirement
 from sidestream.providers.google.decode.grounding import merge
-from sidestream.providers.google.decode.offsets import MAX_CITED_BYTES, GrowingText
+from sidestream.providers.google.decode.state import MAX_CITED_BYTES, GrowingText
 from sidestream.stream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.testing.gemini_script import GeminiScript
 from streams import messages, of, one

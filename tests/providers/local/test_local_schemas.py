@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sidestream.providers.local.schemas import MAX_ITEMS, MAX_TEXT, bounded
+from sidestream.providers.local.provider import MAX_ITEMS, MAX_TEXT, bounded
 
 
 def test_texts_and_lists_get_an_end_at_any_depth() -> None:

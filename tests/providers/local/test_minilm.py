@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sidestream.errors import ConfigurationError
-from sidestream.providers.local import blas
+from sidestream.providers.local import minilm
 from sidestream.providers.local.files import EMBEDDINGS, folder_of
 from sidestream.providers.local.minilm import HEADS, LAYERS, MiniLM, loaded
 
@@ -81,14 +81,14 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(model: MiniLM):
 
 
 def test_the_threads_of_numpy_are_as_before(model: MiniLM):
-    functions = blas._functions(np)
+    functions = minilm._functions(np)
     if functions is None:
         pytest.skip("this numpy has another BLAS than OpenBLAS")
     get, put = functions
     before = get()
     put(2)
     try:
-        with blas.single_threaded(np):
+        with minilm.single_threaded(np):
             assert get() == 1
             model.embed(["a"])
             assert get() == 1

@@ -4,7 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
-from sidestream.providers.openai.chat.recovery import DROPPED, REFUSALS
+from sidestream.providers.openai.chat.provider import DROPPED, REFUSALS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/openai-chat.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from requirements import requirement
 from sidestream import ChatMessage, DataPart, TextPart
 from sidestream.jsontext import dumps
 from sidestream.providers.openai.responses.decode.decoder import EVENTS
-from sidestream.providers.openai.responses.encode.steer import steer_event
+from sidestream.providers.openai.responses.encode.request import steer_event
 from sidestream.providers.openai.responses.websocket import LAST_TYPES, PLAIN_HEADS, RESPONSES_WEBSOCKET as CODEC
 from sidestream.testing import pixel_png
 from sidestream.transport.calls import HttpCall, SteerReport

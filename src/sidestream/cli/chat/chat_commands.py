@@ -198,7 +198,7 @@ def completions(text: str) -> list[str]:
 
 def _values(name: str, start: str) -> list[str]:
     if name == "/model":
-        from sidestream.providers.installed import installed_providers
+        from sidestream.providers.registry import installed_providers
 
         return [info.name for info in installed_providers() if info.name.startswith(start)]
     if name == "/tools":

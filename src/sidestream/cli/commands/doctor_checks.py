@@ -18,8 +18,7 @@ from sidestream.cli.display.inline_images import picture_protocol
 from sidestream.cli.display.screen import has_colour
 from sidestream.cli.inputs.default_model import check_model, chosen_model
 from sidestream.errors import ConfigurationError, SidestreamError
-from sidestream.providers.installed import base_urls, installed_providers
-from sidestream.providers.registry import providers
+from sidestream.providers.registry import base_urls, installed_providers, providers
 from sidestream.text.redaction import redact, redact_url
 from sidestream.transport.base_urls import checked_base_url, is_loopback
 

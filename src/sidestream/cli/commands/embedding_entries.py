@@ -14,8 +14,7 @@ from sidestream.cli.inputs.default_model import EMBEDDED, check_model
 from sidestream.cli.interrupts import run_async
 from sidestream.cli.stdio import stdin_bytes
 from sidestream.providers.embedding import EmbeddingsResult
-from sidestream.providers.installed import installed_providers
-from sidestream.providers.registry import ModelString
+from sidestream.providers.registry import ModelString, installed_providers
 
 MAX_BYTES = 64_000_000
 """Of one file: more than any provider embeds at once."""

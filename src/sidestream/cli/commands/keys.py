@@ -25,7 +25,7 @@ def keys(ctx: click.Context) -> None:
 @keys.command("list")
 def list_keys() -> None:
     """List the key variables: where each is set, and which providers use it."""
-    from sidestream.providers.installed import providers_by_key_variable
+    from sidestream.providers.registry import providers_by_key_variable
 
     stored, providers = key_file.read(), providers_by_key_variable()
     names = sorted({*providers, *stored})
@@ -75,7 +75,7 @@ def path() -> None:
 
 def _variable(name: str) -> str:
     """The key variable for a variable or provider name. Raises UsageError if it is neither."""
-    from sidestream.providers.installed import installed_providers, providers_by_key_variable
+    from sidestream.providers.registry import installed_providers, providers_by_key_variable
 
     variables = providers_by_key_variable()
     if name.upper() in variables:

@@ -9,8 +9,8 @@ from sidestream.cli import exit_codes
 from sidestream.cli.inputs.options import MODEL
 
 if TYPE_CHECKING:
-    from sidestream.providers.installed import ProviderInfo
     from sidestream.providers.protocol import ModelInfo
+    from sidestream.providers.registry import ProviderInfo
 
 
 @click.group(invoke_without_command=True)
@@ -137,7 +137,7 @@ def remove_alias(name: str) -> int:
 
 def _list_providers(as_json: bool) -> None:
     from sidestream.cli.display.screen import write
-    from sidestream.providers.installed import installed_providers
+    from sidestream.providers.registry import installed_providers
 
     installed = installed_providers()
     if as_json:

@@ -45,7 +45,7 @@ def record(file: Path, command: tuple[str, ...], force: bool) -> int:
 
 async def _record(file: Path, command: tuple[str, ...]) -> int:
     from sidestream.cli.commands.recording_proxy import RecordingProxy
-    from sidestream.providers.installed import base_urls
+    from sidestream.providers.registry import base_urls
 
     async with RecordingProxy(base_urls()) as proxy:
         try:

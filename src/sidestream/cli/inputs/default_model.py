@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from sidestream.cli import preferences
 from sidestream.errors import ConfigurationError, UnknownProviderError
-from sidestream.providers.installed import ProviderInfo, installed_providers
-from sidestream.providers.registry import ModelString, find_provider
+from sidestream.providers.registry import ModelString, ProviderInfo, find_provider, installed_providers
 
 EMBEDDED = "local"
 _PREFERRED = ("openai-responses", "anthropic", "google")

@@ -43,7 +43,7 @@ class ModelType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
         from click.shell_completion import CompletionItem
 
         from sidestream.cli.preferences import load
-        from sidestream.providers.installed import installed_providers
+        from sidestream.providers.registry import installed_providers
 
         names = [*load().aliases, *(info.name for info in installed_providers())]
         names += [f"{info.name}:{info.default_models['chat']}" for info in installed_providers() if info.default_models]

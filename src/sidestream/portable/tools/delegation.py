@@ -17,9 +17,8 @@ from sidestream.portable.services import Services
 from sidestream.portable.stages import Unstaged
 from sidestream.portable.tools.functions import Functions
 from sidestream.portable.tools.web_fetch import QUESTION, FetchGuard
-from sidestream.providers.installed import installed_providers
 from sidestream.providers.protocol import ModelRequest, Provider, Settings
-from sidestream.providers.registry import ModelString, find_provider, hosts_of
+from sidestream.providers.registry import ModelString, find_provider, hosts_of, installed_providers
 from sidestream.run.run import Run
 from sidestream.stream.parts import File, Finish, Source, StreamPart, ToolEvent, ToolResult
 from sidestream.tools.server_side import ServerSideTool, WebFetch, event_keys

@@ -1,19 +1,23 @@
 """Anthropic's Messages API."""
 
 from sidestream.providers.anthropic.options import (
+    Advisor,
     AnthropicFunctionOptions,
     AnthropicOptions,
     AnthropicServerSideTool,
     AnthropicThinking,
+    AnthropicTool,
+    Browser,
     ClearThinking,
     ClearToolUses,
     Compact,
     Compaction,
+    Memory,
     Skill,
     TaskBudget,
+    TextEditor,
 )
 from sidestream.providers.anthropic.provider import PROVIDER
-from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Browser, Memory, TextEditor
 
 __all__ = [
     "PROVIDER",

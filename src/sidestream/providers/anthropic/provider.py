@@ -1,14 +1,15 @@
 """The chat model and the provider: key, base URL, headers, files, and recovery from refusals."""
 
 import re
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from sidestream.errors import RunError
-from sidestream.jsontext import JsonObject, is_object, objects
-from sidestream.prices.price import Bill
-from sidestream.providers.anthropic import billing, files, media
+from sidestream.jsontext import JsonObject, as_list, as_object, is_object, objects, text_in
+from sidestream.prices.price import Bill, Charge
+from sidestream.providers.anthropic import files
 from sidestream.providers.anthropic.context import (
     INLINE_TOOLS,
     PROVIDER_NAME,
@@ -17,9 +18,10 @@ from sidestream.providers.anthropic.context import (
     THREAD_SESSION,
     MessagesContext,
 )
+from sidestream.providers.anthropic.decode.outcome import CODE
 from sidestream.providers.anthropic.encode.replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode.request import DISPLAY_NAME, encode_request
-from sidestream.providers.anthropic.encode.server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.anthropic.encode.tools import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
@@ -37,11 +39,122 @@ from sidestream.providers.protocol import (
     Settings,
 )
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, fallback_notice
+from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.endpoints import BYTES, as_segment, open_endpoint, response_object
-from sidestream.stream.parts import Finish
+from sidestream.stream.parts import File, Finish, StreamPart, ToolResult
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
+
+INSTRUCTION = (
+    "Make what the user asks for as a file, by running code in the sandbox. Write every final file into $OUTPUT_DIR, "
+    "with a telling name and the right ending. Say in one sentence what you made."
+)
+"""The system prompt of a media run; the request needs `CodeInterpreter()`."""
+
+_WIDTH = 90
+_LINES_PER_PAGE = 54
+
+
+def printed(parts: Iterable[StreamPart]) -> str:
+    """Everything that code printed in a run."""
+    pieces: list[str] = []
+    for part in parts:
+        if isinstance(part, ToolResult) and part.tool in CODE and is_object(part.result):
+            pieces += [text for key in ("stdout", "stderr") if (text := text_in(part.result, key))]
+    return "\n".join(piece.rstrip("\n") for piece in pieces)
+
+
+def fallback_file(parts: Iterable[StreamPart], name: str = "summary.pdf") -> File | None:
+    """A PDF of what code printed, for a run that made no file; None if there is a file or no output."""
+    emitted = list(parts)
+    text = printed(emitted)
+    if not text.strip() or any(isinstance(part, File) and part.data is not None for part in emitted):
+        return None
+    return File("media:summary", "application/pdf", name, text_pdf(text), tool="code_execution")
+
+
+def text_pdf(text: str) -> bytes:
+    """The text as a PDF in a fixed-width font. Characters beyond Latin-1 are shown as question marks."""
+    lines = [piece for line in text.expandtabs().splitlines() for piece in textwrap.wrap(line, _WIDTH) or [""]]
+    pages = [lines[at : at + _LINES_PER_PAGE] for at in range(0, len(lines), _LINES_PER_PAGE)] or [[]]
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>",
+    ]
+    for number, page in enumerate(pages):
+        shown = b"".join(b"(%b) Tj T*\n" % _escaped(line) for line in page)
+        stream = b"BT /F1 10 Tf 13 TL 40 790 Td\n%bET" % shown
+        objects.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] "
+            b"/Resources << /Font << /F1 3 0 R >> >> /Contents %d 0 R >>" % (5 + 2 * number)
+        )
+        objects.append(b"<< /Length %d >>\nstream\n%b\nendstream" % (len(stream), stream))
+    return _file_of(objects)
+
+
+def _escaped(line: str) -> bytes:
+    data = "".join(char if char.isprintable() else " " for char in line).encode("latin-1", "replace")
+    return data.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
+
+
+def _file_of(objects: list[bytes]) -> bytes:
+    """The objects, followed by the table of their offsets."""
+    body = bytearray(b"%PDF-1.4\n")
+    starts: list[int] = []
+    for number, content in enumerate(objects, start=1):
+        starts.append(len(body))
+        body += b"%d 0 obj\n%b\nendobj\n" % (number, content)
+    table = b"".join(b"%010d 00000 n \n" % start for start in starts)
+    count = len(objects) + 1
+    at = len(body)
+    body += b"xref\n0 %d\n0000000000 65535 f \n%b" % (count, table)
+    body += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (count, at)
+    return bytes(body)
+
+
+PRICE_LIST = "anthropic"
+
+_STANDARD = frozenset({"standard", "not_available", "global"})
+
+
+def bill(model: str, finish: Finish) -> Bill:
+    """The tokens of a response, and its searches.
+
+    A response that took several calls lists them: those of a compaction, an advisor or a model that declined are not in
+    its totals, but billed.
+    """
+    raw = finish.usage.raw or {}
+    calls = [as_object(call) for call in as_list(raw.get("iterations"))]
+    searches = as_object(raw.get("server_tool_use"))
+    searched = count_in(searches, "web_search_requests")
+    return Bill(
+        charges=tuple(_charge(model, call, finish, raw) for call in calls or [raw]),
+        calls={"web_search": searched if searches else finish.usage.server_tool_use.get("web_search", 0)},
+        unknown=(f"{model}: the credit for a fallback",) if raw.get("fallback_credit") else (),
+    )
+
+
+def _charge(model: str, call: JsonObject, finish: Finish, raw: JsonObject) -> Charge:
+    other, served, tier = text_in(call, "model"), text_in(finish.metadata, "model"), text_in(raw, "service_tier")
+    hour = count_in(call.get("cache_creation"), "ephemeral_1h_input_tokens")
+    modes = [text_in(raw, "inference_geo"), text_in(raw, "speed")]
+    return Charge(
+        model=other or model,
+        also=() if other or not served else (served,),
+        tokens={
+            "input": count_in(call, "input_tokens"),
+            "cache_read": count_in(call, "cache_read_input_tokens"),
+            "cache_write": max(count_in(call, "cache_creation_input_tokens") - hour, 0),
+            "cache_write_1h": hour,
+            "output": count_in(call, "output_tokens"),
+        },
+        tier=None if tier is None or tier in _STANDARD else tier,
+        factors=tuple(mode for mode in modes if mode is not None and mode not in _STANDARD),
+    )
+
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
@@ -113,7 +226,7 @@ class MessagesModel(files.AnthropicFiles):
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
-    price_list: str | None = billing.PRICE_LIST
+    price_list: str | None = PRICE_LIST
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
@@ -121,7 +234,7 @@ class MessagesModel(files.AnthropicFiles):
 
     def bill(self, finish: Finish) -> Bill:
         """What a response is billed for."""
-        return billing.bill(self.name, finish)
+        return bill(self.name, finish)
 
     def recover(self, error: RunError) -> Recovery | None:
         """Retries without a container, signatures or blocks that the server no longer accepts."""
@@ -136,8 +249,8 @@ class MessagesModel(files.AnthropicFiles):
         return MediaPlan(
             way="code_execution",
             server_side_tools=(CodeInterpreter(),),
-            instruction=f"{media.INSTRUCTION} The file must be of the type {' or '.join(mime_types)}.",
-            fallback=media.fallback_file if "application/pdf" in mime_types else None,
+            instruction=f"{INSTRUCTION} The file must be of the type {' or '.join(mime_types)}.",
+            fallback=fallback_file if "application/pdf" in mime_types else None,
         )
 
     def describe(self, ref: FileRef) -> HttpCall:

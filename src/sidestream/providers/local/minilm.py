@@ -3,20 +3,65 @@
 It blocks: call it in a thread.
 """
 
+import ctypes
 import functools
 import math
 import os
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from sidestream.errors import MissingExtraError
-from sidestream.providers.local.blas import single_threaded
+
+_SUFFIXES = ("64_", "_64", "")
+_PREFIXES = ("scipy_openblas", "openblas")
+
+_lock = threading.Lock()
+_entered: list[int] = []
+"""How many threads there were, once for each block that is being executed."""
+
+
+@contextmanager
+def single_threaded(np: Any) -> Generator[None]:
+    """Within the block each product uses the thread that calls it, in this whole process. Other BLAS are left alone."""
+    functions = _functions(np)
+    if functions is None:
+        yield
+        return
+    get, set_ = functions
+    with _lock:
+        _entered.append(_entered[0] if _entered else get())
+        set_(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _entered.pop()
+            if not _entered:
+                set_(before)
+
+
+@cache
+def _functions(np: Any) -> tuple[Callable[[], int], Callable[[int], Any]] | None:
+    try:
+        library = ctypes.CDLL(np._core._multiarray_umath.__file__)
+    except (AttributeError, OSError):
+        return None
+    for prefix in _PREFIXES:
+        for suffix in _SUFFIXES:
+            get = getattr(library, f"{prefix}_get_num_threads{suffix}", None)
+            set_ = getattr(library, f"{prefix}_set_num_threads{suffix}", None)
+            if get is not None and set_ is not None:
+                return get, set_
+    return None
+
 
 MAX_TOKENS = 256
 """The context that the model was trained with; longer texts are truncated."""

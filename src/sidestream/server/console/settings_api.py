@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
-from sidestream.providers.installed import ProviderInfo, installed_providers
+from sidestream.providers.registry import ProviderInfo, installed_providers
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.offered_models import offered_models
 from sidestream.server.http.requests import check_admin, json_response, may_administer, server_of

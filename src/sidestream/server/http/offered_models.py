@@ -9,11 +9,10 @@ from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
 from sidestream.messages.message import ChatMessage
 from sidestream.portable.where import HERE, is_there, missing_here, place_of
-from sidestream.prices.table import price_table
-from sidestream.providers.installed import ProviderInfo, installed_providers
+from sidestream.prices.pricing import price_table
 from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
 from sidestream.providers.protocol import BillsUsage, ChatModel, KnowsWindow, ModelRequest, Settings
-from sidestream.providers.registry import find_provider
+from sidestream.providers.registry import ProviderInfo, find_provider, installed_providers
 from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool

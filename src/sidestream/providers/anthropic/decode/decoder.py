@@ -3,13 +3,102 @@
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.jsontext import is_object, is_too_deep
 from sidestream.providers.anthropic.context import MessagesContext
-from sidestream.providers.anthropic.decode import fast_path, handlers, outcome, shapes
+from sidestream.providers.anthropic.decode import handlers, outcome, shapes
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
-from sidestream.stream.parts import Error
+from sidestream.stream.parts import Error, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
+
+_EVENT = "content_block_delta"
+
+OPENERS = ("content_block_start", _EVENT)
+"""Events that a row of deltas may follow."""
+
+
+class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
+    text: str
+
+
+class _Thinking(Struct, tag_field="type", tag="thinking_delta", rename={"text": "thinking"}, gc=False):
+    text: str
+
+
+class _Input(Struct, tag_field="type", tag="input_json_delta", rename={"text": "partial_json"}, gc=False):
+    text: str
+
+
+class _Delta(Struct, tag_field="type", tag=_EVENT, gc=False):
+    index: int
+    delta: _Text | _Thinking | _Input
+
+
+class _Stop(Struct, tag_field="type", tag="content_block_stop", gc=False):
+    """Ends a row. With a choice of two, msgspec requires the type of an event."""
+
+
+_delta = msgspec.json.Decoder(_Delta | _Stop).decode
+_event = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+_ROWS: dict[str, tuple[type[_Text | _Thinking | _Input], type[TextDelta | ReasoningDelta | ToolInputDelta]]] = {
+    "text": (_Text, TextDelta),
+    "thinking": (_Thinking, ReasoningDelta),
+    "tool_use": (_Input, ToolInputDelta),
+}
+"""Block type → its delta, and the part of that."""
+
+_HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+def growing_block(s: MessagesState, index: int) -> BlockState | None:
+    """The block at this index, if the fast path may read its deltas."""
+    block = s.at.get(index)
+    if block is None or not block.is_open or not (block.kind in _ROWS or block.kind in _HOSTED):
+        return None
+    # With a reserved result tool, text is held back: the table handles that.
+    return None if s.context.has_result_tool and not block.provider_executed else block
+
+
+def read_delta(growing: BlockState, data: bytes) -> list[StreamPart] | None:
+    """The parts of a delta of this block; None for any other event."""
+    row = _ROWS.get(growing.kind)
+    if row is None:
+        return _hosted_delta(growing, data)
+    try:
+        e = _delta(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    if type(e) is _Stop or type(e.delta) is not row[0] or e.index != growing.index:
+        return None
+    text = e.delta.text
+    if not text:
+        return None
+    growing.deltas.append(text)
+    return [row[1](growing.part_id, text)]
+
+
+def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:
+    """More input of a call that the provider executes. Its tool event holds the JSON as it came."""
+    try:
+        event = _event(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    index, delta = event.get("index"), event.get("delta")
+    if index != block.index or type(index) is not int or not is_object(delta):
+        return None
+    text = delta.get("partial_json")
+    if not text or type(text) is not str or delta.get("type") != "input_json_delta" or event.get("type") != _EVENT:
+        return None
+    if is_too_deep(data):  # The event is kept as it came.
+        return None
+    block.deltas.append(text)
+    part_id = block.part_id
+    return [ToolEvent(block.tool or block.kind, "delta", event, part_id, index), ToolInputDelta(part_id, text)]
+
 
 EVENTS: dict[str, EventRow] = {
     "message_start": EventRow(shapes.MessageStart, handlers.on_message_start),
@@ -32,7 +121,7 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
     LAST_EVENTS = frozenset({"message_stop", "error"})
 
     def __init__(self, context: MessagesContext) -> None:
-        super().__init__(MessagesState(context), fast_path.read_delta)
+        super().__init__(MessagesState(context), read_delta)
 
     def _read_event(self, s: MessagesState, event: Any) -> BlockState | None:
         fields = jsontext.as_object(event)
@@ -47,7 +136,7 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
         except UNREADABLE:
             s.raw(event)
             return None
-        return fast_path.growing_block(s, fields["index"]) if kind in fast_path.OPENERS else None
+        return growing_block(s, fields["index"]) if kind in OPENERS else None
 
     def _read_whole(self, s: MessagesState, answer: Any) -> Error | None:
         """A message that holds its blocks when it starts."""

@@ -7,9 +7,8 @@ from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY, THREAD
 from sidestream.providers.anthropic.decode.blocks import BLOCKS
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
-from sidestream.providers.anthropic.summaries import SUMMARY, TURN, WHOLE
+from sidestream.providers.anthropic.encode.replay import NOTE, SUMMARY, TURN, WHOLE
 from sidestream.providers.anthropic.threads import is_continuable
-from sidestream.providers.anthropic.tool_changes import NOTE
 from sidestream.providers.shared.decoding import count_in, present, usage_from
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage

@@ -4,10 +4,13 @@ Thinking is replayed only to the models that signed it. A server-side call is re
 is in progress.
 """
 
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
 
+from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart
@@ -159,3 +162,90 @@ def _without_nulls(value: Any) -> Any:
     if is_object(value):
         return {key: _without_nulls(content) for key, content in value.items() if content is not None}
     return [_without_nulls(entry) for entry in value] if is_array(value) else value
+
+
+SUMMARY = "summary"
+"""The field of a session that says what a summary in its answer stands for."""
+WHOLE = "whole"
+"""All messages before it, which must not be sent with it."""
+TURN = "turn"
+"""What came before it in a longer answer; the server leaves that out itself."""
+
+
+def first_after_summary(messages: Sequence[ChatMessage], model: str, base_url: str, replays: Replays) -> int:
+    """The place of the newest summary of the whole conversation; 0 if there is none, or its block is not available."""
+    for place in range(len(messages) - 1, -1, -1):
+        session = session_of(messages[place], base_url) if messages[place].role == "model" else None
+        if session is not None and session.get(SUMMARY) == WHOLE:
+            return place if layout_of(messages[place], model, base_url, replays) is not None else 0
+    return 0
+
+
+NOTE = "tools"
+"""The field of a session that notes the tools of its request."""
+
+
+class ToolPlan(Struct, frozen=True, kw_only=True):
+    """Where each client tool of a request is offered."""
+
+    top: list[JsonObject]
+    """In the request's `tools`."""
+    note: JsonObject | None = None
+    """What the answer notes, unless tools are added to this request."""
+    added: Mapping[int, list[JsonObject]] = {}
+    """Place of a model message → the tools that were added just before it."""
+    new: list[JsonObject] = []
+    """Tools that no earlier request has offered."""
+
+
+def plan_tools(messages: Sequence[ChatMessage], tools: list[JsonObject], base_url: str) -> ToolPlan:
+    """The tools by where earlier requests of the conversation offered them."""
+    if not tools:
+        return ToolPlan(top=tools)
+    by_name = {str(tool["name"]): tool for tool in tools}
+    top: list[JsonObject] | None = None
+    added: dict[int, list[JsonObject]] = {}
+    is_valid = True
+    for place, message in enumerate(messages):
+        session = session_of(message, base_url) if message.role == "model" else None
+        if session is None:
+            continue
+        if session.get(SUMMARY) == TURN:
+            # The server leaves out what came before, with the tools that were added there.
+            top, added = None, {}
+        noted = session.get(NOTE)
+        if not is_object(noted):
+            continue
+        found = _noted_tools(noted, by_name)
+        if noted.get("is_top") is True:
+            top, added, is_valid = found, {}, found is not None
+        elif found is None:
+            is_valid = False
+        else:
+            added[place] = found
+    if top is None or not is_valid:
+        return ToolPlan(top=tools, note=note_of(tools, is_top=True))
+    offered = {tool["name"] for known in (top, *added.values()) for tool in known}
+    return ToolPlan(top=top, added=added, new=[tool for tool in tools if tool["name"] not in offered])
+
+
+def note_of(tools: list[JsonObject], *, is_top: bool = False) -> JsonObject:
+    """Names and digest of the tools that a request offers."""
+    note: JsonObject = {"names": [tool["name"] for tool in tools], "digest": _digest(tools)}
+    return {**note, "is_top": True} if is_top else note
+
+
+def addition_blocks(tools: Sequence[JsonObject]) -> list[JsonObject]:
+    """The content of the system message that adds the tools."""
+    return [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}} for tool in tools]
+
+
+def _noted_tools(noted: JsonObject, by_name: Mapping[str, JsonObject]) -> list[JsonObject] | None:
+    """The tools as they were noted; None if one of them is gone or has changed."""
+    names: list[Any] = noted["names"] if is_array(noted.get("names")) else []
+    found = [by_name[name] for name in names if isinstance(name, str) and name in by_name]
+    return found if len(found) == len(names) and _digest(found) == noted.get("digest") else None
+
+
+def _digest(tools: list[JsonObject]) -> str:
+    return blake2b(jsontext.dumps(tools), digest_size=8).hexdigest()

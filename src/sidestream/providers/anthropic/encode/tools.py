@@ -1,6 +1,7 @@
 """The tools of a request: client tools by their schemas, server-side tools by their table."""
 
 import copy
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -8,15 +9,207 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.output.json_schema import is_record, nodes
+from sidestream.providers.anthropic.client_actions import OFF_BY_DEFAULT
 from sidestream.providers.anthropic.context import RESULT_TOOL
-from sidestream.providers.anthropic.encode.server_side import SERVER_SIDE_TOOLS, Versions, callers_of, mcp_server
-from sidestream.providers.anthropic.options import AnthropicFunctionOptions, AnthropicOptions, tools_of
-from sidestream.providers.anthropic.server_side import AnthropicTool
-from sidestream.providers.anthropic.versions import has_native_output
+from sidestream.providers.anthropic.options import (
+    Advisor,
+    AnthropicFunctionOptions,
+    AnthropicOptions,
+    AnthropicTool,
+    Browser,
+    Memory,
+    TextEditor,
+    tools_of,
+)
+from sidestream.providers.anthropic.versions import has_native_output, version_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.shared.encoding import check_function_options, given, loose_warning
-from sidestream.providers.shared.hosting import require_hosted, without_repeats
-from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerSideTool
+from sidestream.providers.shared.hosting import allowed_names, refuse, refuse_approval, require_hosted, without_repeats
+from sidestream.tools.server_side import (
+    Callers,
+    CodeInterpreter,
+    ComputerUse,
+    LocalShell,
+    ProgrammaticToolCalling,
+    RemoteMCP,
+    ServerSideTool,
+    ToolSearch,
+    WebFetch,
+    WebSearch,
+)
+
+_WHO = "Anthropic"
+
+
+class Versions(Struct, frozen=True):
+    """Chooses the version of each tool."""
+
+    model: str
+    chosen: Mapping[str, str]
+
+    def type_of(self, tool: str, requested: str | None = None) -> str:
+        """The tool's type with its version; `requested` is a date or a whole type."""
+        if requested:
+            return requested if requested.startswith(tool) else f"{tool}_{requested}"
+        return f"{tool}_{version_of(tool, self.model, self.chosen)}"
+
+
+def _web_search(tool: WebSearch, versions: Versions) -> JsonObject:
+    refuse(
+        tool,
+        _WHO,
+        context_size="the model decides how much it reads",
+        external_web_access="leave the tool out instead",
+        content_types="it finds text only",
+    )
+    _one_list_of_domains(tool)
+    body: JsonObject = {"type": versions.type_of("web_search", tool.version), "name": "web_search"}
+    if tool.location is not None:
+        names = {name: name for name in ("city", "region", "country", "timezone")}
+        body["user_location"] = {"type": "approximate", **given(tool.location, names)}
+    return body | given(tool, {name: name for name in ("max_uses", "allowed_domains", "blocked_domains")})
+
+
+def _web_fetch(tool: WebFetch, versions: Versions) -> JsonObject:
+    _one_list_of_domains(tool)
+    body: JsonObject = {"type": versions.type_of("web_fetch", tool.version), "name": "web_fetch"}
+    names = ("max_uses", "allowed_domains", "blocked_domains", "max_content_tokens")
+    body |= given(tool, {name: name for name in names})
+    return {**body, "citations": {"enabled": True}} if tool.citations else body
+
+
+def _one_list_of_domains(tool: WebSearch | WebFetch) -> None:
+    if tool.allowed_domains and tool.blocked_domains:
+        raise ConfigurationError(f"{type(tool).__name__}: set allowed_domains or blocked_domains, not both")
+
+
+def _code_interpreter(tool: CodeInterpreter, versions: Versions) -> JsonObject:
+    refuse(tool, _WHO, memory_limit="the sandbox has one size", network="the sandbox has no network")
+    kind = versions.type_of("code_execution", tool.version)
+    return {"type": kind, "name": "code_execution", **callers_of(tool.allowed_callers, versions)}
+
+
+def _programs(tool: ProgrammaticToolCalling, versions: Versions) -> JsonObject:
+    return {"type": versions.type_of("code_execution"), "name": "code_execution"}
+
+
+def callers_of(callers: Callers, versions: Versions) -> JsonObject:
+    """Who may call a tool. Programs are named by the version of code execution that runs them."""
+    if not callers:
+        return {}
+    program = versions.type_of("code_execution")
+    return {"allowed_callers": [program if caller == "programmatic" else caller for caller in callers]}
+
+
+def _tool_search(tool: ToolSearch, versions: Versions) -> JsonObject:
+    refuse(
+        tool,
+        _WHO,
+        local="only Anthropic runs it",
+        description="it describes itself",
+        parameters="it has its own",
+    )
+    version = tool.version or "bm25"
+    kind = "regex" if "regex" in version else "bm25"
+    name = f"tool_search_tool_{kind}"
+    exact = version if version.startswith("tool_search_tool") else None
+    return {"type": exact or versions.type_of(name), "name": name}
+
+
+def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
+    refuse(
+        tool,
+        _WHO,
+        connector="set url",
+        tunnel="set url",
+        description="the server describes itself",
+        headers="use authorization",
+        allowed_callers="only the model calls it",
+    )
+    refuse_approval(tool, _WHO)
+    body: JsonObject = {"type": "mcp_toolset", "mcp_server_name": tool.label}
+    defaults: JsonObject = {"defer_loading": True} if tool.defer_loading else {}
+    if tool.allowed_tools is not None:
+        defaults["enabled"] = False
+        body["configs"] = {name: {"enabled": True} for name in allowed_names(tool, _WHO)}
+    return {**body, "default_config": defaults} if defaults else body
+
+
+def mcp_server(tool: RemoteMCP) -> JsonObject:
+    """The server of a toolset."""
+    tool.register_secrets()
+    token = {"authorization_token": tool.authorization} if tool.authorization else {}
+    return {"type": "url", "url": tool.url, "name": tool.label, **token}
+
+
+def _memory(tool: Memory, versions: Versions) -> JsonObject:
+    return {"type": versions.type_of("memory", tool.version), "name": "memory"}
+
+
+def _bash(tool: LocalShell, versions: Versions) -> JsonObject:
+    return {"type": versions.type_of("bash"), "name": "bash"}
+
+
+def _text_editor(tool: TextEditor, versions: Versions) -> JsonObject:
+    kind = versions.type_of("text_editor", tool.version)
+    name = "str_replace_editor" if kind.endswith(("20241022", "20250124")) else "str_replace_based_edit_tool"
+    return {"type": kind, "name": name, **given(tool, {"max_characters": "max_characters"})}
+
+
+def _computer(tool: ComputerUse, versions: Versions) -> JsonObject:
+    refuse(tool, _WHO, environment="the model sees it on the screen")
+    kind = versions.type_of("computer")
+    if "toolset" in kind:
+        refuse(tool, "the computer toolset", display_width="screenshots show it", display_height="screenshots show it")
+        return {"type": kind}
+    size = {"display_width_px": tool.display_width or 1024, "display_height_px": tool.display_height or 768}
+    return {"type": kind, "name": "computer", **size}
+
+
+def _browser(tool: Browser, versions: Versions) -> JsonObject:
+    from sidestream.actions.browser import BROWSER_MEMBERS
+
+    both, unknown = {*tool.enable} & {*tool.disable}, {*tool.enable, *tool.disable} - BROWSER_MEMBERS
+    if both or unknown:
+        names = ", ".join(sorted(both or unknown))
+        raise ConfigurationError(f"Browser: {names} {'is both enabled and disabled' if both else 'is no member'}")
+    configs: JsonObject = {name: {"enabled": True} for name in tool.enable}
+    configs |= {name: {"enabled": False} for name in tool.disable}
+    if tool.defer_loading:
+        # The API requires the same for all members that are enabled.
+        on = (BROWSER_MEMBERS - OFF_BY_DEFAULT - {*tool.disable}) | {*tool.enable}
+        configs |= {name: {**configs.get(name, {}), "defer_loading": True} for name in sorted(on)}
+    body: JsonObject = {"type": versions.type_of("browser_toolset", tool.version)}
+    return {**body, "configs": configs} if configs else body
+
+
+def _advisor(tool: Advisor, versions: Versions) -> JsonObject:
+    names = {name: name for name in ("max_uses", "max_tokens")}
+    kind = versions.type_of("advisor", tool.version)
+    return {"type": kind, "name": "advisor", "model": tool.model, **given(tool, names)}
+
+
+def _explicit(tool: AnthropicTool, versions: Versions) -> JsonObject:
+    return {"type": tool.type, **({"name": tool.name} if tool.name else {}), **tool.config}
+
+
+SERVER_SIDE_TOOLS: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {
+    WebSearch: _web_search,
+    WebFetch: _web_fetch,
+    CodeInterpreter: _code_interpreter,
+    ProgrammaticToolCalling: _programs,
+    ToolSearch: _tool_search,
+    RemoteMCP: _mcp,
+    Memory: _memory,
+    LocalShell: _bash,
+    TextEditor: _text_editor,
+    ComputerUse: _computer,
+    Browser: _browser,
+    Advisor: _advisor,
+    AnthropicTool: _explicit,
+}
+"""Server-side tool → how it is encoded."""
+
 
 _REPEATABLE = (RemoteMCP, AnthropicTool)
 RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everything else is done."

@@ -5,13 +5,15 @@ the same. A stream has no terminal event: it is complete if it held a finish rea
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.google.context import GoogleContext
-from sidestream.providers.google.decode import fast_path, outcome
-from sidestream.providers.google.decode.content import on_part
-from sidestream.providers.google.decode.functions import close_calls
+from sidestream.providers.google.decode import outcome
+from sidestream.providers.google.decode.content import close_calls, on_part
 from sidestream.providers.google.decode.grounding import on_citations, on_grounding
 from sidestream.providers.google.decode.state import GenerateContentState
 from sidestream.providers.google.values import BLOCK_REASONS, FINISH_REASONS, URL_STATES, named, some_text
@@ -27,7 +29,60 @@ from sidestream.providers.shared.decoding import (
     truncated,
 )
 from sidestream.providers.transfers import seconds_of
-from sidestream.stream.parts import Custom, Error
+from sidestream.stream.parts import Custom, Error, ReasoningDelta, StreamPart, TextDelta
+
+
+class _Text(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+    text: str
+    thought: bool | None = None
+    thought_signature: str | None = None
+
+
+class _Content(Struct, forbid_unknown_fields=True, gc=False):
+    parts: tuple[_Text]
+    role: str | None = None
+
+
+class _Candidate(Struct, forbid_unknown_fields=True, gc=False):
+    content: _Content
+    index: Literal[0] = 0
+
+
+class _Chunk(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+    candidates: tuple[_Candidate]
+    usage_metadata: dict[str, Any] | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    create_time: str | None = None
+
+
+_fast_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def read_delta(growing: GenerateContentState, data: bytes) -> list[StreamPart] | None:
+    """The parts of a chunk of text or thought after another; None for any other chunk."""
+    try:
+        chunk = _fast_chunk(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    s = growing
+    if chunk.response_id != s.response_id or chunk.model_version != s.model:
+        return None
+    part = chunk.candidates[0].content.parts[0]
+    text, block = part.text, s.current
+    family = "reasoning" if part.thought else "text"
+    if block is None or block.family != family:
+        return None
+    if chunk.usage_metadata is not None:
+        s.usage = chunk.usage_metadata
+    if text and part.thought_signature is None and s.layout and s.layout[-1] is block.slice:
+        block.pieces.append(text)
+        block.size = block.slice["end"] = block.size + len(text)
+        return [TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text)]
+    s.text(family, text, part.thought_signature)
+    out, s.out = s.out, []
+    return out
+
 
 CANDIDATE = "google.candidate"
 
@@ -202,7 +257,7 @@ class GenerateContentDecoder(ResponseDecoder[GenerateContentState]):
     """Decodes one response of generateContent."""
 
     def __init__(self, context: GoogleContext) -> None:
-        super().__init__(GenerateContentState(context), fast_path.read_delta)
+        super().__init__(GenerateContentState(context), read_delta)
 
     def _read_event(self, s: GenerateContentState, event: Any) -> GenerateContentState | None:
         _chunk(s, event)

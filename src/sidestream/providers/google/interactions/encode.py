@@ -6,7 +6,9 @@ from typing import Any
 
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import Replays
+from sidestream.messages.sessions import find_anchor
 from sidestream.providers.google.computer import screen_of
 from sidestream.providers.google.encode.contents import system_instruction
 from sidestream.providers.google.encode.request import FINAL_ANSWER_PROMPT, defers_output, unfinished
@@ -18,7 +20,6 @@ from sidestream.providers.google.interactions.options import (
     GoogleEnvironment,
     GoogleInteractionsOptions,
 )
-from sidestream.providers.google.interactions.session import continue_from, last_environment
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
@@ -28,8 +29,9 @@ from sidestream.providers.google.options import (
     GoogleServerSideTool,
 )
 from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
+from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest
-from sidestream.providers.shared.continuation import replay_notices
+from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
 from sidestream.providers.shared.encoding import (
     EncodedRequest,
     checked_options,
@@ -41,6 +43,35 @@ from sidestream.providers.shared.encoding import (
 from sidestream.providers.shared.hosting import allowed_names, refuse_approval, refuse_others
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool
+
+
+def continue_from(request: ModelRequest, options: GoogleInteractionsOptions, model: str, base_url: str) -> SessionStart:
+    """Where to continue. A session that the options name wins over one in the history."""
+    messages = request.messages
+    previous = options.previous_interaction_id
+    if previous is not None:
+        return start_after(find_session(messages, SESSION_KEY, "interaction_id", previous), previous)
+    if options.store is False:
+        return SessionStart()
+    if "session" in request.without:
+        return SessionStart(reason="refused")
+    anchor = find_anchor(messages, SESSION_KEY)
+    if anchor is None or some_text(anchor.session, "interaction_id") is None:
+        return SessionStart()
+    reason = mismatch(anchor, messages, model, base_url)
+    return start_after(anchor, anchor.session["interaction_id"]) if reason is None else SessionStart(reason=reason)
+
+
+def last_environment(messages: Sequence[ChatMessage], base_url: str) -> str | None:
+    """The newest environment that the conversation used on this server."""
+    for message in reversed(messages):
+        session: Any = message.metadata.get(SESSION_KEY)
+        if is_object(session) and session.get("base_url") in (None, base_url):
+            found = some_text(session, "environment_id")
+            if found is not None:
+                return found
+    return None
+
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 

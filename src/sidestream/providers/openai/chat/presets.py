@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from sidestream.providers.openai.account import HEADER_VARIABLES
 from sidestream.providers.openai.billing import PRICE_LIST
 from sidestream.providers.openai.chat.context import WIRE, Dialect
-from sidestream.providers.openai.chat.encode.request import DISPLAY_NAME
-from sidestream.providers.openai.chat.encode.tools import SERVER_SIDE_TOOLS
+from sidestream.providers.openai.chat.encode.request import DISPLAY_NAME, SERVER_SIDE_TOOLS
 from sidestream.providers.openai.chat.provider import WIRE_CAPS, CompletionsProvider
 from sidestream.providers.openai.chat.settings import settings_of
 

@@ -14,14 +14,12 @@ from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.account import decode_embeddings, embedding_calls
-from sidestream.providers.openai.catalog import read_models
 from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
-from sidestream.providers.openai.chat.encode.request import encode_request
-from sidestream.providers.openai.chat.encode.tools import hosted_by
+from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by
 from sidestream.providers.openai.chat.options import OpenAIChatOptions
-from sidestream.providers.openai.chat.recovery import recovery_of
 from sidestream.providers.openai.chat.settings import settings_of
 from sidestream.providers.openai.files import OpenAIFiles
+from sidestream.providers.openai.model_families import read_models
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -30,13 +28,51 @@ from sidestream.providers.protocol import (
     ModelInfo,
     ModelRequest,
     Recovery,
+    Refusal,
     Settings,
 )
 from sidestream.providers.shared.endpoints import BYTES, JSON, Endpoint, as_segment, from_environment, open_endpoint
-from sidestream.stream.parts import Finish
+from sidestream.stream.parts import Custom, Finish
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
+
+DROPPED = "sidestream.parameter-dropped"
+"""The kind of the custom part that reports it."""
+
+
+def _refusal(parameter: str, pattern: str, consequence: str) -> Refusal:
+    message = f"The server refused {parameter}, so {consequence}."
+    notice = Custom(DROPPED, {"parameter": parameter, "reason": "refused", "message": message})
+    return Refusal(re.compile(pattern, re.IGNORECASE), Recovery(parameter, notice))
+
+
+REFUSALS = (
+    _refusal("stream_options", r"stream_options|include_usage", "the usage of this stream may be unknown"),
+    _refusal("max_tokens", r"max_tokens\W.*max_completion_tokens", "max_completion_tokens was sent instead"),
+    _refusal("max_completion_tokens", r"max_completion_tokens", "max_tokens was sent instead"),
+    _refusal("parallel_tool_calls", r"parallel_tool_calls", "the model may call one tool or several at once"),
+    _refusal("response_format", r"response_format|json_schema", "the schema was put into the instructions"),
+    _refusal("strict", r"\bstrict\b", "tool input and answers may not follow their schemas"),
+)
+"""Parameter in the message of a refusal → how to recover. The first that matches counts."""
+
+_UNSUPPORTED = re.compile(
+    r"not (be )?(supported|permitted|allowed|available|recogni[sz]ed|implemented)|does not support|unsupported|"
+    r"unavailable|unknown|unrecogni[sz]ed|unexpected|extra[_ ](inputs|fields|forbidden)|invalid (parameter|argument)",
+    re.IGNORECASE,
+)
+"""Messages about an unsupported parameter, as opposed to an invalid value."""
+
+_REFUSED = frozenset({400, 404, 422, 501, None})  # None: the error came in the stream
+
+
+def recovery_of(error: RunError) -> Recovery | None:
+    """What to leave out of the retry; None for any other error."""
+    if error.status not in _REFUSED or not _UNSUPPORTED.search(f"{error.code or ''} {error.message}"):
+        return None
+    return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(error.message)), None)
+
 
 _AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
 WIRE_CAPS = Capabilities(

@@ -1,6 +1,6 @@
 """Options of OpenAI Responses."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -8,7 +8,9 @@ from msgspec import Meta, field
 
 from sidestream.errors import ConfigurationError
 from sidestream.providers.openai.account import Moderation
+from sidestream.providers.openai.model_families import cache_mode, effort_of
 from sidestream.providers.shared.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
+from sidestream.providers.shared.settings_mapping import TOOL_CHOICES, Row, Target, as_option
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import (
     TOOLS,
@@ -190,3 +192,30 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
 def tools_of(options: OpenAIResponsesOptions) -> list[ServerSideTool]:
     """The tools that `server_side_tools` switches on."""
     return configured_tools(options, OpenAIServerSideTool, TOOLS)
+
+
+def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
+    effort: Any = effort_of(value, target)
+    if effort is None:
+        return {}
+    return {"reasoning": Reasoning(effort=effort) if effort == "none" else Reasoning(effort=effort, summary="auto")}
+
+
+def _cache(value: bool, target: Target) -> Mapping[str, Any]:
+    mode: Any = cache_mode(value, target)
+    return {"prompt_cache_options": PromptCache(mode=mode)}
+
+
+def _tool_choice(value: str, target: Target) -> Mapping[str, Any]:
+    return {"tool_choice": value if value in TOOL_CHOICES else {"type": "function", "name": value}}
+
+
+SETTINGS: Mapping[str, Row] = {
+    "temperature": as_option("temperature"),
+    "top_p": as_option("top_p"),
+    "max_tokens": as_option("max_output_tokens"),
+    "thinking": _thinking,
+    "cache": _cache,
+    "tool_choice": _tool_choice,
+}
+"""Portable setting → how it is expressed. The API has no stop texts and no seed."""

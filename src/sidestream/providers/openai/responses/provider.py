@@ -18,8 +18,7 @@ from sidestream.providers.openai.files import OpenAIFiles
 from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.encode.request import DISPLAY_NAME, encode_request
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
-from sidestream.providers.openai.responses.options import OpenAIResponsesOptions
-from sidestream.providers.openai.responses.settings import SETTINGS
+from sidestream.providers.openai.responses.options import SETTINGS, OpenAIResponsesOptions
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -103,7 +102,7 @@ class ResponsesModel(OpenAIFiles):
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The models of the one page."""
-        from sidestream.providers.openai.catalog import read_models
+        from sidestream.providers.openai.model_families import read_models
 
         return read_models(body), None
 
@@ -118,7 +117,7 @@ class ResponsesModel(OpenAIFiles):
 
     def steer_event(self, decoder: Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
         """`response.steer`."""
-        from sidestream.providers.openai.responses.encode.steer import steer_event
+        from sidestream.providers.openai.responses.encode.request import steer_event
 
         response_id = _response_id(decoder)
         return None if response_id is None else (response_id, steer_event(response_id, message, options))

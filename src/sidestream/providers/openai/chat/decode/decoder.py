@@ -5,10 +5,13 @@ Chunks have no types; they are read by their fields. A whole message has the fie
 
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
 from sidestream.providers.openai.chat.context import CompletionsContext
-from sidestream.providers.openai.chat.decode import content, fast_path, outcome, shapes, tool_calls
+from sidestream.providers.openai.chat.decode import content, outcome, shapes, tool_calls
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import (
     UNREADABLE,
@@ -21,7 +24,96 @@ from sidestream.providers.shared.decoding import (
     seconds,
     truncated,
 )
-from sidestream.stream.parts import Error, Finish
+from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
+
+
+class _Arguments(Struct, forbid_unknown_fields=True, gc=False):
+    arguments: str
+    name: None = None
+
+
+class _Piece(Struct, forbid_unknown_fields=True, gc=False):
+    index: int
+    function: _Arguments
+    id: None = None
+    type: str | None = None
+
+
+class _Delta(Struct, forbid_unknown_fields=True, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[_Piece] | None = None
+    role: str | None = None
+    reasoning: str | None = None
+    refusal: None = None
+
+
+class _Choice(Struct, forbid_unknown_fields=True, gc=False):
+    delta: _Delta
+    index: int = 0
+    finish_reason: None = None
+    logprobs: None = None
+
+
+class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
+    choices: tuple[_Choice]
+    id: str | None = None
+    object: str | None = None
+    created: float | None = None
+    model: str | None = None
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    obfuscation: str | None = None
+    usage: dict[str, Any] | None = None
+
+
+_fast_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
+    """The part of a chunk that only adds to what is open; None for any other chunk."""
+    try:
+        chunk = _fast_chunk(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    s, choice = growing, chunk.choices[0]
+    if choice.index != s.choice or (not s.has_metadata and (chunk.id or chunk.model)):
+        return None
+    delta = choice.delta
+    if delta.role is not None and chunk.id != s.response_id:
+        return None
+    text, thought, calls = delta.content, delta.reasoning_content or delta.reasoning, delta.tool_calls
+    part = None
+    if text:
+        # Text ends reasoning that is open.
+        if not thought and calls is None and s.reasoning_id is None and "text" in s.texts:
+            s.said.append(text)
+            part = TextDelta(s.texts["text"], text)
+    elif thought:
+        if calls is None and s.reasoning_id is not None:
+            part = ReasoningDelta(s.reasoning_id, thought)
+    elif calls is not None:
+        part = _argument(s, calls[0])
+    if part is None:
+        return None
+    if chunk.service_tier:
+        s.facts["service_tier"] = chunk.service_tier
+    if chunk.system_fingerprint:
+        s.facts["system_fingerprint"] = chunk.system_fingerprint
+    if chunk.usage is not None:
+        s.usage = chunk.usage
+    return [part]
+
+
+def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:
+    text, call = piece.function.arguments, s.calls_at.get(piece.index)
+    # A piece as long as all before it may repeat them.
+    if not text or call is None or not call.is_started or call.is_custom or len(text) == call.length:
+        return None
+    call.pieces.append(text)
+    call.length += len(text)
+    call.emitted = len(call.pieces)
+    return ToolInputDelta(call.part_id, text)
 
 
 class DeltaField(FieldRow, frozen=True, kw_only=True):
@@ -82,7 +174,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
     """Decodes one chat completion. `finish` comes with `close`, since usage comes last."""
 
     def __init__(self, context: CompletionsContext) -> None:
-        super().__init__(CompletionsState(context), fast_path.read_delta)
+        super().__init__(CompletionsState(context), read_delta)
 
     def _read_event(self, s: CompletionsState, event: Any) -> CompletionsState | None:
         s.begin_event(event)

@@ -3,13 +3,70 @@
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.providers.openai.responses.context import ResponsesContext
-from sidestream.providers.openai.responses.decode import fast_path, handlers, outcome, reasoning, shapes, text
+from sidestream.providers.openai.responses.decode import handlers, outcome, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.state import ResponsesState
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
-from sidestream.stream.parts import Error, TextDelta
+from sidestream.stream.parts import Error, StreamPart, TextDelta
+
+
+class _Delta(Struct, tag_field="type", tag="response.output_text.delta", gc=False):
+    delta: str
+    output_index: int
+    item_id: str | None = None
+    content_index: int = 0
+    sequence_number: int | None = None
+    logprobs: list[Any] | None = None
+
+
+_delta = msgspec.json.Decoder(_Delta).decode
+_HEADS = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_text.delta"')
+
+
+class GrowingText:
+    """The block of a text delta, and where that was."""
+
+    __slots__ = ("block", "index", "item", "place", "state")
+
+    def __init__(self, s: ResponsesState, e: shapes.DeltaEvent) -> None:
+        self.state = s
+        self.item = s.item(e.output_index, "message", e.item_id)
+        self.block = text.text_block(s, self.item, e.content_index)
+        self.index = e.content_index
+        self.place = (e.output_index, e.item_id)
+
+    def has(self, index: int) -> bool:
+        """True if an index is one that the server made up for a delta of the part that is open."""
+        return self.block is self.item.open_part and (text.CONTENT, index) not in self.item.blocks
+
+
+def read_delta(growing: GrowingText, data: bytes) -> list[StreamPart] | None:
+    """The part of a text delta right after another; None for any other event."""
+    if not data.startswith(_HEADS):
+        return None
+    try:
+        e = _delta(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    if (e.output_index, e.item_id) != growing.place or e.logprobs:
+        return None
+    if e.content_index != growing.index and not growing.has(e.content_index):
+        return None
+    number = e.sequence_number
+    if number is not None:
+        s = growing.state
+        if number <= s.sequence:
+            return None
+        if not s.is_numbered:
+            s.is_numbered = s.sequence >= 0
+        s.sequence = number
+    block = growing.block
+    block.deltas.append(e.delta)
+    return [TextDelta(block.id, e.delta)]
+
 
 _STAGES = {
     "web_search": ("web_search_call", "in_progress searching completed failed"),
@@ -134,7 +191,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
     LAST_EVENTS = frozenset(name for name, row in EVENTS.items() if row.handler is handlers.on_terminal)
 
     def __init__(self, context: ResponsesContext) -> None:
-        super().__init__(ResponsesState(context), fast_path.read_delta)
+        super().__init__(ResponsesState(context), read_delta)
 
     @property
     def response_id(self) -> str | None:
@@ -147,7 +204,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         s = self._state
         return (s.response_id, s.sequence) if s.response_id is not None and s.sequence >= 0 else None
 
-    def _read_event(self, s: ResponsesState, event: Any) -> fast_path.GrowingText | None:
+    def _read_event(self, s: ResponsesState, event: Any) -> GrowingText | None:
         fields = jsontext.as_object(event)
         kind = str(fields.get("type"))
         row = EVENTS.get(kind) or bare_error(EVENTS, fields)
@@ -170,7 +227,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
                 s.item_event(row.tool, kind.rpartition(".")[2], event, index, item)
             row.handler(s, value, event)
             if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
-                return fast_path.GrowingText(s, value)
+                return GrowingText(s, value)
         except UNREADABLE:
             s.raw(event)
         return None

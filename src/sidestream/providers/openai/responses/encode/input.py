@@ -24,8 +24,7 @@ from sidestream.messages.message import (
     only_text,
 )
 from sidestream.messages.replays import Replays
-from sidestream.providers.openai.responses.encode.answers import answer, answer_key, remark
-from sidestream.providers.openai.responses.encode.content import content_of
+from sidestream.providers.openai.responses.encode.answers import answer, answer_key, content_of, remark
 from sidestream.providers.openai.responses.encode.replay import RULES, ItemLayout, layout_of, replayable
 from sidestream.providers.shared.attachments import as_base64
 from sidestream.providers.shared.histories import FILES_ABOVE, UnsentParts, hashed_id, input_object, legal_name

@@ -1,31 +1,184 @@
 """A request on OpenAI's wire: the body of `POST /responses`. Pure: messages, tools and options in, JSON out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
+from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
 from sidestream.messages.replays import Replays
+from sidestream.messages.sessions import find_anchor
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.responses.context import REPLAY_KEY, SESSION_KEY, ResponsesContext
+from sidestream.providers.openai.responses.encode.answers import answer, answer_key
 from sidestream.providers.openai.responses.encode.input import InputTarget, encode_input
-from sidestream.providers.openai.responses.encode.session import continue_from, last_container
-from sidestream.providers.openai.responses.encode.tools import container_of, encode_tools, server_side_tools_of
-from sidestream.providers.openai.responses.options import ContextManagement, OpenAIResponsesOptions
-from sidestream.providers.openai.responses.settings import SETTINGS
-from sidestream.providers.protocol import ModelRequest
-from sidestream.providers.shared.continuation import replay_notices
+from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai.responses.options import (
+    SETTINGS,
+    ContextManagement,
+    OpenAIFunctionOptions,
+    OpenAIResponsesOptions,
+    tools_of,
+)
+from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
 from sidestream.providers.shared.encoding import (
     EncodedRequest,
+    check_function_options,
     checked_options,
     given,
+    loose_warning,
     merged,
     nothing_to_send,
     without_none,
 )
+from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
-from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, Shell
+from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerSideTool, Shell
+
+_REPEATABLE = (RemoteMCP, CustomTool)
+
+
+class ResponsesTools(Struct, frozen=True):
+    """Tools on the wire, what the response must include for them, and warnings."""
+
+    tools: list[JsonObject]
+    include: list[str]
+    warnings: list[str]
+
+
+def encode_tools(
+    request: ModelRequest,
+    options: OpenAIResponsesOptions,
+    server_side: list[ServerSideTool],
+    last_container: str | None,
+) -> ResponsesTools:
+    """The client tools of a request and its server-side tools."""
+    strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
+    tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name)) for spec in request.tools]
+    warnings = [loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
+    gone = "container" in request.without
+    tools += [
+        SERVER_SIDE_TOOLS[type(tool)].encode(tool, None if gone else container_of(tool, last_container))
+        for tool in server_side
+    ]
+    check_function_options(options.function_options, request.tools)
+    include = [value for tool in server_side for value in SERVER_SIDE_TOOLS[type(tool)].include]
+    return ResponsesTools(_in_namespaces(tools, options), include, warnings)
+
+
+def server_side_tools_of(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
+    """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
+    chosen = (*request.server_side_tools, *tools_of(options))
+    require_hosted(chosen, SERVER_SIDE_TOOLS, "OpenAI Responses")
+    return without_repeats(chosen, _REPEATABLE)
+
+
+def container_of(tool: ServerSideTool, last: str | None) -> str | None:
+    """The container that a tool names or reuses; `last` is the newest of the conversation."""
+    if not isinstance(tool, CodeInterpreter | Shell):
+        return None
+    reused = last if isinstance(tool, CodeInterpreter) and tool.reuse_container else None
+    return tool.container_id or reused
+
+
+def _function(spec: ToolSpec, is_strict: bool, extra: OpenAIFunctionOptions | None) -> JsonObject:
+    body: JsonObject = {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.parameters,
+        "strict": is_strict,
+        **({"defer_loading": True} if spec.defer_loading else {}),
+    }
+    names = {
+        "defer_loading": "defer_loading",
+        "asynchronous": "async",
+        "allowed_callers": "allowed_callers",
+        "output_schema": "output_schema",
+    }
+    return body if extra is None else body | given(extra, names)
+
+
+def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
+    """The tools, with those that a namespace lists moved into it."""
+    if not options.namespaces:
+        return tools
+    named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
+    moved = {name for space in options.namespaces for name in space.tools}
+    if moved - named.keys():
+        missing = ", ".join(sorted(moved - named.keys()))
+        raise ConfigurationError(f"namespaces list unknown client tools: {missing}")
+    spaces: list[JsonObject] = [
+        {
+            "type": "namespace",
+            "name": space.name,
+            "description": space.description,
+            "tools": [named[name] for name in space.tools],
+        }
+        for space in options.namespaces
+    ]
+    return [tool for tool in tools if tool.get("name") not in moved] + spaces
+
+
+def continue_from(
+    request: ModelRequest, options: OpenAIResponsesOptions, model: str, base_url: str, *, names_container: bool
+) -> SessionStart:
+    """Where to continue. A session that the options name wins over one in the history.
+
+    `names_container`: a tool names its container. If none does, a container that is gone was one of the session's own.
+    """
+    messages = request.messages
+    previous = options.previous_response_id
+    if previous is not None:
+        return start_after(find_session(messages, SESSION_KEY, "response_id", previous), previous)
+    if options.conversation is not None:
+        return start_after(find_session(messages, SESSION_KEY, "conversation", options.conversation), None)
+    if options.store is False:
+        return SessionStart()
+    if "session" in request.without:
+        return SessionStart(reason="refused")
+    anchor = find_anchor(messages, SESSION_KEY)
+    if anchor is None or not isinstance(anchor.session.get("response_id"), str):
+        return SessionStart()
+    reason = mismatch(anchor, messages, model, base_url)
+    if reason is None and not _answerable(anchor.session, messages[anchor.index + 1 :]):
+        reason = "call-unanswered"
+    if reason is None and "container" in request.without and not names_container:
+        reason = "container-gone"
+    return start_after(anchor, anchor.session["response_id"]) if reason is None else SessionStart(reason=reason)
+
+
+def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
+    """False if the server holds a pending call that has no answer and for which none can be made up."""
+    answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
+    results = {part.id: part for part in answers}
+    return all(
+        item.get("type") == "mcp_approval_request" or answer(item, results.get(answer_key(item))) is not None
+        for item in objects(session.get("pending_items"))
+    )
+
+
+def last_container(messages: Sequence[ChatMessage], keys: tuple[str, ...], base_url: str) -> str | None:
+    """The newest container that the conversation used on this server."""
+    for message in reversed(messages):
+        for session in (message.metadata.get(key) for key in keys):
+            if is_object(session) and session.get("base_url") in (None, base_url):
+                found = session.get("container_id") or _container_in(session)
+                if isinstance(found, str):
+                    return found
+    return None
+
+
+def _container_in(session: JsonObject) -> Any:
+    return next(
+        (item["container_id"] for item in reversed(objects(session.get("items"))) if item.get("container_id")), None
+    )
+
 
 DISPLAY_NAME = "OpenAI Responses"
 _DEFAULT = OpenAIResponsesOptions()
@@ -150,3 +303,11 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "access_programs": as_json,
 }
 """Options that are sent under their own names → how they are encoded."""
+
+
+def steer_event(response_id: str, message: ChatMessage, options: Any) -> bytes:
+    """The event. It names no lane: that of the response is meant."""
+    detail = checked_options(options, OpenAIResponsesOptions(), DISPLAY_NAME).image_detail
+    target = InputTarget(model="", base_url="", session_keys=(), replays=Replays({}), image_detail=detail)
+    items = [{"type": "message", **item} for item in encode_input((message,), (), target)[0]]
+    return jsontext.dumps({"type": "response.steer", "previous_response_id": response_id, "input": items})
