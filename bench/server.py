@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.payloads import STAMP, Payload, answer, payload
 from bench.processes import allow_many_files
-from sidestream.testing.socket_frames import CLOSE, PING, PONG, TEXT, accept_key, socket_frame, unmasked
+from sidestream.testing.socket_responder import CLOSE, PING, PONG, TEXT, accept_key, socket_frame, unmasked
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n"
 UPGRADED = (

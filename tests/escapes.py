@@ -21,7 +21,7 @@ from pathlib import Path
 
 from escape_attempts import ATTEMPTS
 from sidestream.limits import MIB, SandboxLimits
-from sidestream.portable.sandbox import cgroup, choice
+from sidestream.portable.sandbox import bubblewrap, choice
 from sidestream.portable.sandbox.port import CellOutcome, Container, ContainerSpec, SandboxError
 
 PROJECT = str(Path(__file__).resolve().parents[1])
@@ -93,7 +93,7 @@ def expected(backend: str, kind: str = "container", *, as_root: bool, has_cgroup
 
 def has_cgroup() -> bool:
     """Whether a container has a cgroup here."""
-    group = cgroup.create(LIMITS)
+    group = bubblewrap.create(LIMITS)
     if group is not None:
         group.remove()
     return group is not None

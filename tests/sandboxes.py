@@ -14,7 +14,7 @@ import pytest
 import sidestream
 from sidestream.portable.sandbox import choice
 from sidestream.portable.sandbox.port import ContainerSpec, SandboxError
-from sidestream.portable.sandbox.staging import Stage
+from sidestream.portable.sandbox.workspace import Stage
 
 USER = 1000
 PACKAGED = ("bubblewrap", "monty")

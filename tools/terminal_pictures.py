@@ -18,8 +18,8 @@ from rich.text import Text
 from sidestream import cli
 from sidestream.cli.display.live_screen import LiveScreen
 from sidestream.cli.display.progress import Detail, ProgressView
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.stream.parts import StreamPart, ToolInputDelta
 

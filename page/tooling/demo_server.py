@@ -17,8 +17,8 @@ from sidestream.cli.interrupts import exit_now
 from sidestream.errors import RateLimitedError
 from sidestream.messages.message import ThinkingPart
 from sidestream.providers.protocol import ModelRequest
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server import create_app
 from sidestream.server.uvicorn_runner import bound_socket, serve

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sidestream.agent.agent import Agent as Agent
     from sidestream.agent.chat import Chat as Chat
     from sidestream.agent.embeddings import cosine_similarity as cosine_similarity
-    from sidestream.agent.indexes import open_index as open_index
     from sidestream.agent.media import MediaResult as MediaResult
+    from sidestream.agent.services import open_index as open_index
     from sidestream.errors import (
         AuthenticationError as AuthenticationError,
         BlobError as BlobError,
@@ -167,7 +167,7 @@ if TYPE_CHECKING:
     from sidestream.results.citations import Citations as Citations, CitedSource as CitedSource, CitedText as CitedText
     from sidestream.results.content import Link as Link
     from sidestream.results.results import ChatResult as ChatResult
-    from sidestream.results.tool_run import ToolRun as ToolRun, ToolStage as ToolStage
+    from sidestream.results.tool_runs import ToolRun as ToolRun, ToolStage as ToolStage
     from sidestream.run.blocking import SyncRun as SyncRun
     from sidestream.run.context import Context as Context
     from sidestream.run.run import Run as Run
@@ -246,8 +246,7 @@ if TYPE_CHECKING:
         WebSearch as WebSearch,
     )
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
-    from sidestream.turn.state import RunState as RunState
-    from sidestream.turn.status import TURN_STATUSES as TURN_STATUSES, TurnStatus as TurnStatus
+    from sidestream.turn.state import TURN_STATUSES as TURN_STATUSES, RunState as RunState, TurnStatus as TurnStatus
     from sidestream.wire.http import (
         HttpTransport as HttpTransport,
     )
@@ -260,7 +259,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.agent": "Agent",
         "agent.chat": "Chat",
         "agent.embeddings": "cosine_similarity",
-        "agent.indexes": "open_index",
+        "agent.services": "open_index",
         "agent.media": "MediaResult",
         "errors": (
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
@@ -310,7 +309,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "results.content": "Link",
         "results.results": "ChatResult",
         "run.system": "RunContext",
-        "results.tool_run": "ToolRun ToolStage",
+        "results.tool_runs": "ToolRun ToolStage",
         "store.log.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",
@@ -334,8 +333,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "wire.http": "HttpTransport",
         "wire.limiter": "Limiter",
         "wire.socket.transport": "WebSocketTransport",
-        "turn.state": "RunState",
         "protocols.sse": "SSE_HEADERS sse",
-        "turn.status": "TURN_STATUSES TurnStatus",
+        "turn.state": "RunState TURN_STATUSES TurnStatus",
     },
 )

@@ -3,7 +3,7 @@
 from requirements import requirement
 from sidestream import Agent
 from sidestream.cli.chat.line_reader import TerminalReader
-from sidestream.cli.chat.steering_lines import steer_by_lines
+from sidestream.cli.chat.session import steer_by_lines
 from sidestream.testing import FakeProvider, ResponsesScript
 
 

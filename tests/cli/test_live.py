@@ -15,13 +15,12 @@ from cli.driving import Talks
 from cli.vt import Terminal
 from requirements import requirement
 from sidestream import cli
-from sidestream.cli.chat.typing_buffer import TypedLines
+from sidestream.cli.chat.line_reader import TypedLines
 from sidestream.cli.display.inline_images import drawn, picture_protocol
-from sidestream.cli.display.live_screen import LiveScreen
-from sidestream.cli.display.markdown import MarkdownStream
+from sidestream.cli.display.live_screen import LiveScreen, MarkdownStream
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
-from sidestream.replay.runs import replay
+from sidestream.replay.provider import replay
 from sidestream.stream.parts import StreamPart, StreamStart, ToolCall, ToolInputDelta, ToolResult
 from sidestream.testing import (
     FakeProvider,

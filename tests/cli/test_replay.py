@@ -9,7 +9,7 @@ from cli.command import Run
 from requirements import requirement
 from sidestream import Agent, WebSocketTransport, cli
 from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
-from sidestream.replay.runs import replay
+from sidestream.replay.provider import replay
 from sidestream.stream import grammar
 from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, TextDelta, part_from_json
 from sidestream.testing import (

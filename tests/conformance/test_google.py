@@ -19,8 +19,8 @@ from sidestream.limits import DEFAULT_LIMITS
 from sidestream.messages.message import TextPart, ThinkingPart
 from sidestream.providers.google import PROVIDER
 from sidestream.providers.registry import register_provider
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport, pieces
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (

@@ -15,9 +15,8 @@ from providers.openai_chat.chat_wire import decode, decode_whole
 from requirements import requirement
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.providers.openai.chat import PROVIDER
-from sidestream.replay.provider import model_exchanges
+from sidestream.replay.provider import model_exchanges, replay
 from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport, pieces
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (

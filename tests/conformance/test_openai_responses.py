@@ -16,8 +16,8 @@ from hypothesis import given, strategies as st
 from requirements import requirement
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.messages.message import TextPart
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport, pieces
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (

@@ -18,7 +18,7 @@ from children import started
 from engines import SLACK_S, Driven, until_stats, working
 from requirements import requirement
 from sidestream.durable.engines.protocol import EngineError, Outcome, Task
-from sidestream.durable.engines.temporal import TemporalEngine, figures, workflow
+from sidestream.durable.engines.temporal import TemporalEngine, engine as figures, workflow
 from sidestream.durable.engines.temporal.address import parse_address
 from sidestream.durable.engines.temporal.engine import SANDBOX
 from sidestream.errors import ConfigurationError

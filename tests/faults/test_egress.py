@@ -422,26 +422,20 @@ CONNECTING_CALLS = re.compile(
 )
 MODULES: dict[str, set[str]] = {
     "durable/worker/service.py": {"aiohttp"},  # listens, where the user says so: health and metrics of a worker
-    "cli/commands/recording_proxy.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
+    "cli/commands/record.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
     "agent/models.py": {"aiohttp"},
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "portable/sandbox/inside/kernel.py": {"select"},  # waits for the output of commands
     "durable/engines/temporal/address.py": {"temporalio"},  # to the configured service; the others use its client
-    "durable/engines/temporal/claims.py": {"temporalio"},
     "durable/engines/temporal/driving.py": {"temporalio"},
     "durable/engines/temporal/engine.py": {"temporalio"},
-    "durable/engines/temporal/figures.py": {"temporalio"},
-    "durable/engines/temporal/queue.py": {"temporalio"},
     "durable/engines/temporal/workflow.py": {"temporalio"},
     "mcp/http.py": {"httpx2"},
-    "mcp/auth/oauth.py": {
-        "httpx2"
-    },  # this, the providers, revocation and sign-ins make requests, which `mcp/http.py` sends
+    "mcp/auth/oauth.py": {"httpx2"},  # this, the providers and sign-ins make requests, which `mcp/http.py` sends
     "mcp/auth/oauth_providers.py": {"httpx2"},
-    "mcp/process/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
-    "mcp/auth/revocation.py": {"httpx2"},
+    "mcp/process/process.py": {"socket"},  # a pair of sockets to the supervisor
     "mcp/config/sign_ins.py": {"httpx2"},
     "mcp/process/stdio.py": {"anyio"},  # streams in memory
     "mcp/process/supervisor.py": {"select"},  # on that pair, and on processes
@@ -453,7 +447,7 @@ MODULES: dict[str, set[str]] = {
     "store/blobs/bucket.py": {"obstore"},
     "store/postgres/appends.py": {"psycopg"},
     "store/postgres/blob_table.py": {"psycopg"},
-    "store/postgres/check.py": {"psycopg"},
+    "store/postgres/store.py": {"psycopg"},
     "store/postgres/serial.py": {"psycopg"},
     "store/postgres/server.py": {"psycopg"},
     "testing/responder.py": {"socket"},  # an option that resets a connection
@@ -463,19 +457,17 @@ MODULES: dict[str, set[str]] = {
     "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
     "wire/pages.py": {"aiohttp"},
-    "wire/proxies.py": {"urllib.request"},  # reads the environment
+    "wire/pool.py": {"urllib.request"},  # reads the environment
     "wire/socket/connection.py": {"aiohttp"},
     "wire/socket/pool.py": {"aiohttp"},
     "wire/stream.py": {"aiohttp", "socket"},  # only names of options
 }
 CALLS: dict[str, set[str]] = {
-    "cli/commands/doctor_checks.py": {
-        "open_connection"
-    },  # to model servers on this machine, to see whether they answer
+    "cli/commands/doctor.py": {"open_connection"},  # to model servers on this machine, to see whether they answer
     "mcp/client/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/auth/loopback.py": {"start_server"},  # listens on 127.0.0.1
-    "mcp/process/process_tree.py": {"socketpair"},  # to its own child
+    "mcp/process/process.py": {"socketpair"},  # to its own child
     "portable/documents/child.py": {"socket"},  # the descriptor that its caller passed on
     "portable/documents/isolated.py": {"socketpair"},  # to its own child
     "server/security.py": {"HTTPConnection"},  # Starlette's, which is a request

@@ -14,7 +14,7 @@ from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ToolCallPart, ToolResultPart
 from sidestream.providers.google.decode import state as google_state
 from sidestream.providers.protocol import ModelRequest
-from sidestream.store.log.rebuild import OpenTurn
+from sidestream.store.log.fold import OpenTurn
 from sidestream.store.records import ApprovalAsked, ApprovalDecided, Segment
 from sidestream.stream.parts import Finish, StepFinish, StepStart, ToolApprovalRequest, Usage
 from sidestream.tools.approvals import Question, Verdict, pending

@@ -12,8 +12,8 @@ from typing import Any
 from sidestream import Agent, tool
 from sidestream.durable.log.jobs import Job
 from sidestream.messages.message import ChatMessage
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server.console.run_export import record_json
 from sidestream.server.server import Server

@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream.portable.documents import Document, mime_type_of
-from sidestream.portable.index.chunks import MAX_CHARS, Chunk, chunks_of
-from sidestream.portable.index.definitions import definitions_in
+from sidestream.portable.index.chunks import MAX_CHARS, Chunk, chunks_of, definitions_in
 
 PYTHON = '''\
 """A module."""

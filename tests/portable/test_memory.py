@@ -10,9 +10,8 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, Memory, Store, ToolError, open_store
-from sidestream.portable.tools import memory_files
-from sidestream.portable.tools.memory_files import Files
-from sidestream.portable.tools.memory_store import StoredMemory, memory_id
+from sidestream.portable.tools import memory as memory_files
+from sidestream.portable.tools.memory import Files, StoredMemory, memory_id
 from sidestream.testing import ScriptedModel, tool_call
 
 NOTE: Files = {"/memories/a/note.md": "one\ntwo\n", "/memories/b.md": "x"}

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream import Citations, CitedText, RunError
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.results.results import ChatResult, ChunkFold, fold
 from sidestream.stream.parts import (

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream import Agent, ToolError, ToolRun, WebSearch
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.results.results import ChunkFold, fold
 from sidestream.results.tool_code import CodeFold

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.store.log.fold import fold, joined, stream_of
 from sidestream.store.log.segments import INCREMENTS, SegmentFold

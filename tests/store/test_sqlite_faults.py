@@ -443,7 +443,7 @@ async def test_a_deletion_that_breaks_off_leaves_only_what_is_collected_later(tm
 
 
 async def test_the_write_ahead_log_of_an_open_store_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sidestream.store.sqlite.checkpoints.CHECKPOINT_BYTES", 2 * KEPT_WAL_BYTES)
+    monkeypatch.setattr("sidestream.store.sqlite.threads.CHECKPOINT_BYTES", 2 * KEPT_WAL_BYTES)
     wal = path.with_name(f"{path.name}-wal")
     store = SqliteStore(path)
     written, largest, size = 0, 0, 0

@@ -26,10 +26,20 @@ from sidestream.stream.parts import (
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended, pending
 from sidestream.tools.interruption import INTERRUPTED, Attempt, notice
 from sidestream.turn import ledger
-from sidestream.turn.background import BACKGROUND, Background
 from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, delivery, open_calls, resumable
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait, copied
+from sidestream.turn.state import (
+    BACKGROUND,
+    Background,
+    CallTools,
+    Check,
+    Judge,
+    OpenCall,
+    Send,
+    TurnState,
+    Wait,
+    copied,
+)
 from turn_drive import QUESTION, approval, call, remote_request, result, text, used
 
 A, B = call("a"), call("b", "g")

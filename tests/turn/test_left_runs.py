@@ -30,7 +30,7 @@ from sidestream import (
 from sidestream.agent.checks import user_message
 from sidestream.errors import ToolServerError
 from sidestream.messages.message import ToolResultPart
-from sidestream.replay.runs import replay
+from sidestream.replay.provider import replay
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
 from sidestream.stream.parts import Finish, ReasoningDelta, TextDelta, ToolCall, ToolInputDelta

@@ -6,7 +6,7 @@ from typing import get_args
 
 from sidestream import TURN_STATUSES, TurnStatus
 from sidestream.cli.chat.session import EXIT_CODES
-from sidestream.turn.status import status_after
+from sidestream.turn.state import status_after
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "store.md"
 

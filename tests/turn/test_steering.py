@@ -7,8 +7,7 @@ import pytest
 from requirements import requirement
 from sidestream.limits import Limits
 from sidestream.stream.parts import Error, Finish, Steer
-from sidestream.turn.background import Background
-from sidestream.turn.state import Check, Over, Send, Wait
+from sidestream.turn.state import Background, Check, Over, Send, Wait
 from turn_drive import PLAIN, Drive, call, text, used
 
 

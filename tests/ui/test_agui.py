@@ -13,8 +13,8 @@ from requirements import requirement
 from server.node_driver import driving
 from sidestream import jsontext
 from sidestream.protocols.agui import DENIED, NOT_MADE, AGUIEncoder
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.stream.parts import (
     Custom,

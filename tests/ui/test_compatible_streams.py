@@ -12,8 +12,8 @@ from requirements import requirement
 from sidestream.jsontext import dumps
 from sidestream.protocols.anthropic_messages import MessagesEncoder, message_of
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.stream.parts import (
     Error,

@@ -14,9 +14,8 @@ from sidestream.jsontext import as_object
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, Outcome, ResponseHead
 from sidestream.protocols.responses.stream import EventOrderError, ResponseStream
-from sidestream.replay.provider import model_exchanges
+from sidestream.replay.provider import model_exchanges, replay
 from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.stream.parts import (
     Error,

@@ -9,8 +9,8 @@ import pytest
 from requirements import requirement
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.store.records import Record, Segment
 from sidestream.stream.parts import (

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream.transport.calls import SentSteer, SteerReport
-from sidestream.wire.socket.steers import LaneSteers
+from sidestream.wire.socket.stream import LaneSteers
 
 REPORTS = st.builds(
     SteerReport,

@@ -14,7 +14,7 @@ from requirements import requirement
 from sidestream import Agent, Limits, OpenAIResponsesOptions, Recording, RecordingTransport, ReplayTransport
 from sidestream.errors import AuthenticationError, ConfigurationError, ConnectError, RateLimitedError, RunError
 from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
-from sidestream.replay.runs import replay
+from sidestream.replay.provider import replay
 from sidestream.stream.parts import Custom, TextDelta
 from sidestream.testing import (
     AwaitedSteer,

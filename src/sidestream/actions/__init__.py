@@ -85,14 +85,12 @@ if TYPE_CHECKING:
         UpdateFile as UpdateFile,
         apply_diff as apply_diff,
     )
-    from sidestream.actions.safety import (
-        SafetyCheck as SafetyCheck,
-    )
     from sidestream.actions.shell import (
         LocalShellCall as LocalShellCall,
         ShellCall as ShellCall,
         ShellOutput as ShellOutput,
     )
+    from sidestream.actions.values import SafetyCheck as SafetyCheck
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -112,7 +110,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "MouseDown MouseUp Move Navigate OtherAction Point Screenshot Scroll TripleClick Type Wait Zoom"
         ),
         "actions.patch": "CreateFile DeleteFile PatchError PatchOperation UpdateFile apply_diff",
-        "actions.safety": "SafetyCheck",
+        "actions.values": "SafetyCheck",
         "actions.shell": "LocalShellCall ShellCall ShellOutput",
     },
 )

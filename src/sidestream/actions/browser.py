@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import field
 
-from sidestream.actions.safety import SafetyCheck
-from sidestream.actions.values import ActionValue, Tagged
+from sidestream.actions.values import ActionValue, SafetyCheck, Tagged
 
 
 class BrowserCoordinate(ActionValue, frozen=True, tag_field="type", tag="coordinate"):

@@ -64,3 +64,11 @@ def _inline_schema(kind: Any) -> dict[str, Any]:
         return [resolved(entry) for entry in cast(Sequence[Any], node)] if isinstance(node, list | tuple) else node
 
     return resolved(schema)
+
+
+class SafetyCheck(ActionValue, frozen=True):
+    """Why the provider wants a person to look before the call is made."""
+
+    id: str
+    code: str | None = None
+    message: str | None = None

@@ -17,8 +17,15 @@ from sidestream.agent.checks import (
     user_message,
 )
 from sidestream.agent.files import HandlesFiles
-from sidestream.agent.models import Models, check_options, chosen_models, list_models
-from sidestream.agent.override import overridden, override_of
+from sidestream.agent.models import (
+    ContextWindows,
+    Models,
+    check_options,
+    chosen_models,
+    list_models,
+    overridden,
+    override_of,
+)
 from sidestream.agent.placement import LocalToolsets, Servers, mcp_servers, own_tools
 from sidestream.agent.settings import (
     AgentSettings,
@@ -34,7 +41,6 @@ from sidestream.agent.settings import (
     shows_settings,
 )
 from sidestream.agent.setup import SetupPlan, followed, setups, turn_for
-from sidestream.agent.windows import ContextWindows
 from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
@@ -448,7 +454,7 @@ class Agent(HandlesFiles, Generic[T]):
     async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> "EmbeddingsResult":
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
         from sidestream.agent.embeddings import embed
-        from sidestream.agent.pricing import priced_embeddings
+        from sidestream.agent.setup import priced_embeddings
 
         model = self._chosen.embedder()
         with embedding_span(self.telemetry, model) as ended:

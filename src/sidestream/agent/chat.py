@@ -21,8 +21,7 @@ from sidestream.text.redaction import Secret
 from sidestream.tools.approvals import Decision, PendingApproval, check_unspent, spend
 from sidestream.tools.grants import Grant, without_grant
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import RunState
-from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
+from sidestream.turn.state import MUST_RESUME, TURN_STATUSES, RunState, TurnStatus
 
 if TYPE_CHECKING:
     from sidestream.store.log.writer import LogDetail, Writer

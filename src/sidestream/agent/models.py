@@ -1,15 +1,27 @@
 """The models of an agent: chat, embeddings and media, and the transport that carries their requests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from sidestream.agent.checks import checked_model
 from sidestream.agent.embeddings import embeddings_model
-from sidestream.agent.settings import AgentSettings, provider_settings
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.agent.settings import AgentSettings, CallSettings, CommonSettings, provider_settings
+from sidestream.errors import ConfigurationError, RunError, UnsupportedError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.providers.protocol import BringsTransport, ChatModel, ListsModels, ModelInfo, SpeaksWebSocket
+from sidestream.providers.protocol import (
+    BringsTransport,
+    ChatModel,
+    KnowsWindow,
+    ListsModels,
+    ModelInfo,
+    SpeaksWebSocket,
+)
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.transport.calls import SocketCodec, Transport
 
@@ -132,3 +144,57 @@ def _websocket(codec: SocketCodec) -> Transport:
     from sidestream.wire.socket.transport import WebSocketTransport
 
     return WebSocketTransport(codec)
+
+
+class ContextWindows:
+    """The context windows of an agent's models. A provider's list of models is requested once."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._listed: dict[str, int | None] = {}
+
+    async def of(self, models: Models, model: ChatModel) -> int | None:
+        """In tokens; None if neither the model nor its provider says."""
+        if isinstance(model, KnowsWindow) and model.context_window is not None:
+            return model.context_window
+        if model.name not in self._listed and isinstance(model, ListsModels):
+            with suppress(RunError):
+                found = await list_models(model, models.transport, self._limits)
+                self._listed |= {info.name: info.max_input_tokens for info in found}
+        return self._listed.setdefault(model.name, None)
+
+
+class Override(Struct, frozen=True):
+    """What takes the place of an agent's own."""
+
+    models: Models | None = None
+    settings: CommonSettings = {}
+
+    def applied(self, call: CallSettings) -> CallSettings:
+        """The settings of a call; those of the override win."""
+        return {**call, **self.settings}
+
+
+_NONE = Override()
+_active: ContextVar[Mapping[int, Override]] = ContextVar("sidestream_overrides", default=MappingProxyType({}))
+"""By the id of the agent, which the block that overrides it keeps alive."""
+
+
+def override_of(agent: object) -> Override:
+    """The override of an agent in this context."""
+    return _active.get().get(id(agent), _NONE)
+
+
+@contextmanager
+def overridden(agent: object, models: Models | None, settings: CommonSettings) -> Generator[None]:
+    """Overrides an agent in this context, on top of what overrides it already."""
+    before = _active.get()
+    outer = override_of(agent)
+    inner = Override(models or outer.models, {**outer.settings, **settings})
+    _active.set({**before, id(agent): inner})
+    try:
+        yield
+    finally:
+        # No token: a test runner may leave the block of a fixture in another context than it entered it.
+        left = {key: value for key, value in _active.get().items() if key != id(agent)}
+        _active.set({**left, id(agent): before[id(agent)]} if id(agent) in before else left)

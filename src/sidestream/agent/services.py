@@ -1,10 +1,13 @@
 """What an agent hands to the tools that run here: runs on other models, embeddings, a transport."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from sidestream.agent.models import Models, http_transport
-from sidestream.limits import Limits
+from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.portable.index import Index
+from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
 from sidestream.portable.services import Services
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.run.run import Run
@@ -35,3 +38,26 @@ def services_of(limits: Limits) -> Services:
         return await embed_texts(models.embedder(), models.transport, limits, texts)
 
     return Services(limits=limits, start_run=start_run, embed=embed, transport=http_transport)
+
+
+def open_index(
+    where: str | os.PathLike[str] | None = None, *, embeddings: str | None = None, vectors: bool = True
+) -> Index:
+    """Opens an index of files: a path, or a `postgresql://` URL; without one, `SIDESTREAM_INDEX` or the user's own.
+
+    `embeddings` is the model of its vectors, e.g. `"openai"` or `"openai?embeddings=text-embedding-3-small"`; by
+    default the embedded one, which needs no key and no network. With `vectors=False` only words are compared.
+
+    ```python
+    async with open_index() as index:
+        await index.add("docs")
+        for passage in await index.search("how are retries configured?"):
+            print(passage.filename, passage.page, passage.text)
+    ```
+    """
+    services = services_of(DEFAULT_LIMITS)
+
+    async def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        return (await services.embed(embeddings, texts)).vectors
+
+    return Index(database_at(where), embed if vectors else None, embeddings or DEFAULT_MODEL)

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.durable.engines.protocol import Engine, Task
-from sidestream.durable.log.following import follow_run
 from sidestream.durable.log.inbox import post_steer
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.open_runs import job_of, last_start, open_run
-from sidestream.durable.log.remote_control import stop_run
+from sidestream.durable.log.remote_control import follow_run, stop_run
 from sidestream.errors import SteerError
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.store.protocol import Store

@@ -3,10 +3,12 @@
 `Agent("replay:path/to/recording.json")` answers each request with the recording's next model exchange.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sidestream.errors import ConfigurationError, RunError
+from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -22,8 +24,11 @@ from sidestream.providers.registry import providers
 from sidestream.providers.shared.settings_mapping import PORTABLE, given_settings
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ReplayTransport
+from sidestream.run.run import Run
+from sidestream.run.settings import RunSettings
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
+from sidestream.turn.machine import Turn
 
 NAME = "replay"
 
@@ -129,3 +134,15 @@ def model_exchanges(recording: Recording) -> list[Exchange]:
 
 
 PROVIDER: Provider = ReplayProvider()
+
+
+def replay(recording: Recording, transport: Transport, limits: Limits = DEFAULT_LIMITS) -> Iterator[Run[str]]:
+    """One run per model exchange, in order; client tools are not executed."""
+    for exchange in model_exchanges(recording):
+        settings = RunSettings(
+            model=ReplayModel("recording", recording, [exchange]),
+            transport=transport,
+            limits=limits,
+            errors="parts",
+        )
+        yield Run(Turn([ChatMessage.user("")], answers_calls=False, limits=limits), settings)

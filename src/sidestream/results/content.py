@@ -34,7 +34,7 @@ from sidestream.tools.server_side import (
 )
 
 if TYPE_CHECKING:
-    from sidestream.results.tool_run import ToolRun
+    from sidestream.results.tool_runs import ToolRun
 
 _SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
 _RUNS_CODE = event_keys(CodeInterpreter) | event_keys(Shell)

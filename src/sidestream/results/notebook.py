@@ -6,7 +6,7 @@ import re
 from sidestream import jsontext
 from sidestream.results.citations import CitedSource, citations_of
 from sidestream.results.content import Content
-from sidestream.results.tool_run import ToolRun
+from sidestream.results.tool_runs import ToolRun
 from sidestream.text import html as display
 
 _OPEN, _CLOSE = "\ue000", "\ue001"

@@ -48,8 +48,7 @@ from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
     from sidestream.results.citations import CitationStyle, CitedText
-    from sidestream.results.tool_run import ToolRun
-    from sidestream.results.tool_runs import ToolFolds
+    from sidestream.results.tool_runs import ToolFolds, ToolRun
 
 T = TypeVar("T")
 

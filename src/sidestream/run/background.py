@@ -13,8 +13,8 @@ from sidestream.providers.protocol import Decoder, Encoded, ResumesStreams, Work
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Custom, ResponseMetadata, StreamPart
 from sidestream.transport.calls import HttpCall, HttpResponse
-from sidestream.turn.background import BACKGROUND, CANCELLED, LOST, POLLED, RESUMED, STARTED, Background
 from sidestream.turn.machine import Turn
+from sidestream.turn.state import BACKGROUND, CANCELLED, LOST, POLLED, RESUMED, STARTED, Background
 
 STREAM_RESUMED: Final = "sidestream.stream-resumed"
 """The kind of the custom part that reports that a stream broke and continues."""

@@ -17,8 +17,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
 from sidestream.providers.protocol import Decoder, Encoded
-from sidestream.run.interruption import Interruption
-from sidestream.run.preparation import Preparation, decoder_for
+from sidestream.run.preparation import Interruption, Preparation, decoder_for
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
@@ -428,7 +427,7 @@ class Driver:
 
     async def _fall_back(self, error: Error) -> None:
         """Continues with the next model. The request for it reports that, with what it has to say of its own."""
-        from sidestream.run.fallback import fallback_notice
+        from sidestream.run.preparation import fallback_notice
 
         settings, before = self._settings, self._settings.name
         setup, *others = settings.fallbacks

@@ -1,7 +1,9 @@
 """Makes the requests of a run: the history and what was said since, encoded, and what to report of that."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -14,13 +16,15 @@ from sidestream.messages.tokens import text_tokens
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, TakesUpCalls
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import Custom, StreamPart
-from sidestream.turn.ledger import CONTEXT, open_calls
+from sidestream.stream.parts import Custom, Error, StreamPart
+from sidestream.text.redaction import redact
+from sidestream.turn.ledger import CONTEXT, MODEL_FALLBACK, open_calls
 from sidestream.turn.machine import Turn
 
 if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
     from sidestream.run.native_steering import NativeSteering
+
 
 Prepared = tuple[Encoded, list[StreamPart]]
 """A request, and the parts that are emitted before the wait for its answer."""
@@ -127,3 +131,47 @@ def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:
     if turn.state.hosted and isinstance(decoder, TakesUpCalls):
         decoder.take_up(open_calls(turn.state))
     return decoder
+
+
+class Interruption:
+    """The task that works on a run now, for another task that stops the run.
+
+    `with interruption: …` surrounds the work. It raises StopAsyncIteration if it was interrupted.
+    """
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+        self._has_come = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        assert self._task is not None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        # Otherwise somebody cancels the task itself.
+        if isinstance(error, asyncio.CancelledError) and self._has_come and task is not None and not task.uncancel():
+            raise StopAsyncIteration from None
+
+    def interrupt(self) -> None:
+        """Ends the work, unless it is this task that does it."""
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._has_come = True
+            self._task.cancel()
+
+
+def fallback_notice(failed: str, model: str, error: Error) -> Custom:
+    """Says which model failed and why, and which is called instead."""
+    message = redact(error.message)
+    why = {"kind": error.kind, "message": message, "code": error.code, "status": error.status}
+    return Custom(
+        MODEL_FALLBACK,
+        {
+            "message": f"{failed} failed before it answered; the run continues with {model}. {message}",
+            "failed": failed,
+            "model": model,
+            "error": {key: value for key, value in why.items() if value is not None},
+        },
+    )

@@ -1,7 +1,7 @@
 """What a run needs besides its turn."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,11 +17,21 @@ from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.results.results import ResultMetadata
 from sidestream.run.listener import RunListener
-from sidestream.run.recorder import Recorder
 from sidestream.run.system import RunContext, System, system_text
-from sidestream.stream.parts import Finish, Steer, Usage
-from sidestream.tools.approvals import Decision, Policy, Question, Ruling, judge, unless_checked
+from sidestream.stream.parts import Finish, Steer, StreamPart, ToolCall, Usage
+from sidestream.tools.approvals import (
+    Decision,
+    PendingApproval,
+    Policy,
+    Question,
+    Ruling,
+    Suspended,
+    judge,
+    unless_checked,
+)
 from sidestream.tools.configs import changed
+from sidestream.tools.grants import Grant
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.transport.calls import Transport
@@ -29,6 +39,63 @@ from sidestream.transport.calls import Transport
 if TYPE_CHECKING:
     from sidestream.run.context import ContextKeeper
     from sidestream.turn.machine import Turn
+
+
+class Recorder(Protocol):
+    """Records a run as it streams. It writes concurrently with the run; `commit` waits until all is safe."""
+
+    def begin(
+        self,
+        run_id: str,
+        *,
+        model: str,
+        opening: Sequence[ChatMessage],
+        message_metadata: MessageMetadata,
+        decisions: Sequence[Decision],
+    ) -> None:
+        """The run begins with its opening messages, or, without any, resumes after these decisions."""
+        ...
+
+    def feed(self, parts: Iterable[StreamPart]) -> None:
+        """The next parts of the stream."""
+        ...
+
+    def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
+        """A request is about to be sent that differs from the usual one."""
+        ...
+
+    def asked(self, approval: PendingApproval) -> None:
+        """A call waits for a person."""
+        ...
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """These tools are allowed in the conversation from now on, and no others."""
+        ...
+
+    def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
+        """A client tool is about to run, with this idempotency key; it does once this is safe."""
+        ...
+
+    def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
+        """A tool waits for a person, or for work that is done elsewhere."""
+        ...
+
+    def left(self) -> None:
+        """The run is left where it is, for another process to continue; nothing is written after the next `commit`."""
+        ...
+
+    def cancelled(self) -> None:
+        """The run has been stopped before its end."""
+        ...
+
+    async def commit(self) -> StreamPart | None:
+        """Waits until everything so far is safe. Where it cannot be, gives a notice for the stream, once.
+
+        Raises ConflictError where someone else has written in between, or ApprovalError where they have used the same
+        decision: the run must stop.
+        """
+        ...
+
 
 StreamErrors = Literal["raise", "parts"]
 """What a failed run does when its parts are iterated: raise after the last part, or nothing beyond its `error` part."""

@@ -25,7 +25,7 @@ try:
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
-from sidestream.server.compatible import completions_api, messages_api
+from sidestream.server.compatible import completions_input, messages_input
 from sidestream.server.console import indexes_api, mcp_api, page_files, runs_api, settings_api
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.http import files_api
@@ -164,7 +164,7 @@ class _Opened:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
-    from sidestream.server.chat import agui_api, api as chat_api
+    from sidestream.server.chat import agui_input, api as chat_api
     from sidestream.server.console import conversations_api
     from sidestream.server.responses import (
         api as responses_api,
@@ -173,14 +173,14 @@ def routes(server: Server) -> list[BaseRoute]:
         models_api,
     )
 
-    apis = (chat_api, agui_api, conversations_api, settings_api, mcp_api, indexes_api, runs_api, files_api)
+    apis = (chat_api, agui_input, conversations_api, settings_api, mcp_api, indexes_api, runs_api, files_api)
     return [
         *responses_api.routes(),
         *response_conversations_api.routes(),
         *containers_api.routes(),
         *models_api.routes(),
-        *completions_api.routes(),
-        *messages_api.routes(),
+        *completions_input.routes(),
+        *messages_input.routes(),
         *(route for api in apis for route in api.routes(server)),
         *page_files.routes(),
     ]

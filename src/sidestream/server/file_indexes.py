@@ -109,7 +109,7 @@ class FileIndexes:
 
     def _opened(self) -> "Index":
         if self._index is None:
-            from sidestream.agent.indexes import open_index
+            from sidestream.agent.services import open_index
 
             self._index = open_index()
         return self._index

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError, FencedError, StoreError
+from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobStore, open_blobs
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import Row
@@ -278,3 +278,17 @@ def rows_of(found: Iterable[tuple[Any, ...]]) -> list[Row]:
         Row(seq=seq, time=time, run=run, kind=kind, body=body, blobs=tuple(blobs.split()) if blobs else ())
         for seq, time, run, kind, body, blobs in found
     ]
+
+
+Migration = Sequence[str]
+"""The statements that lead from one version of the schema to the next."""
+
+
+def refuse_newer(version: int, known: int, name: str, *, alternative: str) -> int:
+    """The version found in a database. Raises NewerSchemaError if it is above the one we know."""
+    if version > known:
+        raise NewerSchemaError(
+            f"{name} was written by a newer version of Sidestream (schema {version}, this one knows {known}); "
+            f"it can be read, but not written: update Sidestream, or use another {alternative}"
+        )
+    return version

@@ -34,11 +34,20 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.telemetry import names
-from sidestream.telemetry.content import as_json, message_objects, new_messages, system_objects, tool_objects
+from sidestream.telemetry.content import (
+    CLIENT_SIDE,
+    ClientCall,
+    ServerSideCalls,
+    as_json,
+    message_objects,
+    new_messages,
+    system_objects,
+    tool_objects,
+    tool_operation,
+)
 from sidestream.telemetry.metrics import Attributes, instruments_of
 from sidestream.telemetry.operation import Attached, Operation, harmless, provider_name, shown, tracer_of
 from sidestream.telemetry.settings import Telemetry
-from sidestream.telemetry.tools import CLIENT_SIDE, ClientCall, ServerSideCalls, tool_operation
 from sidestream.tools.tool import Tool, ToolOutcome
 from sidestream.transport.calls import HttpCall, HttpResponse, Opening
 from sidestream.turn.ledger import MODEL_FALLBACK

@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     )
     from sidestream.testing.fake import Answer as Answer, FakeProvider as FakeProvider, Received as Received
     from sidestream.testing.gemini_script import GeminiScript as GeminiScript, InteractionScript as InteractionScript
-    from sidestream.testing.grammar import check_stream as check_stream
     from sidestream.testing.hostile_mcp import McpFault as McpFault, hostile_server as hostile_server
-    from sidestream.testing.leaks import LeakError as LeakError, no_leaks as no_leaks
+    from sidestream.testing.leaks import LeakError as LeakError, check_stream as check_stream, no_leaks as no_leaks
     from sidestream.testing.messages_script import MessagesScript as MessagesScript
     from sidestream.testing.replies import (
         AwaitedSteer as AwaitedSteer,
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
     )
     from sidestream.testing.scripted import ModelReply as ModelReply, ScriptedModel as ScriptedModel
     from sidestream.testing.scripted_parts import ScriptedReply as ScriptedReply, tool_call as tool_call
-    from sidestream.testing.socket_frames import socket_close as socket_close, socket_frame as socket_frame
+    from sidestream.testing.socket_responder import socket_close as socket_close, socket_frame as socket_frame
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -84,9 +83,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "testing.crashes": "CrashLoopError CrashedRun crash_loop failpoint",
         "testing.fake": "Answer FakeProvider Received",
         "testing.gemini_script": "GeminiScript InteractionScript",
-        "testing.grammar": "check_stream",
         "testing.hostile_mcp": "McpFault hostile_server",
-        "testing.leaks": "LeakError no_leaks",
+        "testing.leaks": "LeakError check_stream no_leaks",
         "testing.messages_script": "MessagesScript",
         "testing.replies": (
             "AwaitedSteer Keepalives Reply dropped encode_event encode_events error_reply html_page json_reply "
@@ -95,6 +93,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "testing.responses_script": "ResponsesScript responses_function_call responses_text steer_report",
         "testing.scripted": "ModelReply ScriptedModel",
         "testing.scripted_parts": "ScriptedReply tool_call",
-        "testing.socket_frames": "socket_close socket_frame",
+        "testing.socket_responder": "socket_close socket_frame",
     },
 )

@@ -6,8 +6,11 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, suppress
+
+from sidestream.stream import grammar
+from sidestream.stream.parts import StreamPart
 
 _POLLED_ROUNDS = 50
 _PAUSE_S = 0.01
@@ -79,3 +82,15 @@ def _target(folder: str, name: str, status: os.stat_result) -> str:
     with suppress(OSError):  # Not every system has links there.
         return os.readlink(f"{folder}/{name}")
     return "a socket" if stat.S_ISSOCK(status.st_mode) else "a file or pipe"
+
+
+def check_stream(parts: Iterable[StreamPart], *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
+    """Raises GrammarError unless the parts form one legal, complete stream.
+
+    ```python
+    check_stream([part async for part in agent.stream("Hello")])
+    ```
+
+    For the stream of a resumed run, `first_step` is its first step, `known_calls` the ids of the calls made before it.
+    """
+    grammar.check(parts, first_step=first_step, known_calls=known_calls)

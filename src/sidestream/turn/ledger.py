@@ -54,8 +54,7 @@ from sidestream.tools.approvals import (
 from sidestream.tools.grants import after_listing, with_grant
 from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
-from sidestream.turn.background import BACKGROUND, background_in
-from sidestream.turn.state import CallTools, Check, Judge, OpenCall, Send, TurnState, Wait
+from sidestream.turn.state import BACKGROUND, CallTools, Check, Judge, OpenCall, Send, TurnState, Wait, background_in
 
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"

@@ -46,7 +46,7 @@ from sidestream.tools.approvals import (
 )
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn import interruptions, ledger, rounds
-from sidestream.turn.fallback import is_outage, is_output
+from sidestream.turn.interruptions import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState, Wait

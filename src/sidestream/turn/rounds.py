@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from sidestream.actions.safety import SafetyCheck
+from sidestream.actions.values import SafetyCheck
 from sidestream.files import media_types
 from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED, PASSAGES

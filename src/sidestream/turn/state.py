@@ -1,20 +1,53 @@
 """What a turn can want done, and where it stands: plain data."""
 
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final, Literal
+
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
+from sidestream.jsontext import as_object
 from sidestream.messages.fold import FoldState
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Error, Finish, Steer, ToolApprovalRequest, ToolCall, Usage
+from sidestream.stream.parts import Custom, Error, Finish, Steer, StreamPart, ToolApprovalRequest, ToolCall, Usage
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended
 from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import Attempt
-from sidestream.turn.background import Background
+
+BACKGROUND: Final = "sidestream.background"
+"""The kind of the custom part that reports an answer in the background: `provider`, `id`, `is_streamed`, `status`."""
+STARTED: Final = "started"
+RESUMED: Final = "resumed"
+LOST: Final = "lost"
+CANCELLED: Final = "cancelled"
+POLLED: Final = "polled"
+"""Statuses of our own; the others are the provider's words."""
+
+
+_NOT_UNDER_WAY: Final = frozenset({LOST, CANCELLED})
+
+
+class Background(Struct, frozen=True):
+    """The answer of the current step, where the provider works on it without a connection."""
+
+    provider: str
+    id: str
+    is_streamed: bool
+    """True if it was requested as a stream, so that it can be fetched as one."""
+
+
+def background_in(parts: Iterable[StreamPart]) -> Background | None:
+    """The pending answer that the parts of an unfinished step report, if they do."""
+    reports = [as_object(part.data) for part in parts if isinstance(part, Custom) and part.kind == BACKGROUND]
+    with suppress(ValidationError):
+        return convert(reports[-1], Background) if reports and reports[-1].get("status") not in _NOT_UNDER_WAY else None
+    return None
 
 
 class Send(Struct, frozen=True, tag="send"):
@@ -177,3 +210,26 @@ class RunState(ShortRepr, Struct, frozen=True):
         if state.version != 1:
             raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")
         return state
+
+
+TurnStatus = Literal["complete", "waiting", "failed", "cancelled", "unfinished"]
+"""The status of a conversation's last turn."""
+
+TURN_STATUSES: Final[dict[TurnStatus, str]] = {
+    "complete": "it has come to its end",
+    "waiting": "a call waits for an approval, or for its result from outside",
+    "failed": "it ended with an error",
+    "cancelled": "it was stopped before its end",
+    "unfinished": "it was interrupted, or still runs in another process",
+}
+"""Status → what it means."""
+
+MUST_RESUME: Final = frozenset[TurnStatus]({"waiting", "unfinished"})
+"""After these, the turn must be resumed or discarded before the next message. A failed or cancelled one is dropped."""
+
+_ENDINGS: dict[str | None, TurnStatus] = {"approval": "waiting", "error": "failed", None: "failed"}
+
+
+def status_after(reason: str | None) -> TurnStatus:
+    """The status of a turn whose run ended with this finish reason; None if it has ended without one."""
+    return _ENDINGS.get(reason, "complete")

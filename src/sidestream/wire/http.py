@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
@@ -18,7 +19,7 @@ from yarl import URL
 from sidestream.errors import ConfigurationError, ConnectError, ProviderError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
 from sidestream.text.redaction import is_secret_header, register_secret, secrets_in
-from sidestream.transport.calls import HttpCall, HttpResponse
+from sidestream.transport.calls import FileBody, HttpCall, HttpResponse
 from sidestream.version import __version__
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.egress import (
@@ -43,10 +44,58 @@ from sidestream.wire.origins import origin_of
 from sidestream.wire.pool import Pool, close_session as close_session, shared_pool
 from sidestream.wire.retry import Attempts, RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
-from sidestream.wire.upload import check_unchanged, pieces_of
 
 if TYPE_CHECKING:
     from types import CoroutineType
+
+
+PIECE_BYTES: Final = 256 * 1024
+
+
+def check_unchanged(file: FileBody) -> None:
+    """Raises ConfigurationError for a file that cannot be read, or has become shorter since it was measured."""
+    if isinstance(file.source, bytes):
+        return
+    try:
+        size = file.source.stat().st_size
+    except OSError as error:
+        raise ConfigurationError(f"{file.source} cannot be read: {error.strerror}") from error
+    if size < file.end:
+        raise ConfigurationError(f"{file.source} became shorter while it was uploaded; upload it again")
+
+
+async def pieces_of(file: FileBody) -> AsyncGenerator[bytes]:
+    """The body, piece by piece. Raises OSError if the file cannot be read to its end."""
+    sent = 0
+    async for piece in _pieces(file):
+        yield piece
+        sent += len(piece)
+        if file.sent is not None:
+            file.sent(sent)
+
+
+async def _pieces(file: FileBody) -> AsyncGenerator[bytes]:
+    if file.head:
+        yield file.head
+    for start in range(file.start, file.end, PIECE_BYTES):
+        length = min(PIECE_BYTES, file.end - start)
+        if isinstance(file.source, bytes):
+            yield file.source[start : start + length]
+            continue
+        # The file is opened for each piece: nothing is left open if the request is given up.
+        piece = await asyncio.to_thread(_read, file.source, start, length)
+        if len(piece) < length:
+            raise OSError(f"{file.source} became shorter while it was uploaded")
+        yield piece
+    if file.tail:
+        yield file.tail
+
+
+def _read(path: Path, start: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(length)
+
 
 T = TypeVar("T")
 _Answer = EventStream | WholeAnswer

@@ -266,9 +266,9 @@ async def test_shell_commands_stream_both_outputs_and_end_in_time(backend: str) 
 
 @requirement("R122")
 async def test_the_memory_of_the_whole_container_is_bounded_where_a_cgroup_may_be_had() -> None:
-    from sidestream.portable.sandbox import cgroup
+    from sidestream.portable.sandbox import bubblewrap
 
-    group = cgroup.create(DEFAULT_SANDBOX_LIMITS)
+    group = bubblewrap.create(DEFAULT_SANDBOX_LIMITS)
     if group is None:
         pytest.skip("no cgroup may be created here")
     group.remove()

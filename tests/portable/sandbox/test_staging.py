@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sidestream.portable.sandbox.staging import is_reachable, reachable_folder
+from sidestream.portable.sandbox.workspace import is_reachable, reachable_folder
 
 
 def test_a_private_folder_for_temporary_files_is_not_used_for_what_others_must_reach(

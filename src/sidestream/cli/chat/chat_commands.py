@@ -202,7 +202,7 @@ def _values(name: str, start: str) -> list[str]:
 
         return [info.name for info in installed_providers() if info.name.startswith(start)]
     if name == "/tools":
-        from sidestream.cli.inputs.tool_options import tool_names
+        from sidestream.cli.inputs.field_values import tool_names
 
         return [tool for tool in tool_names() if tool.startswith(start)]
     if name in ("/attach", "/save"):

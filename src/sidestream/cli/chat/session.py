@@ -4,24 +4,57 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import Prompt
 from sidestream.cli import exit_codes
 from sidestream.cli.chat.approvals import ApprovalPrompt, PrintLine, ReadAnswer
-from sidestream.cli.chat.steering_lines import Interjections, steer_by_lines
 from sidestream.cli.display.open_view import show_run
 from sidestream.cli.display.screen import Screen, one_line
 from sidestream.cli.display.view import View
 from sidestream.cli.inputs.agent_factory import AgentFactory
-from sidestream.errors import ConflictError, StoreError
+from sidestream.errors import ConflictError, SteerError, StoreError
 from sidestream.messages.message import ChatMessage
 from sidestream.run.run import Run
 from sidestream.store.protocol import Store
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError
-from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus, status_after
+from sidestream.turn.state import MUST_RESUME, TURN_STATUSES, TurnStatus, status_after
+
+
+class Interjections(Protocol):
+    """Where such lines come from."""
+
+    async def interjection(self) -> str | None:
+        """Reads the next line; None if there will be none."""
+        ...
+
+    def put_back(self, text: str) -> None:
+        """Makes a line the next message: the run did not take it."""
+        ...
+
+
+async def steer_by_lines(run: Run[Any], lines: Interjections, print_line: PrintLine) -> None:
+    """Sends each line to the run until it is over. A line that comes too late is the next message."""
+    while (line := await lines.interjection()) is not None:
+        text = line.strip()
+        if not text:
+            continue
+        if text.startswith("/") and text[1:].partition(" ")[0].isalpha():
+            print_line(f"{one_line(text)}: commands are for the prompt; Ctrl-C stops the answer", "yellow")
+            continue
+        try:
+            await run.steer(text)
+            print_line(f"steer: {one_line(text)} (pending)", "dim")
+        except SteerError:
+            lines.put_back(text)
+            print_line(f"next message: {one_line(text)}", "dim")
+            return
+        except StoreError as error:
+            print_line(f"error: {redact(one_line(str(error), 1000))}", "red")
+            return
+
 
 EXIT_CODES: dict[TurnStatus, int] = {
     "complete": exit_codes.OK,

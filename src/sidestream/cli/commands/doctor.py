@@ -1,10 +1,27 @@
 """`sidestream doctor`: what is installed, what is configured, what answers, and what to do about the rest."""
 
+import asyncio
+import os
+import platform
+import re
 import sys
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import click
+from msgspec import Struct
 
-from sidestream.cli import exit_codes
+from sidestream.cli import exit_codes, key_file, preferences
+from sidestream.cli.display.inline_images import picture_protocol
+from sidestream.cli.display.screen import has_colour
+from sidestream.cli.inputs.default_model import check_model, chosen_model
+from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.providers.registry import base_urls, installed_providers, providers
+from sidestream.text.redaction import redact, redact_url
+from sidestream.transport.base_urls import checked_base_url, is_loopback
 
 
 @click.command()
@@ -16,7 +33,6 @@ def doctor(as_json: bool, mcp: str | None) -> int:
     Exits with 1 if something that is configured does not work; what is merely not there is listed.
     """
     from sidestream import jsontext
-    from sidestream.cli.commands.doctor_checks import examine
     from sidestream.cli.display.screen import one_line, write
     from sidestream.cli.interrupts import run_async
 
@@ -35,3 +51,222 @@ def doctor(as_json: bool, mcp: str | None) -> int:
     if broken and not as_json:
         click.echo(f"{broken} problem{'' if broken == 1 else 's'} found", err=True)
     return exit_codes.FAILED if broken else exit_codes.OK
+
+
+PROBE_S = 0.5
+"""How long a server on this machine may take to answer."""
+SANDBOX_S = 10.0
+SANDBOXES = {
+    "bubblewrap": "the default of tools that run code here",
+    "runsc": "stronger isolation; tried if bubblewrap does not work",
+    "monty": "computation only, on every system; has to be named",
+}
+"""Sandbox → what it is for."""
+
+
+class Finding(Struct, frozen=True):
+    """Something that was checked: it works, is not there, or is configured and does not work."""
+
+    topic: str
+    state: Literal["ok", "missing", "broken"]
+    text: str
+    advice: str = ""
+
+
+async def examine(mcp: str | None = None) -> list[Finding]:
+    """All findings, by topic."""
+    found = [*_installation(), *_keys(), *_models()]
+    for topic in (_embedded(), _store(), _mcp(mcp), _servers(), _sandbox()):
+        found += [finding async for finding in topic]
+    return [*found, *_terminal()]
+
+
+def _installation() -> Iterator[Finding]:
+    where = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    yield Finding("installation", "ok", f"sidestream {version('sidestream')}, {where}")
+    for extra, packages in sorted(_extras().items()):
+        absent = [name for name in packages if not _is_installed(name)]
+        if absent:
+            advice = f'pip install "sidestream[{extra}]"'
+            yield Finding("installation", "missing", f"extra {extra}: without {', '.join(absent)}", advice)
+        else:
+            yield Finding("installation", "ok", f"extra {extra}")
+
+
+def _extras() -> dict[str, list[str]]:
+    """Extra → its packages, of those for this platform."""
+    found: dict[str, list[str]] = {}
+    for line in requires("sidestream") or ():
+        name, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        is_other = "sys_platform" in marker and f"'{sys.platform}'" not in marker.replace('"', "'")
+        package = re.match(r"[\w.-]+", name)
+        if extra and package and not is_other and package[0] != "sidestream":
+            found.setdefault(extra[1], []).append(package[0])
+    return found
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+def _keys() -> Iterator[Finding]:
+    given = {info.name: info.key_variables for info in installed_providers()}
+    in_environment = {variable for variable in _flat(given.values()) if os.environ.get(variable, "").strip()}
+    try:
+        stored = set(key_file.read())
+        key_file.load(warns=False)
+    except ConfigurationError as error:
+        stored = set[str]()
+        yield Finding("keys", "broken", str(error))
+    if not key_file.is_private():
+        yield Finding("keys", "broken", f"{key_file.path()} is readable by others", "run chmod 600 on it")
+    for variable in sorted({*_flat(given.values())}):
+        users = ", ".join(name for name, variables in given.items() if variable in variables)
+        if variable in in_environment or variable in stored:
+            place = "environment" if variable in in_environment else "file"
+            yield Finding("keys", "ok", f"{variable}: {place}, used by {users}")
+    if not in_environment | stored:
+        yield Finding("keys", "missing", "no API key is set", "sidestream keys set openai")
+    for variable, url in base_urls().items():
+        if os.environ.get(variable):
+            try:
+                yield Finding("keys", "ok", f"{variable}: {redact_url(checked_base_url(url))}")
+            except ConfigurationError as error:
+                yield Finding("keys", "broken", f"{variable}: {error}")
+
+
+def _flat(groups: Iterable[Iterable[str]]) -> list[str]:
+    return [entry for group in groups for entry in group]
+
+
+def _models() -> Iterator[Finding]:
+    variable = os.environ.get("SIDESTREAM_MODEL", "").strip()
+    try:
+        saved = preferences.load().model
+        for name, source in ((variable, "SIDESTREAM_MODEL"), (saved, "the saved default")):
+            if name:
+                check_model(name)
+                yield Finding("model", "ok", f"{name}: {source}")
+        if not variable and not saved:
+            chosen = chosen_model()
+            yield Finding("model", "ok", f"{chosen.name}: {chosen.reason}")
+    except ConfigurationError as error:
+        yield Finding("model", "broken", str(error), "sidestream models default NAME")
+
+
+async def _embedded() -> AsyncIterator[Finding]:
+    from sidestream.providers.local.install import status
+
+    lines, is_complete = await asyncio.to_thread(status)
+    for line in lines:
+        yield Finding("embedded model", "ok" if is_complete or "installed" in line else "missing", line)
+
+
+async def _store() -> AsyncIterator[Finding]:
+    from sidestream.store.opening import default_location, open_store
+
+    location = redact_url(str(default_location()))
+    if not preferences_log():
+        yield Finding("log", "missing", "prompts are not logged", "sidestream logs on")
+    try:
+        store = open_store()
+        try:
+            count = len(await store.conversations(1000))
+        finally:
+            await store.aclose()
+    except SidestreamError as error:
+        yield Finding("log", "broken", f"{location}: {redact(str(error))}", "sidestream logs check")
+        return
+    shown = f"{count} conversation{'' if count == 1 else 's'}" if count < 1000 else "1,000 conversations or more"
+    yield Finding("log", "ok", f"{location}: {shown}")
+
+
+def preferences_log() -> bool:
+    """Whether prompts are logged; True also if that cannot be read, which is another finding."""
+    try:
+        return preferences.load().log
+    except ConfigurationError:
+        return True
+
+
+async def _mcp(given: str | None) -> AsyncIterator[Finding]:
+    from sidestream.mcp import load_mcp_config
+    from sidestream.mcp.config.file import FILES
+
+    file = given if given not in (None, "-") else next(filter(os.path.isfile, FILES), None)
+    if file is None:
+        yield Finding("mcp", "missing", "no mcp.json in this folder")
+        return
+    try:
+        config = load_mcp_config(file)
+    except (ConfigurationError, OSError) as error:
+        yield Finding("mcp", "broken", f"{file}: {redact(str(error))}")
+        return
+    if given is None:
+        labels = ", ".join(config.labels) or "no servers"
+        yield Finding("mcp", "ok", f"{file}: {labels}", "sidestream mcp check starts them")
+        return
+    from sidestream.cli.commands.mcp import check_servers
+
+    async for result in check_servers(config):
+        state: Literal["ok", "broken"] = "ok" if result.is_ok else "broken"
+        yield Finding("mcp", state, f"{result.label}: {result.text}")
+
+
+async def _servers() -> AsyncIterator[Finding]:
+    """Model servers on this machine: those that some provider is for."""
+    for provider in sorted(providers().values(), key=lambda provider: provider.name):
+        url: Any = getattr(provider, "base_url", None)
+        if not isinstance(url, str) or not is_loopback(url):
+            continue
+        parts = urlsplit(url)
+        began = time.monotonic()
+        if await _answers(parts.hostname or "", parts.port or 80):
+            yield Finding("servers", "ok", f"{provider.name} answers at {url} ({time.monotonic() - began:.2f} s)")
+        else:
+            yield Finding("servers", "missing", f"{provider.name} does not answer at {url}")
+
+
+async def _answers(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+async def _sandbox() -> AsyncIterator[Finding]:
+    """Runs a line of code in a container of each kind."""
+    from sidestream.portable.sandbox import choice
+    from sidestream.portable.sandbox.port import ContainerSpec, SandboxError
+
+    for name, use in SANDBOXES.items():
+        try:
+            async with asyncio.timeout(SANDBOX_S):
+                container = await choice.start(name, ContainerSpec(packages=()))
+                try:
+                    outcome = await container.run("print(6 * 7)", lambda text: None)
+                finally:
+                    await container.kill()
+        except SandboxError as error:
+            yield Finding("sandbox", "missing", str(error), use)
+        except TimeoutError:
+            yield Finding("sandbox", "missing", f"{name} did not answer within {SANDBOX_S:g} s", use)
+        else:
+            works = outcome.logs.strip() == "42"
+            said = f"{name}: {use}" if works else f"{name} runs no code: {outcome.logs.strip() or outcome.ending}"
+            yield Finding("sandbox", "ok" if works else "missing", said)
+
+
+def _terminal() -> Iterator[Finding]:
+    if sys.stderr is None or not has_colour(sys.stderr):
+        yield Finding("terminal", "ok", "plain text: standard error is no terminal, or NO_COLOR is set")
+        return
+    protocol = picture_protocol()
+    yield Finding("terminal", "ok", f"live view; pictures: {protocol or 'not shown'}")

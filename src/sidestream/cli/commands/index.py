@@ -138,7 +138,7 @@ def remove(paths: tuple[str, ...], where: str | None, embeddings: str | None) ->
 
 
 def _run(work: Callable[["Index"], Any], where: str | None, embeddings: str | None, *, vectors: bool) -> int:
-    from sidestream.agent.indexes import open_index
+    from sidestream.agent.services import open_index
     from sidestream.cli.interrupts import run_async
 
     async def main() -> int:

@@ -11,7 +11,7 @@ from sidestream.cli.commands.logs_export import export
 from sidestream.cli.commands.logs_search import path, search, switch_off, switch_on
 from sidestream.cli.display.screen import one_line, write
 from sidestream.cli.inputs import options
-from sidestream.cli.inputs.stores import with_store
+from sidestream.cli.inputs.conversations import with_store
 from sidestream.cli.stdio import is_terminal, prompt_argument
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import click
 
 from sidestream.cli import exit_codes
 from sidestream.cli.inputs import options
-from sidestream.cli.inputs.stores import with_store
+from sidestream.cli.inputs.conversations import with_store
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import Store

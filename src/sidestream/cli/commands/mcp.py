@@ -3,18 +3,24 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from sidestream.cli import exit_codes
-from sidestream.errors import ConfigurationError
+from sidestream.cli.display.screen import one_line
+from sidestream.cli.display.tool_words import duration, things
+from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.mcp import MCPConfig, MCPServer
+from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:
     from sidestream.mcp.auth.token_store import SignIn
     from sidestream.mcp.config.sign_ins import SignedOut
     from sidestream.tools.server_side import RemoteMCP
+
 
 _SIGNED_OUT: "dict[SignedOut, str]" = {
     "revoked": "signed out; its tokens are revoked",
@@ -73,7 +79,7 @@ def list_servers(file: str | None) -> int:
 )
 def check(label: str | None, file: str | None, timeout: float) -> int:
     """Connect to the servers, or to the one with LABEL, and list their tools. Exits with 1 if one does not answer."""
-    from sidestream.cli.commands.mcp_check import check_servers
+
     from sidestream.cli.display.screen import one_line, write
     from sidestream.cli.interrupts import run_async
     from sidestream.mcp import load_mcp_config, use_sign_ins
@@ -230,3 +236,44 @@ def _describe(sign_in: "SignIn") -> str:
         renewed = ", then refreshed" if sign_in.refresh_token else ""
         words.append(f"(expires in {minutes} min{renewed})" if minutes >= 0 else f"(expired{renewed})")
     return " ".join(words)
+
+
+TIMEOUT_S = 30.0
+
+
+class ServerCheck(Struct, frozen=True):
+    """What came of connecting to a server."""
+
+    label: str
+    is_ok: bool
+    text: str
+    tools: tuple[str, ...] = ()
+
+
+async def check_servers(
+    config: MCPConfig, timeout_s: float = TIMEOUT_S, label: str | None = None
+) -> AsyncIterator[ServerCheck]:
+    """Connects to each server, or to the one with this label, one after the other, from this machine."""
+    for server in config.toolsets:
+        if label in (None, server.label):
+            yield await _check(server, timeout_s)
+    for remote in config.remote_servers:
+        if label not in (None, remote.label):
+            continue
+        if remote.url is None:
+            yield ServerCheck(remote.label, True, "is reached by the provider only; not checked")
+        else:
+            yield await _check(MCPServer.from_remote(remote), timeout_s)
+
+
+async def _check(server: MCPServer, timeout_s: float) -> ServerCheck:
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(timeout_s), server:
+            names = tuple(tool.name for tool in await server.list())
+    except TimeoutError:
+        return ServerCheck(server.label, False, f"did not answer within {timeout_s:g} s")
+    except (SidestreamError, OSError) as error:
+        return ServerCheck(server.label, False, redact(one_line(str(error) or type(error).__name__, 400)))
+    took = duration(time.monotonic() - began)
+    return ServerCheck(server.label, True, f"{things(len(names), 'tool')} · {took}", names)

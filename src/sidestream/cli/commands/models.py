@@ -74,7 +74,7 @@ def list_options(model: str | None) -> int:
     from sidestream.cli import key_file
     from sidestream.cli.display.screen import write
     from sidestream.cli.inputs.default_model import check_model, default_model
-    from sidestream.cli.inputs.model_options import described_options
+    from sidestream.cli.inputs.field_values import described_options
 
     key_file.load()
     name = model or default_model()
@@ -118,7 +118,7 @@ def list_aliases() -> int:
 @click.argument("model", type=MODEL)
 def add_alias(name: str, model: str) -> int:
     """Let NAME stand for MODEL, in place of what it stood for."""
-    from sidestream.cli.inputs import model_aliases
+    from sidestream.cli.inputs import default_model as model_aliases
 
     click.echo(f"{name} is {model_aliases.add(name, model)}", err=True)
     return exit_codes.OK
@@ -128,7 +128,7 @@ def add_alias(name: str, model: str) -> int:
 @click.argument("name")
 def remove_alias(name: str) -> int:
     """Forget NAME."""
-    from sidestream.cli.inputs import model_aliases
+    from sidestream.cli.inputs import default_model as model_aliases
 
     model_aliases.remove(name)
     click.echo(f"{name} removed", err=True)

@@ -2,15 +2,137 @@
 
 import asyncio
 import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
 
+import aiohttp
 import click
+from aiohttp import web
+from yarl import URL
 
 from sidestream.cli import exit_codes
+from sidestream.replay.capture import Capture
+from sidestream.replay.recording import EVENT_STREAM, Recording, essence
+from sidestream.text.redaction import redact
+from sidestream.transport.calls import HttpCall
+from sidestream.wire.egress import configured_session
 
-if TYPE_CHECKING:
-    from sidestream.cli.commands.recording_proxy import RecordingProxy
+MAX_BODY = 512 * 1024 * 1024
+"""Of a request: as large as providers accept."""
+CONNECT_TIMEOUT_S = 30.0
+_HOP_BY_HOP = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "host"}
+    | {"content-length", "accept-encoding", "content-encoding"}
+)
+"""Headers that belong to one connection, or that change where a body is read here."""
+
+
+class RecordingProxy:
+    """Forwards what is sent to `addresses` to the base URLs behind them.
+
+    `base_urls`: environment variable → the URL that it stands for. Whoever has the variables of `environment` sends to
+    this server instead.
+    """
+
+    def __init__(self, base_urls: Mapping[str, str]) -> None:
+        # Only programs with the variables know the path: other users of this machine can connect, too.
+        secret = secrets.token_urlsafe(24)
+        self._targets = {f"{name.lower()}-{secret}": url.rstrip("/") for name, url in base_urls.items()}
+        self._names = {f"{name.lower()}-{secret}": name for name in base_urls}
+        self._captures: list[Capture] = []
+        self._runner: web.AppRunner | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._port = 0
+        self.problems: list[str] = []
+        """Why requests could not be forwarded."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that make a program send its requests here."""
+        return {
+            self._names[key]: f"http://127.0.0.1:{self._port}/{key}{urlsplit(url).path}"
+            for key, url in self._targets.items()
+        }
+
+    @property
+    def recording(self) -> Recording:
+        """The exchanges so far, without their secrets."""
+        return Recording(tuple(capture.exchange() for capture in self._captures), source="sidestream record")
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_route("*", "/{target}/{path:.*}", self._forward)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        self._session = configured_session()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        target = self._targets.get(request.match_info["target"])
+        if target is None or self._session is None:
+            return web.Response(status=404, text="sidestream record: unknown address")
+        origin = urlsplit(target)
+        path = request.raw_path.partition(request.match_info["target"])[2]
+        url = f"{origin.scheme}://{origin.netloc}{path}"
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+        body = await request.read()
+        call = HttpCall(method=request.method, url=url, headers=headers, body=body or None)
+        try:
+            opened = self._session.request(
+                request.method,
+                URL(url, encoded=True),
+                headers={**headers, "Accept-Encoding": "identity"},
+                data=body or None,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+            )
+            async with opened as answer:
+                return await self._passed_on(request, call, answer)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self.problems.append(redact(f"{origin.netloc}: {error or type(error).__name__}"))
+            message = {"error": {"message": f"sidestream record: {self.problems[-1]}", "code": "unreachable"}}
+            return web.json_response(message, status=502)
+
+    async def _passed_on(
+        self, request: web.Request, call: HttpCall, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        kind = answer.headers.get("Content-Type", "application/octet-stream")
+        capture = Capture(call, answer.status, kind)
+        self._captures.append(capture)
+        response = web.StreamResponse(status=answer.status, reason=answer.reason)
+        for name, value in answer.headers.items():
+            if name.lower() not in _HOP_BY_HOP:
+                response.headers.add(name, value)
+        data = bytearray()
+        try:
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                data += chunk
+                await response.write(chunk)
+            with suppress(ConnectionError):
+                await response.write_eof()
+        finally:  # Also if the program has gone: what came until then is recorded.
+            capture.data = bytes(data)
+            if essence(kind) == EVENT_STREAM:
+                capture.split_events()
+        return response
+
 
 GRACE_S = 5.0
 """How long a command that was interrupted may take to end."""
@@ -44,7 +166,7 @@ def record(file: Path, command: tuple[str, ...], force: bool) -> int:
 
 
 async def _record(file: Path, command: tuple[str, ...]) -> int:
-    from sidestream.cli.commands.recording_proxy import RecordingProxy
+
     from sidestream.providers.registry import base_urls
 
     async with RecordingProxy(base_urls()) as proxy:

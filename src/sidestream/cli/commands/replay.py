@@ -55,9 +55,8 @@ async def _replay(path: str, view: "View", *, pace_s: float, is_one_of_many: boo
     """Shows each model exchange of a recording. Raises ConfigurationError if the file has none."""
     from sidestream.cli.display.open_view import show_run
     from sidestream.errors import ConfigurationError
-    from sidestream.replay.provider import model_exchanges
+    from sidestream.replay.provider import model_exchanges, replay
     from sidestream.replay.recording import Recording
-    from sidestream.replay.runs import replay
     from sidestream.replay.transport import ReplayTransport
 
     recording = Recording.load(path)

@@ -12,7 +12,7 @@ from sidestream.cli.inputs.agent_factory import AgentConfig, AgentFactory
 from sidestream.cli.inputs.conversations import LATEST, find_conversation
 from sidestream.cli.inputs.default_model import default_model
 from sidestream.store.protocol import Store
-from sidestream.turn.status import TURN_STATUSES
+from sidestream.turn.state import TURN_STATUSES
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True):

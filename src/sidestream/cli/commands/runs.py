@@ -9,7 +9,7 @@ import click
 from sidestream.cli import exit_codes
 from sidestream.cli.display.screen import one_line, write
 from sidestream.cli.inputs import options
-from sidestream.cli.inputs.stores import with_store
+from sidestream.cli.inputs.conversations import with_store
 
 if TYPE_CHECKING:
     from sidestream.durable.engines.protocol import Engine
@@ -202,7 +202,7 @@ def _as_json(run: "RunSummary") -> bytes:
 def _standing(run: "RunSummary") -> tuple[str, str]:
     """How a run stands, in a word and in a sentence."""
     from sidestream.cli.chat.transcript import format_time
-    from sidestream.turn.status import TURN_STATUSES
+    from sidestream.turn.state import TURN_STATUSES
 
     if run.status != "unfinished" or run.job is None or run.job.attempt > 0:
         return run.status, TURN_STATUSES[run.status]

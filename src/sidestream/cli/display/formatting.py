@@ -7,7 +7,7 @@ from sidestream.cli.display.screen import one_line
 from sidestream.cli.display.tool_labels import LINES
 from sidestream.cli.display.tool_words import things
 from sidestream.results.citations import CitedSource
-from sidestream.results.tool_run import ToolRun
+from sidestream.results.tool_runs import ToolRun
 from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 from sidestream.text.html import without_tracking
 from sidestream.text.redaction import redact

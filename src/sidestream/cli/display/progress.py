@@ -13,8 +13,7 @@ from sidestream.cli.display.screen import Screen, one_line
 from sidestream.cli.display.tool_labels import is_code, language_of, tool_line
 from sidestream.results.citations import Citations, source_key
 from sidestream.results.tool_code import CODE_FIELDS, CodeExtractor, code_in
-from sidestream.results.tool_run import ToolRun
-from sidestream.results.tool_runs import ToolRunFold
+from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
     TEXT_CORRECTED,
     Custom,

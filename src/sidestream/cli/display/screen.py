@@ -6,7 +6,7 @@ import sys
 from typing import IO, TYPE_CHECKING, AnyStr, Literal, TextIO
 
 if TYPE_CHECKING:
-    from sidestream.results.tool_run import ToolRun
+    from sidestream.results.tool_runs import ToolRun
 
 MAX_SEQUENCE = 4096
 """The longest escape sequence that is buffered; of a longer one, the text is printed without its escapes."""

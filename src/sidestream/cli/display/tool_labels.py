@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from sidestream import jsontext
 from sidestream.cli.display import tool_words
 from sidestream.cli.display.screen import one_line
-from sidestream.results.tool_run import ToolRun
+from sidestream.results.tool_runs import ToolRun
 from sidestream.stream.parts import Json
 
 Line = Callable[[ToolRun], str]

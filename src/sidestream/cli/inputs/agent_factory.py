@@ -8,11 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
-from sidestream.cli.inputs.default_model import check_model
+from sidestream.cli.inputs.default_model import check_model, model_of
+from sidestream.cli.inputs.field_values import ModelOptions, read_options, read_tool
 from sidestream.cli.inputs.imports import import_agent, import_functions
-from sidestream.cli.inputs.model_aliases import model_of
-from sidestream.cli.inputs.model_options import ModelOptions, read_options
-from sidestream.cli.inputs.tool_options import read_tool
 from sidestream.cli.interrupts import run_async
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits

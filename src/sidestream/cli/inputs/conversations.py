@@ -1,10 +1,16 @@
 """Looks up a conversation by its id, a prefix of the id, or nothing for the latest."""
 
 import difflib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sidestream.store.protocol import ConversationInfo, Store
+
+if TYPE_CHECKING:
+    from sidestream.store.protocol import Store
+
 
 PAGE = 500
 LATEST = ("", "-")
@@ -60,3 +66,18 @@ async def all_conversations(store: Store) -> list[ConversationInfo]:
         page = await store.conversations(PAGE, page[-1].updated)
         conversations = conversations + page
     return conversations
+
+
+def with_store(location: str | None, work: "Callable[[Store], Coroutine[Any, Any, int]]") -> int:
+    """Opens the store, runs the work with it, and closes it."""
+    from sidestream.cli.interrupts import run_async
+    from sidestream.store.opening import open_store
+
+    async def opened() -> int:
+        store = open_store(location)
+        try:
+            return await work(store)
+        finally:
+            await store.aclose()
+
+    return run_async(opened())

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 
 import click
 from msgspec import Struct
@@ -9,6 +10,38 @@ from msgspec import Struct
 from sidestream.cli import preferences
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.providers.registry import ModelString, ProviderInfo, find_provider, installed_providers
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def model_of(text: str) -> str:
+    """The model string behind an alias; any other text as it is."""
+    return preferences.load().aliases.get(text, text)
+
+
+def add(name: str, model: str) -> str:
+    """Stores an alias, in place of one of the same name; returns its model string.
+
+    Raises ConfigurationError for a name that cannot be one or is that of a provider, and for an unknown provider.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"{name!r} cannot be an alias: use letters, digits, '.', '_' and '-'")
+    if name in names_of_providers():
+        raise ConfigurationError(f"{name!r} is the name of a provider; choose another alias")
+    check_model(model)
+    preferences.change(aliases={**preferences.load().aliases, name: model})
+    return model
+
+
+def remove(name: str) -> None:
+    """Forgets an alias. Raises ConfigurationError for an unknown one, with the nearest name."""
+    known = preferences.load().aliases
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known)) or 'none'}"
+        raise ConfigurationError(f"no alias {name!r}; {hint}")
+    preferences.change(aliases={key: model for key, model in known.items() if key != name})
+
 
 EMBEDDED = "local"
 _PREFERRED = ("openai-responses", "anthropic", "google")

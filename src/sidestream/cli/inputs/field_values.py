@@ -5,15 +5,23 @@ for every field.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence, Set
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
+from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.cli.inputs.imports import NAME, import_object
 from sidestream.errors import ConfigurationError
+from sidestream.limits import Limits
+from sidestream.providers.model_settings import ModelSettings
+from sidestream.providers.protocol import ChatModel, HasOptions
 from sidestream.tools.configs import Config, allowed_values, config_fields
+from sidestream.tools.server_side import ALIASES, TOOLS, ServerSideTool, tool_named
+from sidestream.tools.tool import Tool
 
 _JSON_STARTS = ("{", "[", '"')
 
@@ -118,3 +126,155 @@ def _takes_list(kind: Any) -> bool:
     """True for a list, unless a text would do as well: then commas may be part of it."""
     options = _options(kind)
     return str not in options and any(get_origin(option) in (list, Sequence, Set, frozenset) for option in options)
+
+
+class ModelOptions(Struct, frozen=True, kw_only=True):
+    """What the options say, sorted by where it is passed."""
+
+    settings: dict[str, Any] = {}
+    options: Any = None
+    limits: dict[str, Any] = {}
+
+
+def read_options(model: ChatModel, given: tuple[tuple[str, str], ...], *, skips_unknown: bool = False) -> ModelOptions:
+    """The options of a model. Raises ConfigurationError for an unknown name, with the nearest one, or a wrong value.
+
+    `skips_unknown`: the options were given for another provider, so what this one does not have is left out.
+    """
+    portable = config_fields(ModelSettings)
+    kind = model.options_type if isinstance(model, HasOptions) else None
+    own = config_fields(kind) if kind is not None else {}
+    limits = {field.name: field.type for field in msgspec.structs.fields(Limits)}
+    sorted_by: dict[str, list[tuple[str, str]]] = {"settings": [], "options": [], "limits": []}
+    for path, text in given:
+        name = path.partition(".")[0].replace("-", "_")
+        place = next(
+            (place for place, names in (("settings", portable), ("options", own), ("limits", limits)) if name in names),
+            None,
+        )
+        if place is not None:
+            sorted_by[place].append((path, text))
+        elif not skips_unknown:
+            raise ConfigurationError(_unknown(name, model, [*portable, *own, *limits]))
+    owner = f"-o ({model.provider})"
+    options = read_fields(kind, sorted_by["options"], owner) if kind is not None else {}
+    return ModelOptions(
+        settings=read_fields(ModelSettings, sorted_by["settings"], "-o"),
+        options=kind(**options) if kind is not None and options else None,
+        limits={
+            name.replace("-", "_"): read_value(limits[name.replace("-", "_")], text, f"-o {name}")
+            for name, text in sorted_by["limits"]
+        },
+    )
+
+
+def _unknown(name: str, model: ChatModel, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"sidestream models options {model.provider} lists them"
+    return f"-o: {model.provider} has no option {name!r}; {hint}"
+
+
+def described_options(name: str) -> list[tuple[str, dict[str, str]]]:
+    """What can be set for a model: title, and name of an option → its values."""
+    from sidestream.providers.protocol import Settings
+    from sidestream.providers.registry import ModelString, find_provider
+
+    parsed = ModelString.parse(name)
+    provider = find_provider(parsed.provider)
+    # No key is needed to describe a model.
+    settings = Settings(auth=dict[str, str])
+    model = provider.chat_model(parsed.models.get("chat") or provider.default_models.get("chat", ""), settings)
+    supported = getattr(model, "portable_settings", frozenset[str]())
+    portable = {name: kind for name, (kind, _) in config_fields(ModelSettings).items() if name in supported}
+    described = [("settings", {name: _values(kind) for name, kind in portable.items()})]
+    if isinstance(model, HasOptions):
+        own = config_fields(model.options_type)
+        options = {name: _values(kind) for name, (kind, _) in own.items()}
+        described.append((f"options of {model.provider} ({model.options_type.__name__})", options))
+    return described
+
+
+def _values(kind: Any) -> str:
+    return allowed_values(kind).removesuffix(" or nothing")
+
+
+ClientTool = Tool | Callable[..., Any]
+
+SHORT_FORMS: dict[str, dict[str, tuple[str, dict[str, str]]]] = {
+    "mcp": {"approval": ("require_approval", {"ask": "always", "run": "never"})},
+}
+"""Tool → its parameters in the words of the command line: the field, and the values that have other words."""
+
+EXAMPLES = {
+    "custom": "custom:name=sql,description=…",
+    "file_search": "file_search:stores=vs_1",
+    "mcp": "mcp:label=docs,url=https://…,approval=ask",
+}
+"""Tool that its name alone does not make → what to write."""
+
+_PARAMETER = re.compile(r"\s*([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+
+
+def read_tool(text: str) -> ServerSideTool | ClientTool:
+    """The tool that an option names. Raises ConfigurationError, which suggests the nearest name."""
+    name, colon, rest = text.partition(":")
+    key = _key(name)
+    if key in TOOLS and (colon or TOOLS[key].needs):
+        return _configured(key, rest)
+    if not colon:
+        return tool_named(name)
+    if NAME.fullmatch(text):
+        found = import_object(text)
+        if not callable(found):
+            raise ConfigurationError(f"-T {text} is {type(found).__name__}, not a function")
+        return found
+    return tool_named(name)
+
+
+def tool_names() -> list[str]:
+    """The names of all server-side tools, for completion."""
+    return sorted({*TOOLS, *ALIASES})
+
+
+def _key(name: str) -> str:
+    key = name.strip().lower().replace("-", "_")
+    return ALIASES.get(key, key)
+
+
+def _configured(key: str, text: str) -> ServerSideTool:
+    kind = TOOLS[key]
+    if not text and key in EXAMPLES:
+        raise ConfigurationError(f"the tool {key} needs parameters: -T '{EXAMPLES[key]}'")
+    fields = read_fields(kind, (_long_form(key, *pair) for pair in _parameters(text, key)), f"the tool {key}")
+    try:
+        return kind(**fields)
+    except TypeError as error:  # A required field is missing.
+        example = f": -T '{EXAMPLES[key]}'" if key in EXAMPLES else ""
+        raise ConfigurationError(f"the tool {key}: {error}{example}") from None
+
+
+def _parameters(text: str, key: str) -> list[tuple[str, str]]:
+    if text.lstrip().startswith("{"):
+        try:
+            fields = jsontext.as_object(jsontext.loads(text))
+        except (ValueError, RecursionError):
+            raise ConfigurationError(f"the tool {key}: its parameters look like JSON, but are none") from None
+        return [
+            (name, value if isinstance(value, str) else jsontext.dumps(value).decode())
+            for name, value in fields.items()
+        ]
+    pairs: list[tuple[str, str]] = []
+    for piece in text.split(",") if text.strip() else ():
+        found = _PARAMETER.fullmatch(piece)
+        if found is not None:
+            pairs.append((found[1], found[2].strip()))
+        elif pairs:
+            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]},{piece}")  # The next entry of a list, or a comma in a text.
+        else:
+            raise ConfigurationError(f"the tool {key}: write parameters as NAME=VALUE,NAME=VALUE, not {piece!r}")
+    return pairs
+
+
+def _long_form(key: str, name: str, value: str) -> tuple[str, str]:
+    field, words = SHORT_FORMS.get(key, {}).get(name, (name, {}))
+    return field, words.get(value, value)

@@ -35,7 +35,7 @@ class ModelType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
     name = "model"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from sidestream.cli.inputs.model_aliases import model_of
+        from sidestream.cli.inputs.default_model import model_of
 
         return model_of(value)
 
@@ -254,6 +254,6 @@ def view_options(command: F) -> F:
 
 
 def _complete_tools(context: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem | str]":
-    from sidestream.cli.inputs.tool_options import tool_names
+    from sidestream.cli.inputs.field_values import tool_names
 
     return [name for name in tool_names() if name.startswith(text)]

@@ -7,16 +7,33 @@ from functools import partial
 
 from sidestream.durable.engines.protocol import Engine
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.following import follow_run
 from sidestream.durable.log.inbox import clear_posts, post_steer, post_stop, post_withdrawal, posts_for, remove_post
-from sidestream.durable.log.open_runs import cancel_run, job_of, open_run
+from sidestream.durable.log.open_runs import ENDINGS, cancel_run, job_of, open_run
 from sidestream.durable.log.tokens import token_after
-from sidestream.errors import ConflictError, SteerError
+from sidestream.errors import ConfigurationError, ConflictError, SteerError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log.conversation import Conversation
-from sidestream.store.protocol import SharedStore
+from sidestream.store.protocol import SharedStore, Store
 from sidestream.store.records import GrantsSet, Record, Row, Segment
 from sidestream.stream.parts import Steer
+
+
+async def follow_run(store: Store, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
+    """The records of a conversation after a number, as they are written, until no run is in progress there.
+
+    Raises ConfigurationError for a conversation that does not exist.
+    """
+    rows = await store.read(conversation)
+    if not rows:
+        raise ConfigurationError(f"there is no conversation {conversation!r}")
+    if open_run(rows) is None and rows[-1].seq <= after:
+        return
+    async with aclosing(Conversation(store, conversation).tail(after, load=load)) as records:
+        async for record in records:
+            yield record
+            if record.kind in ENDINGS and record.seq >= rows[-1].seq:
+                return
+
 
 STOP_WAIT_S = 5.0
 """How long the worker of a run has to stop it. After that it is ended without its worker."""

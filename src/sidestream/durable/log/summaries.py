@@ -14,7 +14,7 @@ from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import Row, RunStarted, Segment, unpack
 from sidestream.stream.parts import Finish, Usage
 from sidestream.tools.approvals import PendingApproval
-from sidestream.turn.status import TurnStatus
+from sidestream.turn.state import TurnStatus
 
 
 class LoggedRun(Struct, frozen=True, kw_only=True):

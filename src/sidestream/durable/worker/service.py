@@ -1,16 +1,17 @@
 """A worker as a process runs it: claims, drains when it is stopped, and reports its health."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from sidestream.agent.agent import Agent
-from sidestream.durable.engines.protocol import MODELS, Engine, EngineStats
+from sidestream.durable.engines.protocol import MODELS, Engine, EngineError, EngineStats
 from sidestream.durable.log.approval_deadlines import OnExpiry
 from sidestream.durable.log.jobs import Job, worker_name
 from sidestream.durable.log.queues import queue_of
-from sidestream.durable.worker.gauges import report, stats_of
 from sidestream.durable.worker.reconciler import Reconciler
 from sidestream.durable.worker.worker import INTERVAL_S, Worker
 from sidestream.errors import ConfigurationError, SidestreamError
@@ -18,11 +19,48 @@ from sidestream.jsontext import JsonObject, as_object
 from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import Store
 from sidestream.store.wrapped import shared
+from sidestream.telemetry.activation import engine_gauges
 from sidestream.telemetry.settings import Telemetry
 from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+
+_GAUGES_S = 15.0
+"""Exporters read more seldom, by default once a minute."""
+STATS_S = 5.0
+"""How long the engine has to report its figures."""
+
+
+async def stats_of(engine: Engine) -> EngineStats:
+    """The figures of the engine. Raises SidestreamError, also if it does not answer in time."""
+    # Not a timeout: what a database has begun completes first, however long it is silent.
+    asking = asyncio.create_task(engine.stats())
+    try:
+        await asyncio.wait([asking], timeout=STATS_S)
+        if asking.done():
+            return asking.result()
+        raise EngineError(f"the engine did not answer within {STATS_S:g} s")
+    finally:
+        asking.cancel()
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+async def report(engine: Engine, own: Callable[[], Mapping[str, int]], telemetry: Telemetry | bool = True) -> None:
+    """Keeps the gauges up to date until it is cancelled; `own` are the figures of this process."""
+    try:
+        while True:
+            if (gauges := engine_gauges(telemetry)) is not None:
+                try:
+                    gauges.record({**asdict(await stats_of(engine)), **own()})
+                except SidestreamError:
+                    gauges.record(own())
+            await asyncio.sleep(_GAUGES_S)
+    finally:
+        if (gauges := engine_gauges(telemetry)) is not None:
+            gauges.record({})
+
 
 HAND_OVER_S = 10.0
 """How long runs may take to stop and to be handed over, after the time in which they could end."""

@@ -15,7 +15,7 @@ from sidestream.mcp.client.content import mime_type_of
 from sidestream.mcp.display import one_line, visible
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart
 from sidestream.text.redaction import redact
-from sidestream.tools.forms import defaults
+from sidestream.tools.approvals import defaults
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext

@@ -18,9 +18,8 @@ from sidestream.errors import ConfigurationError, ToolServerError
 from sidestream.jsontext import JsonObject
 from sidestream.mcp.client.tool_definitions import sanitized_schema
 from sidestream.mcp.display import visible
-from sidestream.tools.approvals import Decision, PendingApproval, Suspended, digest_of
+from sidestream.tools.approvals import Decision, PendingApproval, Suspended, defaults, digest_of
 from sidestream.tools.context import ToolContext
-from sidestream.tools.forms import defaults
 from sidestream.tools.outcome import ToolOutcome
 
 MAX_QUESTIONS = 32

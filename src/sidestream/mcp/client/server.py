@@ -5,7 +5,7 @@ import importlib.util
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
@@ -15,24 +15,74 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
 from sidestream.mcp.auth.settings import Auth
 from sidestream.mcp.client.callbacks import Callbacks, OnElicitation, OnSampling, Roots
-from sidestream.mcp.client.calls import call_tool, pass_arguments
 from sidestream.mcp.client.connection import Connection, ServerStoppedError
 from sidestream.mcp.client.failures import describe_error
-from sidestream.mcp.client.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
+from sidestream.mcp.client.server_call import call_tool, pass_arguments
 from sidestream.mcp.client.server_config import ServerConfig
 from sidestream.mcp.client.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition, parse_tool_list
 from sidestream.mcp.display import one_line
 from sidestream.text.redaction import hidden, hidden_url, hidden_variables, redact
-from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
+from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy, check_policy
 from sidestream.tools.context import ToolContext
 from sidestream.tools.interruption import ServerInterruption, check_server_interruption, server_policy
-from sidestream.tools.server_side import RemoteMCP, ToolFilter
+from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter
 from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool as MCPTool
 
     from sidestream.mcp.client.accepted import AcceptedDefinitions
+
+
+Approval = Policy | dict[str, Policy] | MCPApproval | None
+"""One policy for all tools, one per tool name, or lists of always and never. None: the agent's policy."""
+
+
+def check_approval(approval: Approval, label: str) -> None:
+    """Raises ConfigurationError for an invalid approval."""
+    try:
+        for policy in _policies(approval):
+            check_policy(policy)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"MCPServer({label!r}): {error}") from None
+
+
+def policy_for(approval: Approval, name: str, is_read_only: bool) -> Policy | None:
+    """The policy for one tool; None defers to the agent's."""
+    if isinstance(approval, dict):
+        return cast(dict[str, Policy], approval).get(name)
+    if not isinstance(approval, MCPApproval):
+        return approval
+    if _matches(approval.always, name, is_read_only):
+        return "ask"
+    # A tool in neither list needs approval, as with providers.
+    return "run" if _matches(approval.never, name, is_read_only) else "ask"
+
+
+def _policies(approval: Approval) -> Iterable[Policy]:
+    if isinstance(approval, MCPApproval | None):
+        return ()
+    return cast(dict[str, Policy], approval).values() if isinstance(approval, dict) else (approval,)
+
+
+def is_allowed(allowed: ToolFilter | None, name: str, is_read_only: bool) -> bool:
+    """Whether the tool may be used."""
+    return allowed is None or _matches(allowed, name, is_read_only)
+
+
+def unmatched(allowed: ToolFilter | None, names: Iterable[str]) -> list[str]:
+    """Allowed names that the server does not list."""
+    return sorted(set(allowed.names if allowed else ()) - set(names))
+
+
+def _matches(selection: Sequence[str] | ToolFilter, name: str, is_read_only: bool) -> bool:
+    if not isinstance(selection, ToolFilter):
+        return name in selection
+    matches_kind = selection.read_only is None or selection.read_only == is_read_only
+    # An empty filter matches nothing.
+    is_empty = not selection.names and selection.read_only is None
+    return not is_empty and matches_kind and (not selection.names or name in selection.names)
+
 
 _MIN_TTL_S = 5.0
 """The shortest time that a tool list is cached: the steps of a run follow each other quickly."""

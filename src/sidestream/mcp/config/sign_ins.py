@@ -84,7 +84,7 @@ async def sign_out(url: str, tokens: TokenStore | None = None) -> SignedOut:
 async def _revoked(sign_in: SignIn, url: str, tokens: TokenStore) -> SignedOut:
     if importlib.util.find_spec("mcp") is None:
         return "failed"
-    from sidestream.mcp.auth.revocation import revoke
+    from sidestream.mcp.auth.oauth_providers import revoke
 
     try:
         return "revoked" if await revoke(sign_in, url, tokens) else "kept"

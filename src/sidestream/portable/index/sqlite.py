@@ -11,7 +11,6 @@ from typing import Any
 from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
 from sidestream.portable.index.chunks import Chunk
-from sidestream.portable.index.drivers import Connection, Driver, connect, store_errors, transaction
 from sidestream.portable.index.ranking import match_expression
 from sidestream.portable.index.records import (
     READ,
@@ -24,8 +23,17 @@ from sidestream.portable.index.records import (
     embedded_text,
     stored_file,
 )
-from sidestream.portable.index.vectors import Matrix, Nearest, VectorTable
-from sidestream.store.blobs.disk import make_private
+from sidestream.portable.index.vectors import (
+    Connection,
+    Driver,
+    Matrix,
+    Nearest,
+    VectorTable,
+    connect,
+    store_errors,
+    transaction,
+)
+from sidestream.store.blobs.folder import make_private
 
 APPLICATION_ID = 0x53445349
 """Marks the file, in its header, as an index of Sidestream."""

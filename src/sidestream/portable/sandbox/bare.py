@@ -9,10 +9,10 @@ from pathlib import Path
 
 from sidestream.logs import get_logger
 from sidestream.portable.sandbox.launch import INSIDE, kernel_arguments, launch, new_id
-from sidestream.portable.sandbox.owned import owned
 from sidestream.portable.sandbox.port import Container, ContainerSpec
 from sidestream.portable.sandbox.process import ProcessContainer
 from sidestream.portable.sandbox.runtime import ENVIRONMENT
+from sidestream.portable.sandbox.worker import owned
 from sidestream.portable.sandbox.workspace import container_user
 
 _log = get_logger(__name__)

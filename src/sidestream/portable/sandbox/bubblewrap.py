@@ -9,32 +9,106 @@ processes do not count for root.
 
 import asyncio
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 from sidestream.limits import MIB, SandboxLimits
-from sidestream.portable.sandbox import cgroup
 from sidestream.portable.sandbox.launch import Launch, kernel_arguments, kernel_files, launch, new_id
-from sidestream.portable.sandbox.owned import owned
 from sidestream.portable.sandbox.port import FOLDER, Container, ContainerSpec, SandboxError
 from sidestream.portable.sandbox.process import ProcessContainer
 from sidestream.portable.sandbox.runtime import KERNEL, Runtime, package_names, runtime
 from sidestream.portable.sandbox.seccomp import filter_program
-from sidestream.portable.sandbox.staging import Stage, is_reachable
-from sidestream.portable.sandbox.worker import WORKER
+from sidestream.portable.sandbox.worker import WORKER, owned
 from sidestream.portable.sandbox.workspace import (
     UNPRIVILEGED,
+    Stage,
     User,
     check_mounts,
     container_user,
+    is_reachable,
     sockets_in,
     warn_of_root,
 )
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+class Group:
+    """The folders of a container's cgroup: one, or with the older version one for each kind."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        self._folders = folders
+
+    def add(self, pid: int) -> None:
+        """Moves a process into it, with what it will start."""
+        for folder in self._folders:
+            with suppress(OSError):
+                (folder / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> None:
+        """Removes it; if the kernel has not forgotten its processes yet, with the next one."""
+        _leftover.update(self._folders)
+        for folder in list(_leftover):
+            with suppress(OSError):
+                folder.rmdir()
+                _leftover.discard(folder)
+
+
+_leftover: set[Path] = set()
+
+
+def create(limits: SandboxLimits) -> Group | None:
+    """A new group with these limits; None where none may be had."""
+    name = f"sidestream-{os.getpid()}-{secrets.token_hex(4)}"
+    parents = _parents()
+    folders: list[Path] = []
+    for parent, settings in parents:
+        folder = parent / name
+        try:
+            folder.mkdir()
+            folders.append(folder)
+            for file, value in settings.items():
+                (folder / file).write_text(value.format(memory=limits.memory_bytes, processes=limits.processes))
+        except OSError:
+            Group(folders).remove()
+            return None
+    return Group(folders) if folders else None
+
+
+@cache
+def _parents() -> tuple[tuple[Path, dict[str, str]], ...]:
+    """The folders in which groups can be created, and what is written into a group."""
+    own = _own_groups()
+    if (_ROOT / "cgroup.controllers").exists():
+        settings = {"memory.max": "{memory}", "memory.swap.max": "0", "pids.max": "{processes}"}
+        here = _ROOT / own.get("", "/").lstrip("/")
+        for parent in (here.parent, here, _ROOT):
+            with suppress(OSError):
+                controllers = (parent / "cgroup.subtree_control").read_text().split()
+                if {"memory", "pids"} <= set(controllers) and os.access(parent, os.W_OK):
+                    return ((parent, settings),)
+        return ()
+    older = {"memory": {"memory.limit_in_bytes": "{memory}"}, "pids": {"pids.max": "{processes}"}}
+    folders = [(_ROOT / kind / own.get(kind, "/").lstrip("/"), settings) for kind, settings in older.items()]
+    return tuple(folders) if all(os.access(folder, os.W_OK) for folder, _ in folders) else ()
+
+
+def _own_groups() -> dict[str, str]:
+    """Controller → the group of this process; version 2 has the empty name."""
+    groups: dict[str, str] = {}
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, names, path = line.split(":", 2)
+            groups |= dict.fromkeys(names.split(","), path)
+    return groups
+
 
 _ISOLATION = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"),
@@ -213,7 +287,7 @@ def _file_system(seen: Runtime, spec: ContainerSpec, stage: Stage | None) -> lis
     return [*arguments, "--size", str(spec.limits.disk_bytes), "--tmpfs", "/tmp"]
 
 
-def _grouped(starting: Launch, limits: SandboxLimits) -> tuple[int | None, cgroup.Group | None]:
+def _grouped(starting: Launch, limits: SandboxLimits) -> tuple[int | None, Group | None]:
     """The first process inside as a pidfd, and its cgroup, where one may be had, before any code runs."""
     child = starting.child_pid()
     if child is None:
@@ -222,7 +296,7 @@ def _grouped(starting: Launch, limits: SandboxLimits) -> tuple[int | None, cgrou
         descriptor = os.pidfd_open(child)
     except OSError:  # it has ended, or the kernel is too old
         return None, None
-    group = cgroup.create(limits)
+    group = create(limits)
     if group is not None:
         group.add(child)
     return descriptor, group

@@ -12,7 +12,6 @@ from sidestream.lazy import outlast_threads
 from sidestream.limits import SandboxLimits
 from sidestream.portable.sandbox.frames import Text
 from sidestream.portable.sandbox.launch import new_id
-from sidestream.portable.sandbox.owned import owned
 from sidestream.portable.sandbox.port import (
     CallTool,
     CellOutcome,
@@ -25,6 +24,7 @@ from sidestream.portable.sandbox.port import (
     OnStreams,
     SandboxError,
 )
+from sidestream.portable.sandbox.worker import owned
 
 T = TypeVar("T")
 _GRACE_S = 2.0

@@ -12,11 +12,11 @@ from typing import Any
 
 from sidestream.limits import MIB
 from sidestream.portable.sandbox.launch import kernel_arguments, kernel_files, launch, new_id
-from sidestream.portable.sandbox.owned import owned
 from sidestream.portable.sandbox.port import FOLDER, Container, ContainerSpec, SandboxError
 from sidestream.portable.sandbox.process import ProcessContainer
 from sidestream.portable.sandbox.runtime import KERNEL, Mount, package_names, runtime
 from sidestream.portable.sandbox.seccomp import filter_profile
+from sidestream.portable.sandbox.worker import owned
 
 _CAPABILITIES = ("bounding", "effective", "inheritable", "permitted", "ambient")
 _NAMESPACES = ("pid", "network", "ipc", "uts", "mount")

@@ -3,8 +3,7 @@
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import UrlOf, data_part, error_text, filled, is_denial, with_urls
-from sidestream.results.tool_run import ToolRun
-from sidestream.results.tool_runs import ToolFolds
+from sidestream.results.tool_runs import ToolFolds, ToolRun
 from sidestream.stream.parts import (
     StreamPart,
     ToolApprovalRequest,

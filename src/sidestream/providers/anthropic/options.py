@@ -94,7 +94,6 @@ DEFAULT_MAX_TOKENS = 4096
 
 Texts = dict[str, str]
 Lifetime = Literal["5m", "1h"]
-Count = Annotated[int, Meta(ge=1)]
 
 
 class AnthropicServerSideTool(StrEnum):

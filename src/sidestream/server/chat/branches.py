@@ -36,7 +36,7 @@ from sidestream.store.records import (
 from sidestream.stream.parts import StreamPart
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import Grant
-from sidestream.turn.status import TurnStatus, status_after
+from sidestream.turn.state import TurnStatus, status_after
 
 MESSAGE_ID = "message_id"
 """The metadata key of a user's message with the id that the page gave it."""

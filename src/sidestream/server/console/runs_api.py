@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.durable.engines.protocol import Task
 from sidestream.durable.log.open_runs import last_start
-from sidestream.durable.worker.gauges import stats_of
+from sidestream.durable.worker.service import stats_of
 from sidestream.errors import SidestreamError
 from sidestream.jsontext import JsonObject
 from sidestream.server.console.run_export import markdown_text, parts_text, record_json

@@ -17,9 +17,8 @@ from starlette.routing import BaseRoute, Route
 from sidestream import jsontext
 from sidestream.errors import BlobError, ConfigurationError
 from sidestream.jsontext import JsonObject, objects
-from sidestream.replay.provider import model_exchanges
+from sidestream.replay.provider import model_exchanges, replay
 from sidestream.replay.recording import Recording
-from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server.console import page_files
 from sidestream.server.console.run_export import record_json

@@ -12,8 +12,7 @@ from sidestream.protocols.responses.object import usage_object
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import parts_of
 from sidestream.server.http.requests import checked, json_response, owner_of, read_json, server_of
-from sidestream.server.responses.compaction import compacted_item
-from sidestream.server.responses.input_items import read_input
+from sidestream.server.responses.input_items import compacted_item, read_input
 from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, prepared
 from sidestream.server.responses.service import base_of, new_conversation
 from sidestream.server.responses.stored_items import known_items, message_items

@@ -1,6 +1,9 @@
 """Items that requests send: messages of a history, and answers to calls that wait."""
 
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -20,7 +23,35 @@ from sidestream.messages.message import (
 from sidestream.messages.provenance import written
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_files import document_at, document_in, file_at, is_empty
-from sidestream.server.responses.compaction import compacted_text
+
+_PREFIX = "ssc1_"
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+def compacted_item(text: str, id: str) -> dict[str, str]:
+    """The item for a summary of a conversation."""
+    data = zlib.compress(text.encode("utf-8", "surrogatepass"))
+    sealed = sha256(data).digest()[:8] + data
+    return {"id": id, "type": "compaction", "encrypted_content": _PREFIX + urlsafe_b64encode(sealed).decode()}
+
+
+def compacted_text(content: str, param: str) -> str:
+    """What `compacted_item` was made of. Raises RequestError for anything else."""
+    error = RequestError(400, "this is no compaction of this server", param=param, code="invalid_compaction")
+    if not content.startswith(_PREFIX):
+        raise error
+    try:
+        sealed = urlsafe_b64decode(content.removeprefix(_PREFIX))
+        if sha256(sealed[8:]).digest()[:8] != sealed[:8]:
+            raise error
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(sealed[8:], _MAX_BYTES)
+        if unpacking.unconsumed_tail:
+            raise error
+        return data.decode("utf-8", "surrogatepass")
+    except (ValueError, zlib.error):
+        raise error from None
+
 
 MAX_TEXT = 10 * 1024 * 1024
 """Characters of one text, as the specification says."""

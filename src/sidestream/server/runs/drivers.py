@@ -14,13 +14,12 @@ from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.open_runs import open_conversations
 from sidestream.durable.log.queues import queue_of
 from sidestream.durable.log.reconciler_leases import GONE_S
-from sidestream.durable.worker.gauges import report
 from sidestream.durable.worker.reconciler import Reconciler
+from sidestream.durable.worker.service import report
 from sidestream.durable.worker.worker import Worker
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.logs import get_logger
-from sidestream.server.runs.published_store import PublishedStore
-from sidestream.server.runs.unstored import delete_left, is_unstored
+from sidestream.server.runs.published_store import PublishedStore, delete_left, is_unstored
 from sidestream.store.log.writer import LogDetail
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval

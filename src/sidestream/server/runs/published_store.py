@@ -1,9 +1,13 @@
 """The store of a server: what is appended, here or elsewhere, is passed on to those who follow the conversation."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
+from sidestream.durable.engines.embedded import EmbeddedEngine
+from sidestream.durable.engines.protocol import Task, TaskHeldError
+from sidestream.durable.log.open_runs import open_run
 from sidestream.errors import StoreError
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.protocol import Store
@@ -147,3 +151,34 @@ class PublishedStore(WrappedStore):
         await super().append(conversation, after, rows, blobs, flush=flush, token=token)
         for feed in self._feeds.get(conversation, ()):
             feed.add(rows)
+
+
+UNSTORED = "unstored_"
+"""How the ids of conversations begin, after their owner, that are not stored."""
+LEFT_AFTER_S = 3600.0
+"""One that has ended, and has not changed for so long, has no client any more."""
+
+_SELECT = "SELECT id, updated FROM {conversations} WHERE id LIKE :pattern ESCAPE '!'"
+_PATTERN = f"%/{UNSTORED.replace('_', '!_')}%"
+
+
+def is_unstored(conversation: str) -> bool:
+    """Whether a conversation is deleted once its client has what it wanted."""
+    return f"/{UNSTORED}" in conversation
+
+
+async def delete_left(store: PublishedStore, engine: EmbeddedEngine | None) -> None:
+    """Deletes those that no process drives any more, as the engine says, or that ended long ago. Raises StoreError."""
+    for id, updated in await store.execute(_SELECT, {"pattern": _PATTERN}):
+        rows = await store.read(id)
+        if open_run(rows) is not None:
+            if engine is None:
+                continue
+            try:
+                claim = await engine.claim(Task(conversation=id, position=rows[-1].seq))
+            except TaskHeldError:
+                continue  # Another server's, whose client waits for it.
+            await store.delete(id)
+            engine.forget(claim)
+        elif updated < time.time() - LEFT_AFTER_S:
+            await store.delete(id)

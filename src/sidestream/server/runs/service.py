@@ -28,11 +28,10 @@ from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.run import Run
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.runs.claims import ClaimedStore, RunClaim
 from sidestream.server.runs.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.runs.drivers import Driving
 from sidestream.server.runs.following import Following
-from sidestream.server.runs.live import LiveRun, RunInfo, is_over
+from sidestream.server.runs.live import ClaimedStore, LiveRun, RunClaim, RunInfo, is_over
 from sidestream.server.runs.published_store import PublishedStore
 from sidestream.server.runs.quotas import CapKeeper
 from sidestream.server.runs.readers import Readers

@@ -12,7 +12,7 @@ from sidestream.store.log.writer import Writer
 from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import STEP_FINISH, ApprovalRefused, Body, GrantsSet, Record, Row, TurnDiscarded, unpack
 from sidestream.tools.grants import without_grant
-from sidestream.turn.status import TurnStatus, status_after
+from sidestream.turn.state import TurnStatus, status_after
 
 
 class Conversation:

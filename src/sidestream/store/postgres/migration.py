@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, LiteralString, cast
 
-from sidestream.store.blobs.disk import disk_errors
+from sidestream.store.blobs.folder import disk_errors
 from sidestream.store.postgres.server import Connection, PostgresServer
 
 _CREATED = re.compile(r"CREATE TABLE \{schema\}\.(\w+)")

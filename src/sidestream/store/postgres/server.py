@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
 from sidestream.errors import ConfigurationError, StoreError
-from sidestream.store.schema import Migration, refuse_newer
+from sidestream.store.database import Migration, refuse_newer
 from sidestream.text.redaction import Secret, redact, register_secret
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]

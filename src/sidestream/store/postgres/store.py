@@ -9,13 +9,23 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, ClassVar, LiteralString
 
+from psycopg.errors import DataCorrupted, IndexCorrupted
+
 from sidestream.errors import StoreError
 from sidestream.files.folders import data_folder
-from sidestream.store.audit import orphan
+from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore
-from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query, rows_of
+from sidestream.store.database import (
+    PAGE,
+    Append,
+    DatabaseStore,
+    Migration,
+    check_id,
+    ended_runs_query,
+    list_query,
+    rows_of,
+)
 from sidestream.store.postgres.blob_table import BlobTable
-from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
 from sidestream.store.postgres.listener import HEARTBEAT_S
 from sidestream.store.postgres.migration import migrate
@@ -23,9 +33,77 @@ from sidestream.store.postgres.serial import allow_blobs
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
-from sidestream.store.schema import Migration
 from sidestream.store.threads import completed
 from sidestream.text.redaction import Secret
+
+_CHECKED_ROWS = 1000
+_LIST = "SELECT id FROM {schema}.conversations ORDER BY id"
+_HEAD = "SELECT head FROM {schema}.conversations WHERE id = %s"
+_ROWS = (
+    "SELECT seq, time, run, kind, body, array_to_string(blobs, ' ') FROM {schema}.records "
+    f"WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT {_CHECKED_ROWS}"
+)
+_BLOBS = (
+    "SELECT digest, min(conversation) FROM {schema}.records, unnest(blobs) AS digest WHERE blobs <> '{{}}' "
+    "GROUP BY digest"
+)
+_DELETE_ROWS = "DELETE FROM {schema}.records WHERE conversation = %s AND seq > %s"
+_UPDATE_HEAD = "UPDATE {schema}.conversations SET head = %s, last = %s WHERE id = %s"
+_DELETE = "DELETE FROM {schema}.conversations WHERE id = %s"
+
+
+async def check(
+    server: PostgresServer, connection: Connection, blobs: BlobStore, *, repair: bool
+) -> list[StoreProblem]:
+    """All problems of records, and of the blobs they name."""
+    if not (await server.refuse_newer(connection) if repair else await server.version_of(connection)):
+        return []
+    try:
+        found = await _check_records(server, connection, repair=repair)
+        named = await (await connection.execute(server.sql(_BLOBS))).fetchall()
+    except (DataCorrupted, IndexCorrupted) as error:
+        message = f"{server.name}: {error}; restore the database from a backup"
+        return [StoreProblem(kind="damaged", message=message)]
+    for digest, conversation in named:
+        problem = await asyncio.to_thread(audit_blob, blobs, digest, conversation, repair=repair)
+        found += [problem] if problem else []
+    return found
+
+
+async def _check_records(server: PostgresServer, connection: Connection, *, repair: bool) -> list[StoreProblem]:
+    found: list[StoreProblem] = []
+    for (name,) in await (await connection.execute(server.sql(_LIST))).fetchall():
+        # One transaction each, so that appends wait during a repair and are not seen by a check.
+        async with connection.transaction():
+            if not repair:
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            audit = await _audit(server, connection, name, repair=repair)
+            if audit.problems and repair:
+                await _truncate(server, connection, audit)
+        found += audit.repaired() if repair else audit.problems
+    return found
+
+
+async def _audit(server: PostgresServer, connection: Connection, name: str, *, repair: bool) -> Audit:
+    row = await (await connection.execute(server.sql(_HEAD + (" FOR UPDATE" if repair else "")), (name,))).fetchone()
+    audit = Audit(name, row[0] if row else 0)
+    last = 0
+    while rows := rows_of(await (await connection.execute(server.sql(_ROWS), (name, last))).fetchall()):
+        for each in rows:
+            audit.feed(each)
+        last = rows[-1].seq
+    audit.close()
+    return audit
+
+
+async def _truncate(server: PostgresServer, connection: Connection, audit: Audit) -> None:
+    name = audit.conversation
+    await connection.execute(server.sql(_DELETE_ROWS), (name, audit.intact))
+    if audit.intact:
+        await connection.execute(server.sql(_UPDATE_HEAD), (audit.intact, audit.last_kind, name))
+    else:
+        await connection.execute(server.sql(_DELETE), (name,))
+
 
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Before each attempt of `tail` to read again, after a connection broke: a server may take this long to restart."""

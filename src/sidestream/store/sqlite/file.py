@@ -11,8 +11,8 @@ from types import TracebackType
 from urllib.parse import quote
 
 from sidestream.errors import NewerSchemaError, StoreError
-from sidestream.store.blobs.disk import FORBIDDEN, FULL, disk_error, disk_errors, make_private
-from sidestream.store.schema import Migration, refuse_newer
+from sidestream.store.blobs.folder import FORBIDDEN, FULL, disk_error, disk_errors, make_private
+from sidestream.store.database import Migration, refuse_newer
 
 FileIdentity = tuple[int, int]
 """Device and inode."""

@@ -6,10 +6,10 @@ who want it one gets it. Times are those of the database's clock.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from sidestream.durable.engines.embedded.leases import Held
 from sidestream.durable.engines.protocol import EngineStats, Outcome, Task
 from sidestream.durable.log.tokens import token_after
 from sidestream.errors import StoreError
@@ -110,6 +110,21 @@ _STATS = (
     "coalesce(max(CASE WHEN state = 'running' THEN {now} - since END), 0), coalesce(sum(takeovers), 0) "
     "FROM {tasks} WHERE state IN ('queued', 'running', 'waiting')"
 )
+
+
+class Held(NamedTuple):
+    """A claim as the table shows it."""
+
+    conversation: str
+    token: str
+    beats: int
+    worker: str
+    lease_s: float
+    fence: str = ""
+    now: float = 0.0
+    """The database's clock."""
+    age_s: float = 0.0
+    """Since its last heartbeat, by that clock."""
 
 
 class Candidate(Struct, frozen=True):

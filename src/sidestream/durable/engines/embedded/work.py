@@ -6,12 +6,10 @@ from collections.abc import Collection
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
-from sidestream.durable.engines.embedded.claims import EmbeddedClaim
-from sidestream.durable.engines.embedded.leases import Held, LeaseWatch
-from sidestream.durable.engines.embedded.owners import is_dead
-from sidestream.durable.engines.embedded.table import TOPIC, Granted, TaskTable
+from sidestream.durable.engines.embedded.claims import EmbeddedClaim, LeaseWatch, is_dead
+from sidestream.durable.engines.embedded.table import TOPIC, Granted, Held, TaskTable
 from sidestream.durable.engines.protocol import Drive, LeaseLostError
-from sidestream.durable.worker.outages import Outage
+from sidestream.durable.worker.worker import Outage
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.logs import get_logger
 from sidestream.store.protocol import SharedStore

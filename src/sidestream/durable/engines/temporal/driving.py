@@ -1,18 +1,196 @@
 """Takes tasks from the queues of a worker, as many as it has slots for, and has them driven."""
 
 import asyncio
+import random
 import time
+import uuid
 from collections.abc import Collection
+from datetime import timedelta
 
-from temporalio.client import Client
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueRequest,
+    PollActivityTaskQueueResponse,
+    ShutdownWorkerRequest,
+)
+from temporalio.client import AsyncActivityCancelledError, Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
-from sidestream.durable.engines.protocol import Drive, LeaseLostError
-from sidestream.durable.engines.temporal.claims import TemporalClaim
-from sidestream.durable.engines.temporal.queue import Queue
-from sidestream.durable.engines.temporal.workflow import activity_queue
+from sidestream.durable.engines.protocol import Drive, EngineError, LeaseLostError, Outcome, Task
+from sidestream.durable.engines.temporal.address import ANSWER_S, forget_frames
+from sidestream.durable.engines.temporal.workflow import Drive as DriveInput, Driven, activity_queue
+from sidestream.durable.log.tokens import token_after, token_at
+from sidestream.durable.worker.worker import Outage
 from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
 from sidestream.text.redaction import redact
+
+FAILED_S = 0.5
+"""How soon a task on which a worker failed is given to another; doubled with each attempt, up to a lease."""
+
+
+class TemporalClaim:
+    """The right to drive a conversation: the server counts from its last heartbeat."""
+
+    def __init__(self, client: Client, answer: PollActivityTaskQueueResponse, drive: DriveInput, last: str) -> None:
+        """`last` is the token in the last heartbeat of an earlier attempt."""
+        self.task = Task(conversation=drive.conversation, position=drive.position, queue=drive.queue)
+        self.token = _token(answer, max(drive.token, last))
+        self.is_takeover = answer.attempt > 1 or drive.is_takeover
+        self.lease_s = answer.heartbeat_timeout.ToTimedelta().total_seconds()
+        self._attempt = answer.attempt
+        self._activity = client.get_async_activity_handle(task_token=answer.task_token)
+
+    async def heartbeat(self) -> None:
+        """Renews the lease. Raises LeaseLostError, and EngineError if the service does not answer."""
+        try:
+            async with asyncio.timeout(self.lease_s / 2):
+                await self._activity.heartbeat(self.token)
+        except AsyncActivityCancelledError:
+            raise self._lost() from None
+        except TimeoutError:
+            raise EngineError("Temporal does not answer") from None
+        except RPCError as error:
+            forget_frames(error)
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise self._lost() from None
+            raise EngineError(f"Temporal: {redact(error.message)}") from None
+
+    async def report(self, outcome: Outcome) -> None:
+        """How far it was driven: the claim ends."""
+        await self._end(
+            Driven(
+                position=outcome.position,
+                token=self.token,
+                is_waiting=outcome.is_waiting,
+                until=outcome.until,
+                is_handed_over=outcome.is_handed_over,
+            )
+        )
+
+    async def give_back(self) -> None:
+        """Ends the claim without a report: another worker drives it, at once."""
+        position, was_lost = self.task.position, self.is_takeover
+        await self._end(Driven(position=position, token=self.token, is_handed_over=True, is_takeover=was_lost))
+
+    async def fail(self, error: BaseException) -> None:
+        """This worker could not drive it: another does, later with each attempt."""
+        wait_s = min(self.lease_s, FAILED_S * 2 ** min(self._attempt - 1, 20))
+        # Without its traceback, which would be stored there.
+        failure = ApplicationError(
+            redact(str(error)), type=type(error).__name__, next_retry_delay=timedelta(seconds=wait_s)
+        )
+        await self._end(failure)
+
+    async def _end(self, report: Driven | ApplicationError) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                if isinstance(report, Driven):
+                    await self._activity.complete(report)
+                else:
+                    await self._activity.fail(report, last_heartbeat_details=[self.token])
+        except TimeoutError:
+            raise EngineError("Temporal does not answer") from None
+        except RPCError as error:
+            forget_frames(error)
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise self._lost() from None
+            raise EngineError(f"Temporal: {redact(error.message)}") from None
+
+    def _lost(self) -> LeaseLostError:
+        return LeaseLostError(f"the claim on conversation {self.task.conversation!r} is over")
+
+
+def _token(answer: PollActivityTaskQueueResponse, previous: str) -> str:
+    started_s = answer.started_time.ToNanoseconds() / 1e9
+    token = token_at(started_s, answer.attempt)
+    return token if token > previous else token_after(previous, started_s)
+
+
+RETRY_S = 1.0
+STOP_S = 0.3
+"""How long the service may take to end a poll. One that cannot: a task in the answer that is not read waits a lease."""
+
+
+class Queue:
+    """Gives one claim at a time. A poll that is cancelled ends at the service, too, so that no task gets lost in it."""
+
+    def __init__(self, client: Client, name: str, poll_s: float) -> None:
+        self._client = client
+        self._name = name
+        self._poll_s = poll_s
+        self._key = uuid.uuid4().hex
+        self._polling = Outage(f"Temporal gives no tasks of {name}")
+        self._groups: dict[str, float] = {}
+        """Parts of the queue that the service wants to have polled, with their weights."""
+
+    async def claim(self) -> TemporalClaim | None:
+        """The next claim; None if there was nothing for a while, or the service did not answer."""
+        polling = asyncio.create_task(self._poll())
+        try:
+            answer = await asyncio.shield(polling)
+        except asyncio.CancelledError:
+            await self._end(polling)
+            raise
+        except RPCError as error:
+            forget_frames(error)
+            if error.status not in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+                self._polling.failed(error)
+                await asyncio.sleep(RETRY_S)
+            return None
+        self._polling.worked()
+        self._groups = {group.id: group.weight for group in answer.poller_group_infos}
+        return await self._accepted(answer) if answer.task_token else None
+
+    async def _poll(self) -> PollActivityTaskQueueResponse:
+        groups = self._groups
+        request = PollActivityTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=self._name),
+            identity=self._client.identity,
+            worker_instance_key=self._key,
+            poller_group_id=random.choices([*groups], [*groups.values()])[0] if any(groups.values()) else "",
+        )
+        service = self._client.workflow_service
+        return await service.poll_activity_task_queue(request, timeout=timedelta(seconds=self._poll_s))
+
+    async def _end(self, polling: asyncio.Task[PollActivityTaskQueueResponse]) -> None:
+        """Ends a poll, and gives back what it has brought."""
+        request = ShutdownWorkerRequest(
+            namespace=self._client.namespace,
+            identity=self._client.identity,
+            worker_instance_key=self._key,
+            task_queue=self._name,
+            task_queue_types=[TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY],
+            reason="the worker stops",
+        )
+        try:
+            async with asyncio.timeout(STOP_S):
+                try:
+                    await self._client.workflow_service.shutdown_worker(request)
+                except RPCError as error:  # An older service does not know it.
+                    forget_frames(error)
+                answer = await polling
+            if answer.task_token and (claim := await self._accepted(answer)) is not None:
+                await claim.give_back()
+        except (TimeoutError, RPCError, EngineError, LeaseLostError) as error:
+            if isinstance(error, RPCError):
+                forget_frames(error)
+            polling.cancel()
+            await asyncio.wait([polling])
+
+    async def _accepted(self, answer: PollActivityTaskQueueResponse) -> TemporalClaim | None:
+        converter, beats = self._client.data_converter, answer.heartbeat_details.payloads
+        try:
+            (drive,) = await converter.decode(answer.input.payloads, [DriveInput])
+            (last,) = await converter.decode(beats, [str]) if beats else [""]
+        except Exception as error:  # From a version that this one does not understand: left to a worker that does.
+            _log.warning("a task of Temporal cannot be read: %s", redact(str(error)))
+            return None
+        return TemporalClaim(self._client, answer, drive, last)
+
 
 MIN_POLL_S = 2.2
 """The service refuses polls below 2 s, and answers a second before their time is over."""
