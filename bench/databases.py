@@ -17,7 +17,7 @@ def database(url: str | None = None) -> Generator[str]:
         yield url
         return
     sys.path.insert(0, str(ROOT / "tests"))
-    from postgres import binaries, shared_server
+    from support.postgres import binaries, shared_server
 
     if binaries() is None:
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")

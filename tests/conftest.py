@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pytest_timeout import Settings
 
-from children import catch_ignored_signals
-from postgres import Server, binaries, shared_server
-from s3 import s3_server
 from sidestream.testing import LeakError, no_leaks
-from temporal_server import program, shared_temporal
+from support.children import catch_ignored_signals
+from support.postgres import Server, binaries, shared_server
+from support.s3 import s3_server
+from support.temporal_server import program, shared_temporal
 
 ALARM_INTERVAL_S = 5.0
 temporal_addresses: set[str] = set()

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from escape_attempts import ATTEMPTS
+from hostile.escape_attempts import ATTEMPTS
 from sidestream.limits import MIB, SandboxLimits
 from sidestream.portable.sandbox import bubblewrap, choice
 from sidestream.portable.sandbox.port import CellOutcome, Container, ContainerSpec, SandboxError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from children import catch_ignored_signals, ends, started
+from support.children import catch_ignored_signals, ends, started
 
 TESTS = Path(__file__).resolve().parent
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "sidestream"
-LONG_FILE = 300
+LONG_FILE = 400
 MAX_LINES = 600
 
 # Written in pieces, so that this file does not hold what it looks for.

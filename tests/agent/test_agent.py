@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostile_streams import calls_in
+from hostile.streams import calls_in
 from requirements import requirement
 from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, UnknownProviderError

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from file_servers import AnthropicFileServer, FileServer, GoogleFileServer, OpenAIFileServer
 from requirements import requirement
 from sidestream import (
     Agent,
@@ -45,6 +44,7 @@ from sidestream.testing import (
 )
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy
+from support.file_servers import AnthropicFileServer, FileServer, GoogleFileServer, OpenAIFileServer
 
 SERVERS: dict[str, Any] = {
     "openai-responses": OpenAIFileServer,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from children import started
 from cli.command import COMMAND
+from support.children import started
 
 PATIENCE_S = 30.0
 Talks = Callable[..., "AbstractContextManager[Talk]"]

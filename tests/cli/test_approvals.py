@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from children import ends
 from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
@@ -20,6 +19,7 @@ from sidestream.cli.chat.approvals import ApprovalPrompt
 from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
+from support.children import ends
 
 ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
 SECRET = "canary-of-a-server-77a1"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from children import started
 from cli.command import COMMAND, Run
 from cli.driving import eventually, is_alive
 from requirements import requirement
 from sidestream import __version__, cli
+from support.children import started
 
-DEMO = str(Path(cli.__file__).parent / "demo" / "web_search.json")
+DEMO = str(Path(cli.__file__).parent / "commands" / "demo" / "web_search.json")
 ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from cli.command import Run
-from portable_index import hostile_folder, write_corpus
 from requirements import requirement
+from support.portable_index import hostile_folder, write_corpus
 
 
 @requirement("R126")

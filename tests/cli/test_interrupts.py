@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from children import ends, started
 from cli.command import COMMAND, Run
 from cli.driving import eventually
 from requirements import requirement
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, responses_text, sse
+from support.children import ends, started
 
 ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
 SECOND_S = 1.0

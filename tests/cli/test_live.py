@@ -34,7 +34,7 @@ from sidestream.testing import (
 from sidestream.tools.approvals import Question
 from sidestream.turn.rounds import granted
 
-DEMO = Path(cli.__file__).parent / "demo"
+DEMO = Path(cli.__file__).parent / "commands" / "demo"
 MARKDOWN = """# Title
 
 Some *text* with `code`, **bold** and <b>tags</b>.

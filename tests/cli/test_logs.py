@@ -20,7 +20,7 @@ from sidestream.store.postgres.store import PostgresStore
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
-from stores import message
+from support.stores import message
 
 STORE = {"SIDESTREAM_STORE": "talks.db"}
 

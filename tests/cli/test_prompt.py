@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from children import started
 from cli.command import COMMAND, KEY, Run
 from requirements import requirement
 from sidestream.stream import grammar
@@ -25,6 +24,7 @@ from sidestream.testing import (
     responses_text,
     sse,
 )
+from support.children import started
 
 
 def test_the_answer_goes_to_stdout_and_nothing_else(sidestream: Run):

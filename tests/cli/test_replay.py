@@ -26,7 +26,7 @@ from sidestream.testing import (
     sse,
 )
 
-DEMO = Path(cli.__file__).parent / "demo"
+DEMO = Path(cli.__file__).parent / "commands" / "demo"
 ASKED = RecordedRequest("POST", "/v1/responses", {"model": "gpt-5.6"})
 
 

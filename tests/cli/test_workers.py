@@ -15,7 +15,6 @@ import pytest
 
 from cli.command import COMMAND, KEY, Run
 from requirements import requirement
-from serving import printed_address
 from sidestream import Agent
 from sidestream.durable.client import RunClient
 from sidestream.durable.engines.opening import open_engine
@@ -25,6 +24,7 @@ from sidestream.store.records import Segment
 from sidestream.store.wrapped import shared
 from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.serving import printed_address
 
 ROOT = Path(__file__).parents[2]
 BOUND_S = 60.0

@@ -35,7 +35,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.wire.sse import Splitter
-from streams import input_text, messages, of
+from support.streams import input_text, messages, of
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings" / "anthropic"
 Json = dict[str, Any]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from file_servers import AnthropicFileServer, GoogleFileServer, OpenAIFileServer
 from sidestream import Agent, Limits
 from sidestream.testing import FakeProvider, Received
+from support.file_servers import AnthropicFileServer, GoogleFileServer, OpenAIFileServer
 
 KEY = "sk-test-key-0123456789"
 DATA = b"a,b\n1,2\n"

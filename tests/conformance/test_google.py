@@ -36,7 +36,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.wire.sse import Splitter
-from streams import messages, of, one
+from support.streams import messages, of, one
 
 register_provider(PROVIDER)
 

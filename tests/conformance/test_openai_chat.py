@@ -32,7 +32,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.transport.calls import DONE
 from sidestream.wire.sse import Splitter
-from streams import input_text, messages, of, one, streamed_text
+from support.streams import input_text, messages, of, one, streamed_text
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings" / "openai-chat"
 

@@ -19,7 +19,7 @@ from sidestream.providers.openai.responses.decode.decoder import (
 from sidestream.providers.openai.responses.decode.items import ITEMS
 from sidestream.stream.parts import Finish, Raw
 from sidestream.testing import ResponsesScript
-from streams import EVERY_ITEM, stream
+from support.streams import EVERY_ITEM, stream
 
 
 def members(union: Any) -> set[str]:

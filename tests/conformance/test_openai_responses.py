@@ -37,7 +37,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.wire.sse import Splitter
-from streams import decode, decode_whole, messages, of, one, wire
+from support.streams import decode, decode_whole, messages, of, one, wire
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 

@@ -15,7 +15,6 @@ import pytest
 from cli.command import KEY
 from docs.test_commands import PAGES, ROOT, shell_lines
 from mcp_servers.peers import HERE
-from portable_index import pdf_of
 from providers.local.embedded import skip_without
 from requirements import requirement
 from sidestream import Agent, Chat, open_store
@@ -29,6 +28,7 @@ from sidestream.testing import (
     json_reply,
     pixel_png,
 )
+from support.portable_index import pdf_of
 
 skip_without("xllamacpp", "numpy", "safetensors", "tokenizers", model="smollm2-135m")
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from doc_fakes import fake_before, faked
+from support.doc_fakes import fake_before, faked
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^([ \t]*)```python([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)

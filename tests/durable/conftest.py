@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engines import LEASE_S, PATIENT_S, Fleet
 from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.protocol import Engine
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
+from support.engines import LEASE_S, PATIENT_S, Fleet
 
 TEMPORAL_LEASES = 2
 """How much longer leases are on Temporal for the same silence of a worker."""

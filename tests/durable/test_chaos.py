@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from durable_chaos import Chaos
-from durable_scenes import Template, scene
-from engines import BOUND_S, Fleet, until_stats
+from hostile.durable_chaos import Chaos
 from requirements import requirement
+from support.durable_scenes import Template, scene
+from support.engines import BOUND_S, Fleet, until_stats
 
 WORKERS = 3
 RUNS = {"embedded-postgresql": 14, "embedded-sqlite": 8, "temporal": 6}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from durable_scenes import STEP_TEXT, Scene, is_text, scene, story
-from durable_worker import AGENT
-from engines import Fleet, talk
-from postgres import Server
 from requirements import requirement
 from sidestream.durable.engines.protocol import Task
-from stores import BOUND_S
+from support.durable_scenes import STEP_TEXT, Scene, is_text, scene, story
+from support.durable_worker import AGENT
+from support.engines import Fleet, talk
+from support.postgres import Server
+from support.stores import BOUND_S
 
 ALL = "".join(STEP_TEXT)
 DATABASE = "postgresql"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from engines import LEASE_S, Driven, Fleet, talk, until_stats, working
 from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.embedded.claims import LeaseWatch, is_dead, new_owner
 from sidestream.durable.engines.embedded.table import Held
@@ -15,6 +14,7 @@ from sidestream.durable.engines.protocol import Engine, EngineError, LeaseLostEr
 from sidestream.errors import ConfigurationError
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
+from support.engines import LEASE_S, Driven, Fleet, talk, until_stats, working
 
 FLEETS = ("embedded-sqlite", "embedded-postgresql")
 TASK = Task(conversation="talk", position=1)

@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from engines import BOUND_S, PATIENT_S, SLACK_S, Driven, Fleet, talk, until, until_stats, working
 from requirements import requirement
 from sidestream.durable.engines.protocol import Engine, Outcome, Task
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.errors import FencedError
 from sidestream.store.protocol import SharedStore
-from stores import rows
+from support.engines import BOUND_S, PATIENT_S, SLACK_S, Driven, Fleet, talk, until, until_stats, working
+from support.stores import rows
 
 TASK = Task(conversation="talk", position=1)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from durable_scenes import STEP_TEXT, Scene, is_text, scene, story
-from engines import SLACK_S, Fleet, until_stats
 from requirements import requirement
+from support.durable_scenes import STEP_TEXT, Scene, is_text, scene, story
+from support.engines import SLACK_S, Fleet, until_stats
 
 ALL = "".join(STEP_TEXT)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from engines import Fleet, talk
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.tokens import token_at
 from sidestream.errors import FencedError, StoreError
-from stores import rows
+from support.engines import Fleet, talk
+from support.stores import rows
 
 FLEETS = ("embedded-sqlite", "embedded-postgresql")
 

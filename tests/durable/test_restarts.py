@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from durable_scenes import STEP_TEXT, is_text, scene, story
-from engines import Fleet
-from postgres import Server, binaries, shared_server
 from requirements import requirement
-from stores import BOUND_S
+from support.durable_scenes import STEP_TEXT, is_text, scene, story
+from support.engines import Fleet
+from support.postgres import Server, binaries, shared_server
+from support.stores import BOUND_S
 
 ALL = "".join(STEP_TEXT)
 DATABASE = "postgresql"

@@ -11,7 +11,6 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from engines import Fleet, until
 from requirements import requirement
 from sidestream import Agent, Chat, Tool, ToolContext
 from sidestream.durable.client import RunClient
@@ -33,7 +32,8 @@ from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.wrapped import shared
 from sidestream.telemetry import Telemetry
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript
-from stores import BOUND_S, rows
+from support.engines import Fleet, until
+from support.stores import BOUND_S, rows
 
 FLEETS = ("embedded-sqlite", "embedded-postgresql")
 """What is tested here is the same on every engine; the statements of turns are those of a database."""

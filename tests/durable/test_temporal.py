@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from children import started
-from engines import SLACK_S, Driven, until_stats, working
 from requirements import requirement
 from sidestream.durable.engines.protocol import EngineError, Outcome, Task
 from sidestream.durable.engines.temporal import TemporalEngine, engine as figures, workflow
@@ -23,7 +21,9 @@ from sidestream.durable.engines.temporal.address import parse_address
 from sidestream.durable.engines.temporal.engine import SANDBOX
 from sidestream.errors import ConfigurationError
 from sidestream.text.redaction import redact
-from temporal_server import arguments, await_server, free_port
+from support.children import started
+from support.engines import SLACK_S, Driven, until_stats, working
+from support.temporal_server import arguments, await_server, free_port
 
 CHILD = Path(__file__).with_name("temporal_child.py")
 HISTORIES = Path(__file__).with_name("histories")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from durable_scenes import STEP_TEXT, Scene, calling, is_waiting, scene, story
-from durable_worker import AGENT
-from engines import Fleet, until
 from requirements import requirement
 from sidestream.durable.engines.protocol import Task
 from sidestream.testing import ResponsesScript, sse
+from support.durable_scenes import STEP_TEXT, Scene, calling, is_waiting, scene, story
+from support.durable_worker import AGENT
+from support.engines import Fleet, until
 
 ALL = "".join(STEP_TEXT)
 

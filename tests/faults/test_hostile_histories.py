@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from followups import UNSTORED, model_of, step_end
-from hostile_streams import HOSTILE, Hostile, calls_in, wire
+from hostile.streams import HOSTILE, Hostile, calls_in, wire
 from requirements import requirement
 from sidestream import ChatMessage, limits, repair_history, validate_history
 from sidestream.messages.fold import MessageFold
@@ -21,6 +20,7 @@ from sidestream.tools.approvals import Question, Verdict, pending
 from sidestream.turn import rounds
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Judge
+from support.followups import UNSTORED, model_of, step_end
 
 FEW, TIMES = 60, 4
 LINEAR = 1.4 * TIMES

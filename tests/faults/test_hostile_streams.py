@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from hostile_streams import HOSTILE, Hostile, calls_in, read, wire
+from hostile.streams import HOSTILE, Hostile, calls_in, read, wire
 from requirements import requirement
 from sidestream import limits
 from sidestream.providers.google.decode import state

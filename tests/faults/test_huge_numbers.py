@@ -10,7 +10,7 @@ import pytest
 
 from hostile.corpus import SCRIPTS, events_of, scripted, with_events
 from hostile.judge import judge
-from hostile_streams import HOSTILE
+from hostile.streams import HOSTILE
 from requirements import requirement
 from sidestream import StoreError, Usage, jsontext
 from sidestream.messages.message import messages_from_json
@@ -18,7 +18,7 @@ from sidestream.providers.protocol import Decoder
 from sidestream.providers.shared.decoding import NOT_JSON, count_in, parse_input
 from sidestream.store.records import Row, unpack
 from sidestream.stream.parts import Error, InputUsage, Raw, ResponseMetadata, part_from_json
-from streams import stored
+from support.streams import stored
 
 NUMBERS = [-(2**63) - 1, -(2**63), 2**63, 2**64, 2**64 + 1, -(10**30), 10**400]
 

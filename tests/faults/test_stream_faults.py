@@ -21,7 +21,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing import pixel_png
-from streams import (
+from support.streams import (
     EVERY_ITEM,
     Event,
     code,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import sidestream
-from hostile_streams import HOSTILE, wire
+from hostile.streams import HOSTILE, wire
 from requirements import requirement
 from sidestream import Agent
 from sidestream.files import media_types

@@ -17,17 +17,17 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 
-from durable_chaos import Chaos
-from durable_scenes import Scene, Template
-from engines import Fleet, until_stats
-from postgres import binaries, shared_server
+from hostile.durable_chaos import Chaos
 from sidestream.durable.engines.opening import open_engine
 from sidestream.durable.engines.protocol import Engine
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
 from sidestream.testing import FakeProvider
-from temporal_server import program, shared_temporal
+from support.durable_scenes import Scene, Template
+from support.engines import Fleet, until_stats
+from support.postgres import binaries, shared_server
+from support.temporal_server import program, shared_temporal
 
 PACE_S = 0.1
 EVERY_S = 1.0

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec import Struct
 
 from hostile.corpus import closing, decoder_for
-from left_runs import Log, plain
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
@@ -24,6 +23,7 @@ from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, T
 from sidestream.transport.calls import HttpCall
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState, Wait
+from support.left_runs import Log, plain
 
 QUESTION = ChatMessage.user("Why?")
 MAX_STEPS = 3

@@ -24,7 +24,7 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
-from streams import input_text, of, one, streamed_text
+from support.streams import input_text, of, one, streamed_text
 
 if model_file() is None:
     pytest.skip(

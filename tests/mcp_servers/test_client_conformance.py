@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from npm_packages import INSTALL_TIMEOUT_S, environment, installed, node
 from requirements import requirement
+from support.npm_packages import INSTALL_TIMEOUT_S, environment, installed, node
 
 CLIENT = Path(__file__).resolve().parents[1] / "mcp"
 PACKAGE = "@modelcontextprotocol/conformance"

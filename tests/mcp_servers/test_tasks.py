@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from children import started
 from mcp_servers.conftest import serving
 from mcp_servers.peers import HERE, PATIENCE_S, call, eventually
 from mcp_servers.test_questions import calling
@@ -21,6 +20,7 @@ from requirements import requirement
 from sidestream import Agent, Chat, MCPServer, ToolEvent, open_store
 from sidestream.mcp import Elicitation
 from sidestream.testing import FakeProvider
+from support.children import started
 
 CALL = ("bake", {"what": "bread"})
 BREAD = {"content": [{"type": "text", "text": "fresh bread"}], "structuredContent": {"result": "fresh bread"}}

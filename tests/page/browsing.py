@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
-from serving import served
 from sidestream.server import create_app
 from sidestream.server.console.page_files import FOLDER
 from sidestream.server.server import Server
+from support.serving import served
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"

@@ -8,11 +8,11 @@ from playwright.async_api import Browser, expect
 
 from page.browsing import answers, ask, card, is_over, page_server, tab
 from page.scenes import scripted
-from portable_index import write_corpus
 from requirements import requirement
 from server.serving import KEY
 from sidestream import FileSearch
 from sidestream.testing import tool_call
+from support.portable_index import write_corpus
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

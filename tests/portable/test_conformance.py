@@ -14,9 +14,7 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
-from portable_compare import ALLOWED, Compared, compared, fields_of, file_kind, without
 from requirements import requirement
-from sandboxes import needs
 from sidestream import (
     Agent,
     ApplyPatch,
@@ -47,7 +45,9 @@ from sidestream.testing import (
     check_stream,
     recorded,
 )
-from web_pages import Site, page, serve
+from support.portable_compare import ALLOWED, Compared, compared, fields_of, file_kind, without
+from support.sandboxes import needs
+from support.web_pages import Site, page, serve
 
 RIVERS = "https://rivers.example/rhine"
 SENTENCE = "The Rhine is 1,230 km long."

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from children import ends, started
-from portable_index import pdf_of
 from requirements import requirement
 from sidestream.errors import DocumentError, MissingExtraError
 from sidestream.limits import MIB
 from sidestream.portable.documents import DocumentLimits, isolated, kinds, read
 from sidestream.portable.documents.charset import LABELS, codec_of, decoded, plain_utf8
+from support.children import ends, started
+from support.portable_index import pdf_of
 
 PAGE = """<html><head><title> The  title </title></head><body>
 <header>Site header</header><nav><a href="/nav">Navigation</a></nav>

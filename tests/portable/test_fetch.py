@@ -7,7 +7,6 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from portable_index import pdf_of
 from requirements import requirement
 from sidestream import Agent, ChatMessage, WebFetch
 from sidestream.errors import FetchError
@@ -17,7 +16,8 @@ from sidestream.portable.fetch import EgressPolicy, Fetcher
 from sidestream.portable.fetch.policy import KnownAddresses
 from sidestream.testing import ScriptedModel, tool_call
 from sidestream.wire.pages import PageLimits
-from web_pages import Site, page, serve
+from support.portable_index import pdf_of
+from support.web_pages import Site, page, serve
 
 
 def fetcher(site: Site, **limits: object) -> Fetcher:

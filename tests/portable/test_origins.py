@@ -32,7 +32,7 @@ from sidestream import (
     tool,
 )
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, ScriptedModel, tool_call
-from web_pages import page, serve
+from support.web_pages import page, serve
 
 SECRET = "http://127.0.0.1:9/?d=SECRET"
 """A URL that the model makes up. A request of it would be refused for its address, but only after the question."""

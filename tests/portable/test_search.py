@@ -16,7 +16,7 @@ from sidestream.portable.index.sqlite import SqliteIndex
 from sidestream.portable.search import Engine, Query, engine_named
 from sidestream.testing import ScriptedModel, tool_call
 from sidestream.wire.http import HttpTransport
-from web_pages import serve
+from support.web_pages import serve
 
 RESULTS = [
     {"url": "https://a.example/1", "title": "One", "content": "First <b>hit</b>", "score": 0.9},

@@ -22,7 +22,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.turn.machine import Over, Turn
-from streams import EVERY_ITEM, Event, decode, event, messages, of, one, response, stored, stream, wire
+from support.streams import EVERY_ITEM, Event, decode, event, messages, of, one, response, stored, stream, wire
 
 # Realistic streams: any items, side by side, their events in any order that keeps each item's own.
 

@@ -17,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from conftest import RECORDINGS
-from followups import MODELS, NEXT, QUESTION, TOOL, UNSTORED, LoggedFolds, decoded
 from hostile.corpus import events_of, recorded, scripted, with_events
 from hostile.mutations import MUTATIONS
 from requirements import requirement
@@ -29,6 +28,7 @@ from sidestream.providers.protocol import ChatModel, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.replay.recording import Exchange
 from sidestream.stream.parts import ToolApprovalRequest, ToolCall
+from support.followups import MODELS, NEXT, QUESTION, TOOL, UNSTORED, LoggedFolds, decoded
 
 LARGEST = 60_000
 OTHER_SERVER = "https://elsewhere.example/v1"

@@ -6,11 +6,11 @@ from hypothesis import given, strategies as st
 
 from property.test_decoder_properties import DAMAGES, changed, streams
 from requirements import requirement
-from response_events import check_events
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, ResponseHead
 from sidestream.stream.parts import Finish, StepFinish, StepStart, StreamPart, StreamStart, Usage
-from streams import Event, decode
+from support.response_events import check_events
+from support.streams import Event, decode
 
 HEAD = ResponseHead(id="resp_1", model="main", created=7)
 dialects = st.sampled_from(["openai", "open-responses"])

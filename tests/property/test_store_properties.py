@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from postgres import Server
 from requirements import requirement
 from sidestream import ChatMessage, DataPart, LinkPart, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
 from sidestream.errors import ConflictError
@@ -24,7 +23,8 @@ from sidestream.store import Store
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.records import LONG_TEXT, MessageAdded, Row, pack, unpack
 from sidestream.store.sqlite.store import SqliteStore
-from stores import digest_of, next_of, segment
+from support.postgres import Server
+from support.stores import digest_of, next_of, segment
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from sidestream.protocols.agui import AGUIEncoder
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.stream.parts import StreamPart
-from streams import Event, decode
+from support.streams import Event, decode
 from ui.ui_chunks import check
 
 Json = dict[str, Any]

@@ -1,7 +1,7 @@
 """What continues a recorded conversation is pinned: the bodies of all requests, for every way to continue it.
 
 `tests/golden/follow_ups.json` holds their digests, as they were when messages still held whole items. After an
-intended change of requests, `PYTHONPATH=tests python -m followups` writes it again.
+intended change of requests, `PYTHONPATH=tests python -m support.followups` writes it again.
 """
 
 import json
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from conftest import RECORDINGS
-from followups import GOLDEN, LoggedFolds, digest, follow_ups, history_of, recordings_of
 from requirements import requirement
 from sidestream import jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.sessions import is_session_key
+from support.followups import GOLDEN, LoggedFolds, digest, follow_ups, history_of, recordings_of
 
 FILES = recordings_of(RECORDINGS)
 HELD = ("openai-responses", "open-responses", "google-interactions")

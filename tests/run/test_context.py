@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from left_runs import Log
 from sidestream import (
     Agent,
     Chat,
@@ -42,6 +41,7 @@ from sidestream.testing import (
     json_reply,
     tool_call,
 )
+from support.left_runs import Log
 
 LONG = "word " * 2000  # about 2,500 tokens
 WINDOW = 10_000

@@ -33,7 +33,7 @@ from sidestream.testing import (
     steer_report,
 )
 from sidestream.wire.http import close_session
-from steered_runs import (
+from support.steered_runs import (
     FALLBACK,
     NATIVE,
     agent_at,

@@ -26,7 +26,7 @@ from sidestream.testing import (
 )
 from sidestream.wire.http import close_session
 from sidestream.wire.socket import stream
-from steered_runs import (
+from support.steered_runs import (
     FALLBACK,
     NATIVE,
     REFUSED,

@@ -45,7 +45,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.testing import ResponsesScript, encode_events, pixel_png
-from streams import stored
+from support.streams import stored
 
 POLICIES: list[tuple[MessageMetadata, ResultMetadata]] = [
     ("session", "accumulated"),  # the later edition, the default

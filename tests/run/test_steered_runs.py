@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from children import started
 from requirements import requirement
 from sidestream import (
     Chat,
@@ -32,7 +31,8 @@ from sidestream.testing import (
 from sidestream.wire.http import close_session
 from sidestream.wire.retry import RetryPolicy
 from sidestream.wire.socket.transport import WebSocketTransport
-from steered_runs import (
+from support.children import started
+from support.steered_runs import (
     NATIVE,
     agent_at,
     input_of,

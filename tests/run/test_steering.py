@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from children import started
 from cli.driving import eventually
 from requirements import requirement
 from sidestream import (
@@ -42,6 +41,7 @@ from sidestream.testing import (
     responses_text,
     sse,
 )
+from support.children import started
 
 CHILD = Path(__file__).with_name("steered_child.py")
 BOUND_S = 60

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from npm_packages import environment, node
+from support.npm_packages import environment, node
 
 CLIENTS = Path(__file__).resolve().parent / "node_clients"
 REPLY_S = 60.0

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from subprocess import Popen
 from typing import Any
 
-from children import started
 from server.engine_places import LEASE_S
 from sidestream.testing import FakeProvider
+from support.children import started
 
 SERVER = """
 import sys

@@ -12,7 +12,7 @@ from server.chat_client import serving
 from sidestream import Agent
 from sidestream.server import create_app
 from sidestream.testing import FakeProvider, Reply, ResponsesScript
-from stores import BOUND_S
+from support.stores import BOUND_S
 
 KEY = "key-0123456789"
 ADD: dict[str, Any] = {

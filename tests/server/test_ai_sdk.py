@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from npm_packages import cannot_run, installed_version
 from requirements import requirement
 from server.chat_client import Client, chatting, paused
 from server.node_driver import NodeClient, driving
 from sidestream import CodeInterpreter, ImageGeneration, WebSearch
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from streams import PNG
+from support.npm_packages import cannot_run, installed_version
+from support.streams import PNG
 
 PACKAGES = Path(__file__).resolve().parents[2] / "page" / "node_modules"
 

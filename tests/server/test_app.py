@@ -18,13 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from requirements import requirement
 from server.serving import agent_of
-from serving import served
 from sidestream.errors import ConfigurationError
 from sidestream.server import create_app
 from sidestream.server.security import owner_name, user_name
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
-from stores import BOUND_S, message
+from support.serving import served
+from support.stores import BOUND_S, message
 
 PATH = "/v1/chat/completions"
 

@@ -13,12 +13,12 @@ import pytest
 
 from requirements import requirement
 from server.chat_client import paused, user
-from serving import served
 from sidestream import Agent
 from sidestream.server import Caps, create_app
 from sidestream.server.console import page_files
 from sidestream.server.http import requests
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.serving import served
 
 ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"
 BODY = {"id": "c1", "messages": [user("Hi.")]}

@@ -11,7 +11,6 @@ import openai
 import pytest
 
 from requirements import requirement
-from serving import served
 from sidestream import Agent, ConfigurationError, Price
 from sidestream.durable.log.jobs import Job
 from sidestream.server.app import create_app
@@ -21,7 +20,8 @@ from sidestream.server.server import Server
 from sidestream.server.settings import Caps, ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.serving import served
+from support.stores import BOUND_S
 
 JOB = Job(agent="main")
 MODEL = "openai-responses:gpt-5.6"

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from requirements import requirement
 from server.chat_client import chatting, data, paused, text_of, types, user
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import message
-from streams import PNG
+from support.stores import message
+from support.streams import PNG
 from ui.ui_chunks import check
 
 Json = Any

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from requirements import requirement
 from server.chat_client import Client, Json, chatting, paused, user
-from serving import served
 from sidestream import Agent
 from sidestream.limits import MIB
 from sidestream.server import create_app
 from sidestream.server.chat.socket import MAX_REQUESTS
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from sidestream.text.redaction import Secret
+from support.serving import served
 
 SEND = {"type": "send", "requestId": "r1", "id": "c1", "trigger": "submit-message", "messages": [user("Count.")]}
 TOKEN = "token-of-anna-0123456789"

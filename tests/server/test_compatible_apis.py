@@ -11,11 +11,11 @@ import openai
 import pytest
 
 from requirements import requirement
-from serving import served
 from sidestream import Agent, CodeInterpreter, open_store
 from sidestream.server import create_app
 from sidestream.server.runs.service import job_of
 from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, sse
+from support.serving import served
 
 KEY = "key-0123456789"
 ADD = {

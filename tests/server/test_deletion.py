@@ -21,7 +21,7 @@ from sidestream.server.settings import ServerSettings
 from sidestream.store import Store, open_store
 from sidestream.store.wrapped import WrappedStore
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S, digest_of, message, row
+from support.stores import BOUND_S, digest_of, message, row
 
 JOB = Job(agent="main")
 

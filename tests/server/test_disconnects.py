@@ -11,12 +11,12 @@ import pytest
 
 from requirements import requirement
 from server.chat_client import paused, user
-from serving import served
 from sidestream import Agent
 from sidestream.protocols.sse import HEARTBEAT
 from sidestream.server import create_app
 from sidestream.server.http.event_stream import EventStream
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.serving import served
 
 BODY = {"id": "c1", "messages": [user("Count.")]}
 

@@ -18,7 +18,7 @@ from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.stores import BOUND_S
 
 Json = Any
 Clients = tuple[Client, Client]

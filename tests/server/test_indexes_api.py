@@ -6,12 +6,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from portable_index import hostile_folder, write_corpus
 from requirements import requirement
 from server.serving import serving
 from sidestream import Agent
 from sidestream.server.server import Server
 from sidestream.testing import ChatScript, FakeProvider, ScriptedModel, tool_call
+from support.portable_index import hostile_folder, write_corpus
 
 
 @pytest.fixture

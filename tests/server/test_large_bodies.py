@@ -17,7 +17,7 @@ from sidestream.server import uvicorn_runner
 from sidestream.server.errors import RequestError
 from sidestream.server.http import requests
 from sidestream.server.runs.quotas import Bodies
-from stores import BOUND_S
+from support.stores import BOUND_S
 
 COUNT, SIZE = 40, 20 * MIB
 

@@ -18,17 +18,17 @@ import httpx2
 import pytest
 from starlette.requests import HTTPConnection
 
-from children import started
 from cli.command import COMMAND, KEY
 from requirements import requirement
 from server.serving import serving
-from serving import printed_address
 from sidestream.errors import ConfigurationError
 from sidestream.limits import MAX_GUESSING_ADDRESSES, MAX_TOKEN_GUESSES, MAX_TOTAL_TOKEN_GUESSES, MIN_TOKEN_CHARS
 from sidestream.server import create_app
 from sidestream.server.errors import RequestError
 from sidestream.server.runs.quotas import TokenGuesses
-from stores import BOUND_S
+from support.children import started
+from support.serving import printed_address
+from support.stores import BOUND_S
 
 OWNER, ANNA, BEN = "token-of-owner-0123456789", "token-of-anna-0123456789", "token-of-ben-0123456789"
 NOBODY = 65534

@@ -15,7 +15,6 @@ import pytest
 from pydantic import BaseModel
 
 from requirements import requirement
-from response_events import StreamChecker, check_events, check_response
 from server.chat_client import paused
 from server.response_client import ADD, KEY, events_in, responding, said, served_agents
 from sidestream import Agent, CodeInterpreter
@@ -31,6 +30,7 @@ from sidestream.testing import (
     json_reply,
     sse,
 )
+from support.response_events import StreamChecker, check_events, check_response
 
 Json = Any
 

@@ -6,13 +6,13 @@ from typing import Any
 import httpx2
 
 from requirements import requirement
-from response_events import check_events
 from server.response_client import served_agents
 from server.test_responses_api import frames_of
 from sidestream import Agent
 from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Recording
 from sidestream.testing import FakeProvider
+from support.response_events import check_events
 from ui.test_responses_stream import (
     DIFFERENT,
     FOLDER,

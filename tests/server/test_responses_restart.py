@@ -10,14 +10,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from children import started
 from requirements import requirement
-from response_events import check_events
 from server.chat_client import paused
 from server.response_client import KEY, served_agents
 from sidestream import Agent
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.children import started
+from support.response_events import check_events
 
 Json = Any
 

@@ -10,11 +10,11 @@ import pytest
 from openai.lib.responses_websocket import AsyncResponsesWebSocketSession, ResponsesWebSocketLimits
 
 from requirements import requirement
-from response_events import StreamChecker
 from server.chat_client import paused
 from server.response_client import ADD, Served, responding, said
 from sidestream.server.responses import socket as responses_socket
 from sidestream.testing import ResponsesScript, error_reply, sse
+from support.response_events import StreamChecker
 
 Json = Any
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")

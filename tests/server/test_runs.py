@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from children import started
 from requirements import requirement
 from sidestream import Agent
 from sidestream.durable.log.jobs import Job, job_in
@@ -25,7 +24,8 @@ from sidestream.store.records import RunStarted, Segment
 from sidestream.stream import grammar
 from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.children import started
+from support.stores import BOUND_S
 
 JOB = Job(agent="main")
 

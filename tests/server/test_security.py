@@ -19,7 +19,6 @@ from starlette.routing import Route
 
 from mcp_servers.peers import eventually
 from requirements import requirement
-from serving import served
 from sidestream import Agent
 from sidestream.cli.main import commands
 from sidestream.errors import ConfigurationError
@@ -27,6 +26,7 @@ from sidestream.server import create_app
 from sidestream.server.security import CONTENT_SECURITY_POLICY, owner_name
 from sidestream.server.uvicorn_runner import is_every_address, is_loopback, shown_host
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.serving import served
 
 KEY = "key-0123456789"
 ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"

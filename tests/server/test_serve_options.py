@@ -11,13 +11,13 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from children import started
 from cli.command import COMMAND, KEY
 from requirements import requirement
-from serving import printed_address
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
-from stores import BOUND_S, message
+from support.children import started
+from support.serving import printed_address
+from support.stores import BOUND_S, message
 
 
 @requirement("F46", "R144")

@@ -14,14 +14,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from children import started
 from cli.command import COMMAND, KEY
 from requirements import requirement
 from server.chat_client import paused, user
-from serving import printed_address
 from sidestream.server.uvicorn_runner import GRACE_S
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.children import started
+from support.serving import printed_address
+from support.stores import BOUND_S
 
 BODY = {"id": "c1", "messages": [user("Count.")]}
 

@@ -11,7 +11,6 @@ from typing import cast
 import aiohttp
 import pytest
 
-from engines import until
 from requirements import requirement
 from server.chat_client import Client, serving, text_of, user
 from server.serving import working
@@ -21,7 +20,8 @@ from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
-from stores import BOUND_S
+from support.engines import until
+from support.stores import BOUND_S
 
 
 class Gate:

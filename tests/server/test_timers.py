@@ -15,7 +15,7 @@ from server.serving import JOB, agent_of, serving
 from sidestream.server.server import Server
 from sidestream.store.records import Row
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.stores import BOUND_S
 
 LOOK = ResponsesScript().function_call("look", {}, "c1")
 

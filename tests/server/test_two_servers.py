@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from children import started
 from requirements import requirement
 from server.chat_client import paused
 from sidestream import Agent
@@ -23,7 +22,8 @@ from sidestream.store import open_store
 from sidestream.store.records import Record, RunStarted, Segment
 from sidestream.stream.parts import Error, Steer, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.children import started
+from support.stores import BOUND_S
 
 JOB = Job(agent="main")
 

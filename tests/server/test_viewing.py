@@ -16,12 +16,12 @@ import pytest
 
 from requirements import requirement
 from server.serving import JOB, agent_of, ended, serving
-from serving import printed_address
 from sidestream.cli.commands import demo
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
 from sidestream.server.console.viewing import open_file, view_app
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.serving import printed_address
 
 RECORDING = Path(demo.__file__).parent / "web_search.json"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)

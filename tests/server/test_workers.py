@@ -9,9 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from npm_packages import cannot_run, installed_version
 from requirements import requirement
-from response_events import check_events
 from server.chat_client import paused, serving
 from server.engine_places import Place
 from server.node_driver import driving
@@ -29,7 +27,9 @@ from sidestream.server.settings import Caps, ServerSettings
 from sidestream.store import open_store
 from sidestream.store.records import RunStarted
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.npm_packages import cannot_run, installed_version
+from support.response_events import check_events
+from support.stores import BOUND_S
 
 PACKAGES = Path(__file__).resolve().parents[2] / "page" / "node_modules"
 JOB = Job(agent="main")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from s3 import environment
 from sidestream.store import Store, open_store
-from stores import Opens
+from support.s3 import environment
+from support.stores import Opens
 
 Execute = Callable[[str], Awaitable[None]]
 

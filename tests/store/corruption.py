@@ -29,7 +29,7 @@ from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import MessageAdded, Row, pack
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
-from stores import row
+from support.stores import row
 
 BOUND_S = 20
 """One file may take this long; most take a fifth of a second."""
@@ -434,7 +434,7 @@ def cases(bases: Sequence[Base], seed: int, count: int) -> Iterator[tuple[str, B
 def sweep(folder: Path, seed: int, count: int, *, only: int | None = None) -> tuple[Counter[str], list[Failure]]:
     """Tries this many damaged files. Returns how many were intact, repaired or refused, and the failures."""
     # Loaded once, not in every child.
-    for module in ("conversations", "logs", "output_folder", "process", "transcript"):
+    for module in ("inputs.conversations", "commands.logs", "display.output_folder", "interrupts", "chat.transcript"):
         importlib.import_module(f"sidestream.cli.{module}")
     bases = asyncio.run(make_bases(folder / "bases"))
     outcomes: Counter[str] = Counter()

@@ -7,7 +7,7 @@ from sidestream import Agent, ApprovalError, Chat, tool
 from sidestream.store import Store
 from sidestream.testing import FakeProvider, ResponsesScript
 from store.conftest import Execute
-from stores import Opens
+from support.stores import Opens
 
 OLD, NEW = "draft.txt", "other.txt"
 

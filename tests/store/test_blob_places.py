@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postgres import Server, kill_others
 from requirements import requirement
-from s3 import KEY, SECRET, environment
 from sidestream.errors import BlobError, ConfigurationError, StoreError
 from sidestream.store import open_store
 from sidestream.store.blobs.bucket import BlobBucket
@@ -19,7 +17,9 @@ from sidestream.store.blobs.folder import BlobFolder
 from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore
-from stores import digest_of, row, rows
+from support.postgres import Server, kill_others
+from support.s3 import KEY, SECRET, environment
+from support.stores import digest_of, row, rows
 
 DATA = b"picture" * 100
 DIGEST = digest_of(DATA)

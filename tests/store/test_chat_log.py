@@ -23,7 +23,7 @@ from sidestream.stream.parts import Custom, Error, Finish, StreamPart, ToolResul
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools import approvals
 from sidestream.turn.ledger import UNCERTAIN
-from stores import BOUND_S
+from support.stores import BOUND_S
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sidestream.store.records import MessageAdded, RunStarted, Segment, pack
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream.parts import StepStart, TextEnd
 from store.corruption import DAMAGES, PAGE, history
-from stores import digest_of, row, rows
+from support.stores import digest_of, row, rows
 
 PROGRAM = Path(__file__).with_name("corruption.py")
 

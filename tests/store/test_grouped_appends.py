@@ -13,7 +13,7 @@ from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.sqlite.threads import WriterThread
 from sidestream.store.threads import Job
-from stores import digest_of
+from support.stores import digest_of
 
 COUNT = 150
 """More than one statement takes."""

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from children import started
 from requirements import requirement
 from sidestream import Agent, Chat, ImageGeneration
 from sidestream.store import LogDetail, Store
@@ -34,9 +33,10 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from stores import BOUND_S
+from support.children import started
+from support.stores import BOUND_S
 
-CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
+CHILD = Path(__file__).resolve().parents[1] / "support" / "store_child.py"
 
 
 def events_of(script: ResponsesScript, deltas: list[str]) -> tuple[list[Any], list[Any]]:

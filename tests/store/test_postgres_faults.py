@@ -10,12 +10,12 @@ from contextlib import AsyncExitStack, aclosing
 import psycopg
 import pytest
 
-from postgres import Server, kill_others
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, FencedError, StoreError
 from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.postgres.store import PostgresStore
-from stores import BOUND_S, digest_of, next_of, row, rows
+from support.postgres import Server, kill_others
+from support.stores import BOUND_S, digest_of, next_of, row, rows
 
 CANARY = "c4n4ry-s3cret/pass"
 QUOTED = CANARY.replace("/", "%2F")

@@ -17,10 +17,10 @@ from sidestream import Chat
 from sidestream.store import Store, open_store
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
-from store_child import PLAN, desk
-from stores import BOUND_S, Opens, digest_of, row, rows
+from support.store_child import PLAN, desk
+from support.stores import BOUND_S, Opens, digest_of, row, rows
 
-CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
+TESTS = Path(__file__).resolve().parents[1]
 
 
 @asynccontextmanager
@@ -28,8 +28,10 @@ async def child(*arguments: str | Path) -> AsyncGenerator[asyncio.subprocess.Pro
     """A process that ends with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        CHILD,
+        "-m",
+        "support.store_child",  # A tool is known by its module, here and in the child.
         *map(str, arguments),
+        cwd=TESTS,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

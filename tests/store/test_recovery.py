@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from postgres import Server, binaries, shared_server
 from requirements import requirement
 from sidestream import Agent, Chat, ConflictError, StoreError
 from sidestream.errors import ConfigurationError
@@ -25,7 +24,8 @@ from sidestream.store.wrapped import WrappedStore
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Finish, StreamStart, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript
-from stores import BOUND_S, rows
+from support.postgres import Server, binaries, shared_server
+from support.stores import BOUND_S, rows
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from sidestream.errors import RunError
 from sidestream.store import Store
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply
 from store.conftest import Execute
-from stores import Opens
+from support.stores import Opens
 
 
 @dataclass

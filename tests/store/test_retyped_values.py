@@ -18,7 +18,7 @@ from sidestream.store.records import Row, Segment
 from sidestream.stream.parts import Custom, File, Source, StepFinish, StepStart, StreamStart, ToolEvent, Usage
 from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ScriptedModel, tool_call
 from sidestream.tools.context import Emitted
-from stores import Opens
+from support.stores import Opens
 
 MUTANTS = 12
 """Answers of each API."""

@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from postgres import Server, binaries
 from requirements import requirement
 from sidestream.errors import FencedError, NewerSchemaError, StoreError
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore
-from stores import Opens, digest_of, row, rows
+from support.postgres import Server, binaries
+from support.stores import Opens, digest_of, row, rows
 
 SQLITE = ("ALTER TABLE conversations ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'", "CREATE TABLE moods (name TEXT)")
 POSTGRES = (

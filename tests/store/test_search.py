@@ -7,7 +7,7 @@ import pytest
 from requirements import requirement
 from sidestream.store import Store
 from sidestream.store.log.search import search
-from stores import message
+from support.stores import message
 
 LONG = 100_000
 

@@ -9,7 +9,7 @@ from requirements import requirement
 from sidestream.durable.log.tokens import token_after, token_at
 from sidestream.errors import ConflictError, FencedError, StoreError
 from sidestream.store.protocol import SharedStore
-from stores import BOUND_S, Opens, rows
+from support.stores import BOUND_S, Opens, rows
 
 OLD, NEW = token_at(1_000.0), token_at(1_000.001)
 

@@ -21,9 +21,9 @@ from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
 from sidestream.store.sqlite.file import KEPT_WAL_BYTES
 from sidestream.store.sqlite.store import SqliteStore
-from stores import BOUND_S, digest_of, message, next_of, row, rows, segment
+from support.stores import BOUND_S, digest_of, message, next_of, row, rows, segment
 
-CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
+CHILD = Path(__file__).resolve().parents[1] / "support" / "store_child.py"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.database import DatabaseStore
 from sidestream.store.expiry import expired_chats
 from sidestream.store.postgres.blob_table import CHUNK_BYTES
-from stores import BOUND_S, Opens, digest_of, message, next_of, row, rows
+from support.stores import BOUND_S, Opens, digest_of, message, next_of, row, rows
 
 WITH_BLOBS = pytest.mark.parametrize(
     "where", ["sqlite", "sqlite-s3", "postgresql", "postgresql-database", "postgresql-s3"], indirect=True

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 from sidestream.store.threads import MAX_BATCH, Job, JobThread
-from stores import BOUND_S
+from support.stores import BOUND_S
 
 
 class Batches(JobThread[int]):

@@ -6,7 +6,6 @@ from itertools import islice
 
 import pytest
 
-from left_runs import plain
 from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.providers.protocol import FileRef
@@ -23,7 +22,8 @@ from sidestream.stream.parts import (
 from sidestream.tools.approvals import Suspended, Verdict
 from sidestream.turn.ledger import UNCERTAIN, resumable
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, RunState, Send, TurnState, Wait
-from turn_drive import (
+from support.left_runs import plain
+from support.turn_drive import (
     PLAIN,
     Drive,
     Facts,

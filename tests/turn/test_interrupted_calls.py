@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec import to_builtins
 
-from left_runs import Log
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, Tool, ToolContext, tool
 from sidestream.agent.checks import user_message
@@ -24,6 +23,7 @@ from sidestream.testing import Recording, ReplayTransport
 from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import UNCERTAIN
 from sidestream.turn.state import Over, Wait
+from support.left_runs import Log
 from turn.test_left_runs import HISTORY, Step, exchange
 
 NAMES = ["asked", "retried", "failed", "approved_first"]

@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from left_runs import fields as fields_of
 from requirements import requirement
 from sidestream.files.media_types import digest
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
@@ -40,7 +39,8 @@ from sidestream.turn.state import (
     Wait,
     copied,
 )
-from turn_drive import QUESTION, approval, call, remote_request, result, text, used
+from support.left_runs import fields as fields_of
+from support.turn_drive import QUESTION, approval, call, remote_request, result, text, used
 
 A, B = call("a"), call("b", "g")
 REQUEST = remote_request()[1]

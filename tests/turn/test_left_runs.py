@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec import Struct
 
-from left_runs import Log
 from requirements import requirement
 from sidestream import (
     Agent,
@@ -44,6 +43,7 @@ from sidestream.testing import (
     encode_events,
 )
 from sidestream.turn.state import Over, Wait
+from support.left_runs import Log
 
 ROOT = Path(__file__).resolve().parents[2]
 HISTORY = [ChatMessage.user("before"), ChatMessage.model("indeed")]

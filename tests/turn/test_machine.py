@@ -33,7 +33,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Over, Send
-from turn_drive import PLAIN, QUESTION, Drive, Facts, call, result, step_finish, text, used
+from support.turn_drive import PLAIN, QUESTION, Drive, Facts, call, result, step_finish, text, used
 
 PNG = b"\x89PNG\r\n\x1a\n plot"
 PLOT = FileRef(id="file_1", name="plot.png", container_id="c_1", tool="code_interpreter", call_id="ci_1")

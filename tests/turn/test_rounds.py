@@ -18,7 +18,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.tools.approvals import ApprovalError, Question, Suspended, digest_of
 from sidestream.turn.state import CallTools, Judge, Send, Wait
-from turn_drive import (
+from support.turn_drive import (
     PLAIN,
     Drive,
     Facts,

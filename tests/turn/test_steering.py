@@ -8,7 +8,7 @@ from requirements import requirement
 from sidestream.limits import Limits
 from sidestream.stream.parts import Error, Finish, Steer
 from sidestream.turn.state import Background, Check, Over, Send, Wait
-from turn_drive import PLAIN, Drive, call, text, used
+from support.turn_drive import PLAIN, Drive, call, text, used
 
 
 def steer(number: int = 1) -> Steer:

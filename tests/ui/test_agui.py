@@ -8,7 +8,6 @@ import pytest
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
-from npm_packages import INSTALL_TIMEOUT_S, installed
 from requirements import requirement
 from server.node_driver import driving
 from sidestream import jsontext
@@ -44,6 +43,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.turn.rounds import denial
+from support.npm_packages import INSTALL_TIMEOUT_S, installed
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 FILES = sorted(FOLDER.rglob("*.json")) if FOLDER.is_dir() else []

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from response_events import check_events, check_response
 from sidestream.jsontext import as_object
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, Outcome, ResponseHead
@@ -42,6 +41,7 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from support.response_events import check_events, check_response
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 HEAD = ResponseHead(id="resp_1", model="main", created=7)

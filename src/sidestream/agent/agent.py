@@ -1,14 +1,14 @@
 """The agent: a model, its tools, and the ways to run it."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from sidestream.agent.as_tool import agent_tool, task_message
+from sidestream.agent.blocking import RunsBlocking
 from sidestream.agent.checks import (
     check_settings,
     checked_history,
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from sidestream.agent.media import MediaResult
     from sidestream.portable.services import Services
     from sidestream.providers.embedding import EmbeddingsResult
-    from sidestream.run.blocking import SyncRun
     from sidestream.run.context import Context
     from sidestream.wire.limiter import Limiter
 
@@ -82,7 +81,7 @@ else:
 OutT = TypeVar("OutT")
 
 
-class Agent(HandlesFiles, Generic[T]):
+class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     """A model with tools. It keeps no history: pass `history`, or use `Chat`.
 
     `model` is a provider, such as `"anthropic"`, or one of its models: `"openai-responses:gpt-5.6"`. The settings hold
@@ -283,6 +282,16 @@ class Agent(HandlesFiles, Generic[T]):
         errors: StreamErrors = ...,
         **call: Unpack[CallSettings],
     ) -> Run[OutT]: ...
+    @overload
+    def resume(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any,
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]: ...
     @shows_settings(CallSettings)
     def resume(
         self,
@@ -361,87 +370,6 @@ class Agent(HandlesFiles, Generic[T]):
         list, a union or a JSON schema: `output` is then an object of that type.
         """
         return await self.stream(prompt, output_type=output_type, **call).result()
-
-    @overload
-    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
-    @overload
-    def send_sync(
-        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
-    ) -> ChatResult[OutT]: ...
-    @shows_settings(CallSettings)
-    def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
-        """`send` for code that is not async: plain scripts and threads."""
-        from sidestream.run.blocking import wait_for
-
-        work = partial(self.send, prompt, output_type=output_type, **call)
-        return wait_for(work, "send_sync", "await agent.send(...)")
-
-    @overload
-    def stream_sync(
-        self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]
-    ) -> "SyncRun[T]": ...
-    @overload
-    def stream_sync(
-        self,
-        prompt: Prompt,
-        *,
-        output_type: type[OutT] | OutputType[OutT],
-        errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
-    ) -> "SyncRun[OutT]": ...
-    @shows_settings(CallSettings)
-    def stream_sync(
-        self,
-        prompt: Prompt,
-        *,
-        output_type: Any = None,
-        errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
-    ) -> "SyncRun[Any]":
-        """`stream` for code that is not async: `with agent.stream_sync("…") as run: for part in run: …`."""
-        from sidestream.run.blocking import SyncRun, refuse_running_loop, started
-
-        refuse_running_loop("stream_sync", "async with agent.stream(...) as run")
-        return SyncRun(started(self.stream(prompt, output_type=output_type, errors=errors, **call)))
-
-    @shows_settings(CallSettings)
-    def send_stream_sync(
-        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
-    ) -> Generator[ChatResult[str]]:
-        """`send_stream` for code that is not async: `for chunk in agent.send_stream_sync("…"): …`."""
-        from sidestream.run.blocking import refuse_running_loop, started, sync_chunks
-
-        refuse_running_loop("send_stream_sync", "async for chunk in agent.send_stream(...)")
-        return sync_chunks(started(self.stream(prompt, output_type=output_type, **call)))
-
-    @overload
-    def resume_sync(
-        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]
-    ) -> ChatResult[T]: ...
-    @overload
-    def resume_sync(
-        self,
-        state: RunState | str | bytes,
-        decisions: Iterable[Decision] = (),
-        *,
-        output_type: type[OutT] | OutputType[OutT],
-        **call: Unpack[CallSettings],
-    ) -> ChatResult[OutT]: ...
-    @shows_settings(CallSettings)
-    def resume_sync(
-        self,
-        state: RunState | str | bytes,
-        decisions: Iterable[Decision] = (),
-        *,
-        output_type: Any = None,
-        **call: Unpack[CallSettings],
-    ) -> ChatResult[Any]:
-        """`await agent.resume(...)` for code that is not async."""
-        from sidestream.run.blocking import refuse_running_loop, wait_for
-
-        refuse_running_loop("resume_sync", "await agent.resume(...)")
-        run = self.resume(state, decisions, output_type=output_type, **call)
-        return wait_for(run.result, "resume_sync", "await agent.resume(...)")
 
     async def list_models(self) -> list[ModelInfo]:
         """The models that the provider has, with what it says about them."""

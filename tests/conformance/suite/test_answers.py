@@ -11,7 +11,7 @@ from sidestream.messages.message import ChatMessage, ThinkingPart
 from sidestream.providers.capabilities import instead_of
 from sidestream.stream.parts import Finish, Raw, ReasoningDelta, ResponseMetadata, StepFinish, TextDelta
 from sidestream.testing import no_leaks
-from streams import of, one, streamed_text
+from support.streams import of, one, streamed_text
 
 ANSWER = "The capital of France is Paris."
 PROMPT = f"Repeat this sentence exactly, and say nothing else: {ANSWER}"

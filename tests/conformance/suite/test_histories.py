@@ -10,7 +10,7 @@ from requirements import requirement
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.stream.parts import Finish, Raw
 from sidestream.testing import pixel_png
-from streams import of, one, streamed_text
+from support.streams import of, one, streamed_text
 
 CALLS = (Call("get_weather", {"city": "Paris"}), Call("get_weather", {"city": "Rome"}))
 

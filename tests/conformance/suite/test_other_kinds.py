@@ -14,7 +14,7 @@ from sidestream.providers.protocol import MakesMedia
 from sidestream.stream.parts import Finish
 from sidestream.testing import ChatScript, FakeProvider
 from sidestream.wire.http import close_session
-from streams import one, streamed_text
+from support.streams import one, streamed_text
 
 
 async def test_texts_become_vectors_in_their_order_or_it_is_refused(subject: Subject) -> None:

@@ -12,7 +12,7 @@ from sidestream.providers.registry import hosts_of
 from sidestream.stream.parts import Finish, StepFinish, ToolCall, ToolResult
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, RemoteMCP, Shell, WebFetch, WebSearch
 from sidestream.tools.tool import ToolError
-from streams import of, one, streamed_text
+from support.streams import of, one, streamed_text
 
 WEATHER = "How is the weather in Paris?"
 PORTABLE = (

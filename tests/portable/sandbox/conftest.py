@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandboxes import refusal
+from support.sandboxes import refusal
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from requirements import requirement
-from sandboxes import given_to_user, needs
 from sidestream import Agent, ApplyPatch, CodeInterpreter, FileSearch, Memory, Shell, ToolSearch
 from sidestream.testing import ScriptedModel, tool_call
+from support.sandboxes import given_to_user, needs
 
 
 @requirement("R120")

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sandboxes import needs
 from sidestream import (
     Agent,
     Chat,
@@ -23,6 +22,7 @@ from sidestream import (
     UnsupportedError,
 )
 from sidestream.testing import ChatScript, FakeProvider, check_stream
+from support.sandboxes import needs
 
 NAME = "code_interpreter"
 

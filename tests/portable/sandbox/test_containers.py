@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sandboxes import needs
 from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
 from sidestream.portable.sandbox import choice
@@ -24,6 +23,7 @@ from sidestream.portable.sandbox.port import (
     SandboxError,
     ToolAnswer,
 )
+from support.sandboxes import needs
 
 ISOLATING = ["bubblewrap", "runsc"]
 
@@ -366,6 +366,6 @@ asyncio.run(main())
 
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert "ready" in done.stdout, done.stderr
-    from children import ends
+    from support.children import ends
 
     assert all(ends(pid) for pid in processes(marker))

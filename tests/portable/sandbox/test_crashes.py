@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from children import ends
 from portable.sandbox.test_containers import processes
 from requirements import requirement
-from sandboxes import needs
 from sidestream import Agent, Chat, CodeInterpreter, Custom, ToolResult
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
+from support.children import ends
+from support.sandboxes import needs
 
 CHILD = Path(__file__).with_name("here_child.py")
 WRITES = "open('a.txt', 'w').write('kept')\nx = 1"

@@ -8,7 +8,7 @@ import pytest
 
 import escapes
 from requirements import requirement
-from sandboxes import needs, run_as_user
+from support.sandboxes import needs, run_as_user
 
 IS_ROOT = os.geteuid() == 0
 BACKENDS = ["bubblewrap", "runsc", "monty", "none"]

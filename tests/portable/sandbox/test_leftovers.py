@@ -14,13 +14,13 @@ import pytest
 
 from portable.sandbox.test_containers import processes, run, started
 from requirements import requirement
-from sandboxes import needs
 from sidestream import Agent, CodeInterpreter, ProgrammaticToolCalling, Shell
 from sidestream.portable.sandbox import choice
 from sidestream.portable.sandbox.port import CodeFile, Container, ContainerSpec
 from sidestream.portable.sandbox.processes import activity
 from sidestream.portable.sandbox.worker import owned
 from sidestream.testing import ScriptedModel, tool_call
+from support.sandboxes import needs
 
 
 def below(pid: int) -> Iterator[int]:

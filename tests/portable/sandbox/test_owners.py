@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sandboxes import needs
 from sidestream import (
     Agent,
     Chat,
@@ -24,6 +23,7 @@ from sidestream.portable.sandbox.bare import UnisolatedWarning
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store
 from sidestream.testing import ScriptedModel, tool_call
+from support.sandboxes import needs
 
 KEPT = CodeInterpreter(execution="here", sandbox="bubblewrap", reuse_container=True)
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sandboxes import needs
 from sidestream import Agent, Limits, ProgrammaticToolCalling, RunState, Tool, ToolEvent
 from sidestream.testing import ChatScript, FakeProvider, check_stream
+from support.sandboxes import needs
 
 NAME = "programmatic_tool_calling"
 SANDBOXES = ["bubblewrap", "monty"]

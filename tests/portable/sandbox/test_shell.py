@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sandboxes import USER, given_to_user, needs
 from sidestream import Agent, ApplyPatch, ConfigurationError, Shell, StreamPart, ToolEvent, ToolResult
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, check_stream
+from support.sandboxes import USER, given_to_user, needs
 
 
 def agent_of(fake: FakeProvider, tool: Any, **settings: Any) -> Agent:

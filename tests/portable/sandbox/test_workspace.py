@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
-from sandboxes import USER, given_to_user, needs
 from sidestream import Agent, ConfigurationError, Shell
 from sidestream.portable.sandbox import bubblewrap, choice
 from sidestream.portable.sandbox.port import CommandOutcome, Container, ContainerSpec, SandboxError
 from sidestream.portable.sandbox.workspace import RootWorkspaceWarning, check_mounts, container_user, sockets_in
 from sidestream.testing import ScriptedModel, tool_call
+from support.sandboxes import USER, given_to_user, needs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand a folder to others")
 KERNEL_FILES = ["sys/kernel/core_pattern", "sys/kernel/hostname", "sys/vm/overcommit_memory", "irq", "bus", "fs"]

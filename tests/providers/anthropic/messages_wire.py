@@ -8,7 +8,7 @@ from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, StepFinish, StepOutcome, StepStart, StreamPart, StreamStart
 from sidestream.testing.messages_script import MessagesScript
-from streams import PNG_BASE64, Event, wire
+from support.streams import PNG_BASE64, Event, wire
 
 MODEL = "claude-sonnet-5-5"
 

@@ -18,7 +18,7 @@ from sidestream.stream.parts import Custom, Error, Finish, StepFinish, StreamPar
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, no_leaks, sse
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.tools.server_side import CodeInterpreter, WebSearch
-from streams import PNG, of, one
+from support.streams import PNG, of, one
 
 
 @dataclass

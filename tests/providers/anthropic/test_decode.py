@@ -43,7 +43,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing.messages_script import MessagesScript
-from streams import PNG, inside, messages, of, one, streamed_text, wire, without_events
+from support.streams import PNG, inside, messages, of, one, streamed_text, wire, without_events
 
 PDF = b"%PDF-1.7\n%%EOF"
 

@@ -22,7 +22,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing.messages_script import MessagesScript
-from streams import Event, messages, of, one, streamed_text, wire
+from support.streams import Event, messages, of, one, streamed_text, wire
 
 each_block = pytest.mark.parametrize("kind", sorted(EVERY_BLOCK))
 

@@ -22,7 +22,7 @@ from sidestream.providers.anthropic import PROVIDER, AnthropicOptions, Anthropic
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.tools.server_side import CodeInterpreter, WebSearch
-from streams import PNG, PNG_BASE64, messages
+from support.streams import PNG, PNG_BASE64, messages
 
 Json = dict[str, Any]
 BASE = "https://anthropic.example"

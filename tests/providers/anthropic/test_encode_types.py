@@ -39,7 +39,7 @@ from sidestream.tools.server_side import (
     WebFetch,
     WebSearch,
 )
-from streams import PNG, messages
+from support.streams import PNG, messages
 
 pytest.importorskip(
     "anthropic", reason="the vendor's SDK is not installed, so requests were not held against its types"

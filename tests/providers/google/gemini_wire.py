@@ -11,7 +11,7 @@ from sidestream.providers.protocol import Decoder
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
-from streams import Event, wire
+from support.streams import Event, wire
 
 MODEL = "gemini-3-flash-preview"
 BASE_URL = "https://gemini.example/v1"

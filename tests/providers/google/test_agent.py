@@ -18,7 +18,7 @@ from sidestream.testing.gemini_script import GeminiScript, InteractionScript
 from sidestream.tools.server_side import CodeInterpreter, WebSearch
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy
-from streams import PNG, of, one, streamed_text
+from support.streams import PNG, of, one, streamed_text
 
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 

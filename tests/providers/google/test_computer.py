@@ -25,7 +25,7 @@ from sidestream.actions import (
 )
 from sidestream.testing import FakeProvider
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
-from streams import PNG
+from support.streams import PNG
 
 MODELS = {"generate": "google:gemini-3-flash-preview", "interactions": "google:interactions/gemini-3-flash-preview"}
 SCREEN = ComputerUse(display_width=2000, display_height=500, environment="browser")

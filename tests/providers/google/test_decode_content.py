@@ -23,7 +23,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing.gemini_script import GeminiScript
-from streams import PNG, input_text, inside, messages, of, one, streamed_text
+from support.streams import PNG, input_text, inside, messages, of, one, streamed_text
 
 
 def script() -> GeminiScript:

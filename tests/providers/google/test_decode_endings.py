@@ -21,7 +21,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing.gemini_script import GeminiScript
-from streams import messages, of, one, streamed_text
+from support.streams import messages, of, one, streamed_text
 
 
 @requirement("R65", "R7")

@@ -12,7 +12,7 @@ from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 from sidestream.stream.parts import Error, Finish, Raw
 from sidestream.testing.gemini_script import GeminiScript
-from streams import of, one, streamed_text
+from support.streams import of, one, streamed_text
 
 BAD_PARTS: list[Any] = [
     {"hologram": {"x": 1}},

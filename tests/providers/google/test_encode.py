@@ -23,7 +23,7 @@ from sidestream.providers.google import PROVIDER, GoogleOptions
 from sidestream.providers.protocol import Encoded, ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.gemini_script import GeminiScript
 from sidestream.tools.server_side import WebSearch
-from streams import PNG, messages as folded
+from support.streams import PNG, messages as folded
 
 HELLO = ChatMessage.user("Hello")
 TOOL = ToolSpec("weather", "Weather of a city.", {"type": "object", "properties": {"city": {"type": "string"}}})

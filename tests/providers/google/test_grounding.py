@@ -10,7 +10,7 @@ from sidestream.providers.google.decode.grounding import merge
 from sidestream.providers.google.decode.state import MAX_CITED_BYTES, GrowingText
 from sidestream.stream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.testing.gemini_script import GeminiScript
-from streams import messages, of, one
+from support.streams import messages, of, one
 
 WEB = {"web": {"uri": "https://a.example", "title": "A", "domain": "a.example"}}
 OTHER = {"web": {"uri": "https://b.example", "title": "B"}}

@@ -31,7 +31,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing.gemini_script import InteractionScript
-from streams import PNG, input_text, messages, of, one, streamed_text, wire
+from support.streams import PNG, input_text, messages, of, one, streamed_text, wire
 
 HOSTED = {
     "code_execution": "code_execution",

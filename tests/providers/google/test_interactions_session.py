@@ -17,7 +17,7 @@ from sidestream.providers.protocol import Encoded, FileRef, ModelRequest, Output
 from sidestream.stream.parts import Custom
 from sidestream.testing.gemini_script import InteractionScript
 from sidestream.tools.server_side import CodeInterpreter
-from streams import PNG, messages as folded
+from support.streams import PNG, messages as folded
 
 HELLO, MORE = ChatMessage.user("Hello"), ChatMessage.user("And now?")
 BASE_URL = "https://gemini.example/v1"

@@ -11,7 +11,7 @@ from requirements import requirement
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import Custom, Finish, Source, StreamPart, ToolCall, ToolResult
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
-from streams import PNG, messages, of, one
+from support.streams import PNG, messages, of, one
 
 TEXTS = st.text(st.sampled_from("aé🌍 \n\"'"), min_size=1, max_size=12)
 SIGNATURES = st.none() | st.sampled_from(["s1", "s2"])

@@ -15,7 +15,7 @@ from sidestream.errors import ConfigurationError, ContextOverflowError, Unsuppor
 from sidestream.messages.message import ChatMessage, DataPart, ToolCallPart, ToolResultPart
 from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream.parts import Finish, Raw, ResponseMetadata, StepFinish, TextDelta, ToolCall, ToolResult
-from streams import of, one, streamed_text
+from support.streams import of, one, streamed_text
 
 skip_without("xllamacpp", model="smollm2-135m")
 pytestmark = pytest.mark.usefixtures("connections")

@@ -12,7 +12,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from children import started
 from providers.local.embedded import skip_without
 from requirements import requirement
 from sidestream import Agent
@@ -22,6 +21,7 @@ from sidestream.providers.local.files import CHAT
 from sidestream.providers.local.server import running_pid, running_server, stop_now
 from sidestream.providers.local.sources import THREADS_VARIABLE
 from sidestream.providers.openai.chat import OpenAIChatOptions
+from support.children import started
 
 skip_without("xllamacpp", model="smollm2-135m")
 

@@ -7,7 +7,7 @@ from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
-from streams import Event, inside, wire
+from support.streams import Event, inside, wire
 
 USAGE = {
     "prompt_tokens": 30,

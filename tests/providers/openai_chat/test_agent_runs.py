@@ -25,7 +25,7 @@ from sidestream.testing import FakeProvider, ResponsesScript, error_reply, html_
 from sidestream.testing.chat_script import ChatScript
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.tools.server_side import CustomTool
-from streams import PNG, of, one, streamed_text
+from support.streams import PNG, of, one, streamed_text
 
 
 @dataclass

@@ -10,7 +10,7 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.stream.parts import Finish, Raw, ReasoningEnd, TextEnd, ToolCall
 from sidestream.testing import ChatScript, FakeProvider, json_reply, sse
-from streams import of, one, streamed_text
+from support.streams import of, one, streamed_text
 
 EMPTY: list[dict[str, Any]] = [{}, {"name": None, "input": None}, {"name": "", "input": ""}]
 

@@ -30,7 +30,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.testing.chat_script import ChatScript
-from streams import PNG, input_text, messages, of, one, streamed_text
+from support.streams import PNG, input_text, messages, of, one, streamed_text
 
 TEXT = "chatcmpl-1:text"
 REASONING = "chatcmpl-1:reasoning"

@@ -12,7 +12,7 @@ from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
 from sidestream.stream.parts import Error, Finish, Raw, TextDelta, TextEnd, ToolCall, ToolInputEnd
 from sidestream.testing.chat_script import ChatScript
-from streams import of, one, streamed_text
+from support.streams import of, one, streamed_text
 
 FULL = ChatScript().reasoning("Hm").text("I look.").tool_call("get", {"a": 1}).tool_call("get", {"a": 2})
 

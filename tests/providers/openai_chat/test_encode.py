@@ -23,7 +23,7 @@ from sidestream.providers.openai.chat.options import OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, Location, WebSearch
-from streams import PNG, PNG_BASE64
+from support.streams import PNG, PNG_BASE64
 
 MODEL = "gpt-5.6"
 USER = ChatMessage.user("Hi")

@@ -14,7 +14,7 @@ from sidestream.providers.openai.chat import PROVIDER, OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.chat_script import ChatScript
 from sidestream.tools.server_side import CustomTool, Location, WebSearch
-from streams import PNG, PNG_BASE64
+from support.streams import PNG, PNG_BASE64
 
 HI = ChatMessage.user("Hi")
 SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}

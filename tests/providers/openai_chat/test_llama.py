@@ -27,7 +27,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.wire.http import close_session
-from streams import input_text, of, one, streamed_text
+from support.streams import input_text, of, one, streamed_text
 
 if model_file() is None:
     pytest.skip(

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream.stream.parts import File, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
-from streams import (
+from support.streams import (
     PNG,
     PNG_BASE64,
     code,

@@ -19,7 +19,7 @@ from sidestream.stream.parts import (
     ToolCall,
     Usage,
 )
-from streams import (
+from support.streams import (
     EVERY_ITEM,
     USAGE,
     Event,

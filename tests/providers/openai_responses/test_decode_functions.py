@@ -6,7 +6,20 @@ import pytest
 
 from requirements import requirement
 from sidestream.stream.parts import Finish, Raw, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
-from streams import added, custom_tool, decode, done, event, function_call, input_text, items, of, one, response, stream
+from support.streams import (
+    added,
+    custom_tool,
+    decode,
+    done,
+    event,
+    function_call,
+    input_text,
+    items,
+    of,
+    one,
+    response,
+    stream,
+)
 
 
 @requirement("R32", "R1")

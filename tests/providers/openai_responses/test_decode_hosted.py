@@ -18,7 +18,7 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
-from streams import (
+from support.streams import (
     EVERY_ITEM,
     Event,
     added,

@@ -10,7 +10,7 @@ from sidestream.messages.message import DataPart
 from sidestream.messages.references import reference_to
 from sidestream.stream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
 from sidestream.testing import pixel_png
-from streams import (
+from support.streams import (
     PNG,
     PNG_BASE64,
     decode,

@@ -7,7 +7,7 @@ from sidestream.messages.message import ThinkingPart
 from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.stream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
-from streams import (
+from support.streams import (
     Event,
     decode,
     event,

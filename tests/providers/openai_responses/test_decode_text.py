@@ -10,7 +10,7 @@ from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
-from streams import (
+from support.streams import (
     CONTAINER_CITATION,
     FILE_CITATION,
     FILE_PATH,

@@ -10,7 +10,7 @@ import pytest
 from requirements import requirement
 from sidestream.providers.openai.responses.decode.decoder import EVENTS, IGNORED, PASSED_ON
 from sidestream.stream.parts import Finish, Raw, StreamPart, TextEnd
-from streams import (
+from support.streams import (
     EVERY_ITEM,
     Event,
     added,

@@ -8,7 +8,6 @@ import pytest
 from openai.types.responses import ResponseInputItem
 from pydantic import BaseModel, TypeAdapter
 
-from followups import LoggedFolds, step_end
 from requirements import requirement
 from sidestream import jsontext
 from sidestream.messages import sessions
@@ -38,6 +37,7 @@ from sidestream.replay.recording import Recording
 from sidestream.stream.parts import Custom, Finish, StepFinish
 from sidestream.testing import ResponsesScript
 from sidestream.tools.server_side import CodeInterpreter, Shell
+from support.followups import LoggedFolds, step_end
 
 MODEL, BASE_URL = "gpt-5.6", "https://openai.example/v1"
 USER = ChatMessage.user("Hi")

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / ".npm-servers"
+FOLDER = Path(__file__).resolve().parents[2] / ".npm-servers"
 INSTALL_TIMEOUT_S = 300
 
 

@@ -19,7 +19,10 @@ import sidestream.store.sqlite.store  # noqa: F401
 from sidestream import Agent, Chat, Decision, Tool
 from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.store import open_store
-from stores import BOUND_S, digest_of, row, rows, segment
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.stores import BOUND_S, digest_of, row, rows, segment
 
 PLAN = [
     ([row(1, "message", blobs=[digest_of(b"one" * 999)]), row(2)], [b"one" * 999]),

@@ -16,15 +16,15 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from durable_worker import AGENT, Settings, agent_of
-from engines import Fleet
 from sidestream import Chat
 from sidestream.durable.engines.protocol import Engine, Task
 from sidestream.durable.log.jobs import Job
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row, unpack
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, sse
-from stores import BOUND_S
+from support.durable_worker import AGENT, Settings, agent_of
+from support.engines import Fleet
+from support.stores import BOUND_S
 
 PROGRAM = Path(__file__).with_name("durable_worker.py")
 KILLED_S = 10.0

@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from left_runs import plain
 from sidestream.jsontext import loads
 from sidestream.messages.fold import WARNING
 from sidestream.messages.message import ChatMessage
@@ -35,6 +34,7 @@ from sidestream.tools.approvals import Decision, PendingApproval, Question, Susp
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, TurnState, Wait
+from support.left_runs import plain
 
 QUESTION = ChatMessage.user("Why?")
 

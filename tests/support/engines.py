@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sidestream.durable.engines.protocol import Claim, Engine, EngineStats, LeaseLostError, Outcome
 from sidestream.store.protocol import SharedStore
-from stores import BOUND_S, rows
+from support.stores import BOUND_S, rows
 
 LEASE_S = 1.0
 """Short, so that a test can wait for its end, and the shortest that every engine can have."""

@@ -130,7 +130,7 @@ def digest(encoded: Encoded) -> str:
     return blake2b(encoded.call.body or b"", digest_size=4).hexdigest()
 
 
-GOLDEN = Path(__file__).parent / "golden" / "follow_ups.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "follow_ups.json"
 
 
 class LoggedFolds:

@@ -88,7 +88,8 @@ def _begin(current: Path, name: str, script: str, stack: ExitStack) -> Path:
     users = stack.enter_context((folder / "users").open("w"))
     fcntl.flock(users, fcntl.LOCK_SH)
     try:
-        subprocess.run([sys.executable, script, str(folder)], check=True, timeout=120)
+        program = [sys.executable, "-m", f"support.{Path(script).stem}", str(folder)]
+        subprocess.run(program, cwd=Path(__file__).parents[1], check=True, timeout=120)
     except BaseException:
         shutil.rmtree(folder)
         raise

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from postgres import shared_folder
+from support.postgres import shared_folder
 
 TIMELY = (
     'history.timerProcessorMaxTimeShift="10ms"',

@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from durable_scenes import Reader, Scene, Template, WorkerProcess, is_waiting
-from durable_worker import AGENT
-from engines import until
 from sidestream.durable.log.jobs import MAX_ATTEMPTS, Job
 from sidestream.durable.log.open_runs import refusal
 from sidestream.jsontext import as_object
 from sidestream.store.records import Row, unpack
 from sidestream.testing import Received, Reply, ResponsesScript, sse
+from support.durable_scenes import Reader, Scene, Template, WorkerProcess, is_waiting
+from support.durable_worker import AGENT
+from support.engines import until
 
 TOOLS = ("look", "book", "note", "look")
 """The tool that each step of a run calls: retried after an interruption, decided on by a person, or failed."""

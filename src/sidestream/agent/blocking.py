@@ -1,0 +1,122 @@
+"""The methods of an agent for code that is not async: plain scripts and threads."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+
+from sidestream.agent.settings import CallSettings, Prompt, shows_settings
+from sidestream.output import OutputType
+from sidestream.results.results import ChatResult
+from sidestream.run.run import Run
+from sidestream.run.settings import StreamErrors
+from sidestream.tools.approvals import Decision
+from sidestream.turn.state import RunState
+
+if TYPE_CHECKING:
+    from sidestream.run.blocking import SyncRun
+
+T = TypeVar("T")
+OutT = TypeVar("OutT")
+
+
+class RunsBlocking(ABC, Generic[T]):
+    """The part of an agent that runs it in an event loop of its own, and waits."""
+
+    @abstractmethod
+    def stream(
+        self, prompt: Prompt, *, output_type: Any = None, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
+    ) -> Run[Any]:
+        """Start a run."""
+
+    @abstractmethod
+    def resume(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any = None,
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]:
+        """Continue a run that waits."""
+
+    @overload
+    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    @overload
+    def send_sync(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> ChatResult[OutT]: ...
+    @shows_settings(CallSettings)
+    def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+        """`send` for code that is not async: plain scripts and threads."""
+        from sidestream.run.blocking import refuse_running_loop, wait_for
+
+        refuse_running_loop("send_sync", "await agent.send(...)")
+        run = self.stream(prompt, output_type=output_type, **call)
+        return wait_for(run.result, "send_sync", "await agent.send(...)")
+
+    @overload
+    def stream_sync(
+        self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+    ) -> "SyncRun[T]": ...
+    @overload
+    def stream_sync(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
+    ) -> "SyncRun[OutT]": ...
+    @shows_settings(CallSettings)
+    def stream_sync(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: Any = None,
+        errors: StreamErrors = "raise",
+        **call: Unpack[CallSettings],
+    ) -> "SyncRun[Any]":
+        """`stream` for code that is not async: `with agent.stream_sync("…") as run: for part in run: …`."""
+        from sidestream.run.blocking import SyncRun, refuse_running_loop, started
+
+        refuse_running_loop("stream_sync", "async with agent.stream(...) as run")
+        return SyncRun(started(self.stream(prompt, output_type=output_type, errors=errors, **call)))
+
+    @shows_settings(CallSettings)
+    def send_stream_sync(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+    ) -> Generator[ChatResult[str]]:
+        """`send_stream` for code that is not async: `for chunk in agent.send_stream_sync("…"): …`."""
+        from sidestream.run.blocking import refuse_running_loop, started, sync_chunks
+
+        refuse_running_loop("send_stream_sync", "async for chunk in agent.send_stream(...)")
+        return sync_chunks(started(self.stream(prompt, output_type=output_type, **call)))
+
+    @overload
+    def resume_sync(
+        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]
+    ) -> ChatResult[T]: ...
+    @overload
+    def resume_sync(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        **call: Unpack[CallSettings],
+    ) -> ChatResult[OutT]: ...
+    @shows_settings(CallSettings)
+    def resume_sync(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any = None,
+        **call: Unpack[CallSettings],
+    ) -> ChatResult[Any]:
+        """`await agent.resume(...)` for code that is not async."""
+        from sidestream.run.blocking import refuse_running_loop, wait_for
+
+        refuse_running_loop("resume_sync", "await agent.resume(...)")
+        run = self.resume(state, decisions, output_type=output_type, **call)
+        return wait_for(run.result, "resume_sync", "await agent.resume(...)")
