@@ -35,6 +35,7 @@ class RunsBlocking(ABC, Generic[T]):
         decisions: Iterable[Decision] = (),
         *,
         output_type: Any = None,
+        errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
         """Continue a run that waits."""
