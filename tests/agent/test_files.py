@@ -622,7 +622,7 @@ async def test_a_recorded_upload_has_no_bytes_of_the_file_and_no_key():
 async def test_a_key_of_google_goes_only_to_the_host_of_the_base_url():
     from sidestream.providers.google.provider import PROVIDER
     from sidestream.providers.protocol import Settings
-    from sidestream.providers.transfers import Answer, Request, Upload
+    from sidestream.providers.transfers import Request, TransferResponse, Upload
 
     model: Any = PROVIDER.chat_model("gemini-3-flash", Settings(api_key="sk-test-key-0123456789"))
     upload = Upload(source=b"x", name="a.txt", mime_type="text/plain", size_bytes=1, boundary="b")
@@ -631,7 +631,7 @@ async def test_a_key_of_google_goes_only_to_the_host_of_the_base_url():
         start = next(transfer)
         assert isinstance(start, Request)
         assert start.call.url == "https://generativelanguage.googleapis.com/upload/v1/files"
-        sent = transfer.send(Answer({"x-goog-upload-url": f"https://{host}/u?upload_id=1"}, b""))
+        sent = transfer.send(TransferResponse({"x-goog-upload-url": f"https://{host}/u?upload_id=1"}, b""))
         assert isinstance(sent, Request)
         assert sent.call.url == f"https://{host}/u?upload_id=1"
         assert ("sk-test-key-0123456789" in sent.call.headers.values()) == has_key
@@ -639,4 +639,4 @@ async def test_a_key_of_google_goes_only_to_the_host_of_the_base_url():
     transfer = model.upload(upload)
     next(transfer)
     with pytest.raises(RunError):
-        transfer.send(Answer({"x-goog-upload-url": "http://storage.example/u"}, b""))
+        transfer.send(TransferResponse({"x-goog-upload-url": "http://storage.example/u"}, b""))

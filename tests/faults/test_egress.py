@@ -352,7 +352,7 @@ async def test_a_provider_cannot_send_a_download_to_a_private_address(provider: 
 async def test_an_upload_is_not_sent_to_a_private_address_that_the_provider_names():
     from sidestream.providers.google.provider import PROVIDER
     from sidestream.providers.protocol import Settings
-    from sidestream.providers.transfers import Answer, Request, Upload
+    from sidestream.providers.transfers import Request, TransferResponse, Upload
 
     model: Any = PROVIDER.chat_model("gemini-3-flash", Settings(api_key="sk-test-key-0123456789"))
     upload = Upload(source=b"x", name="a.txt", mime_type="text/plain", size_bytes=1, boundary="b")
@@ -360,7 +360,7 @@ async def test_an_upload_is_not_sent_to_a_private_address_that_the_provider_name
     def sent_to(url: str) -> HttpCall:
         transfer = model.upload(upload)
         next(transfer)
-        request = transfer.send(Answer({"x-goog-upload-url": url}, b""))
+        request = transfer.send(TransferResponse({"x-goog-upload-url": url}, b""))
         assert isinstance(request, Request)
         transfer.close()
         return request.call

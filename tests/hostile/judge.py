@@ -22,7 +22,7 @@ from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta
 from sidestream.transport.calls import HttpCall
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import RunState, Wait
+from sidestream.turn.state import AwaitDecision, RunState
 from support.left_runs import Log, plain
 
 QUESTION = ChatMessage.user("Why?")
@@ -86,7 +86,7 @@ async def stored(exchange: Exchange, store: Store, id: str) -> None:
         if run.error is not None:
             assert state.status == "failed"
         else:
-            assert state.status == ("waiting" if isinstance(run.turn.command, Wait) else "complete")
+            assert state.status == ("waiting" if isinstance(run.turn.command, AwaitDecision) else "complete")
             assert plain([*state.messages]) == plain(run.turn.state.messages), "the store has another conversation"
         if state.status == "waiting":
             return  # A person decides how it continues.

@@ -12,10 +12,10 @@ from sidestream.messages.message import ToolCallPart, ToolResultPart
 from sidestream.portable.here import Staged
 from sidestream.portable.tools.functions import Functions
 from sidestream.results.citation_marks import CitationMarks
-from sidestream.results.passages import Passage, finding, numbered, passages_in
+from sidestream.results.passages import CitablePassage, finding, numbered, passages_in
 from sidestream.testing import ScriptedModel, check_stream, tool_call
 
-OSLO = Passage(
+OSLO = CitablePassage(
     number=1,
     text="Oslo is the capital of Norway. It has 709,037 inhabitants, and was founded in 1040.",
     url="https://oslo.example",
@@ -23,7 +23,7 @@ OSLO = Passage(
 )
 
 
-def marked(*deltas: str, passages: dict[int, Passage] | None = None) -> tuple[str, list[Source], TextEnd]:
+def marked(*deltas: str, passages: dict[int, CitablePassage] | None = None) -> tuple[str, list[Source], TextEnd]:
     marks = CitationMarks({1: OSLO} if passages is None else passages)
     parts: list[StreamPart] = [TextStart("t"), *(TextDelta("t", delta) for delta in deltas), TextEnd("t")]
     out = [part for entry in parts for part in marks.read([entry])]
@@ -86,7 +86,7 @@ def test_a_number_that_no_passage_has_is_marked_as_not_found():
 
 
 def test_several_passages_support_one_sentence():
-    other = Passage(number=2, text="Oslo is the capital of Norway.", file_id="f", title="a.pdf")
+    other = CitablePassage(number=2, text="Oslo is the capital of Norway.", file_id="f", title="a.pdf")
     text, sources, end = marked("Oslo is the capital [cite:1, 2].", passages={1: OSLO, 2: other})
     assert text == "Oslo is the capital."
     assert [source.url or source.file_id for source in sources] == [OSLO.url, "f"]
@@ -114,8 +114,8 @@ def test_results_are_numbered_and_read_back():
         ToolResultPart("c", "c", "text", passages=(6, 6)),
     ]
     assert passages_in([ChatMessage("model", tuple(calls)), ChatMessage("tool", tuple(results))]) == {
-        4: Passage(number=4, text="s", url="u"),
-        5: Passage(number=5, text="the page", url="w", title="T"),
+        4: CitablePassage(number=4, text="s", url="u"),
+        5: CitablePassage(number=5, text="the page", url="w", title="T"),
     }
     assert numbered("text", 1) == ("text", 1)
 

@@ -9,7 +9,7 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, DocumentError
 from sidestream.portable.index import AddReport, Index, folder
-from sidestream.portable.index.folder import Contents, Entry, Root, Stamp, message_of
+from sidestream.portable.index.folder import Contents, FolderEntry, Root, Stamp, message_of
 from sidestream.portable.index.sqlite import SqliteIndex
 from support.portable_index import SECRET, bag_of_words, holding, skips_and_reports, write_corpus
 
@@ -26,11 +26,11 @@ async def index(tmp_path: Path) -> AsyncGenerator[Index]:
         yield opened
 
 
-def racing(patch: pytest.MonkeyPatch, change: Callable[[Entry], None]) -> None:
+def racing(patch: pytest.MonkeyPatch, change: Callable[[FolderEntry], None]) -> None:
     """Have somebody change the folder after it was listed, right before a file is opened."""
     real = Root.contents
 
-    def contents(self: Root, entry: Entry, max_bytes: int) -> Contents:
+    def contents(self: Root, entry: FolderEntry, max_bytes: int) -> Contents:
         change(entry)
         return real(self, entry, max_bytes)
 
@@ -40,7 +40,7 @@ def racing(patch: pytest.MonkeyPatch, change: Callable[[Entry], None]) -> None:
 async def test_files_that_change_or_go_while_they_are_indexed(
     index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def change(entry: Entry) -> None:
+    def change(entry: FolderEntry) -> None:
         if entry.path.endswith("cooking.txt"):
             os.unlink(entry.path)
         if entry.path.endswith("cars.md"):
@@ -111,7 +111,7 @@ async def test_file_swapped_for_link_is_not_followed(
     (outside / "cats.html").write_text(f"<p>{SECRET}</p>")
     await index.add(docs)
 
-    def swap(entry: Entry) -> None:
+    def swap(entry: FolderEntry) -> None:
         if entry.path.endswith("cats.html"):
             place = docs / "sub" / "cats.html" if swapped == "file" else docs / "sub"
             os.rename(place, tmp_path / "moved")
@@ -188,7 +188,7 @@ def test_sparse_and_growing_files_respect_size_limit(docs: Path):
 
 
 async def test_passing_problem_is_tried_again(index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch):
-    def deny(entry: Entry) -> None:
+    def deny(entry: FolderEntry) -> None:
         if entry.path.endswith("cars.md"):
             raise PermissionError(13, "Permission denied")
 

@@ -13,7 +13,7 @@ from sidestream.errors import ConfigurationError, MissingKeyError, SearchError
 from sidestream.limits import Limits
 from sidestream.portable.index import Index
 from sidestream.portable.index.sqlite import SqliteIndex
-from sidestream.portable.search import Engine, Query, engine_named
+from sidestream.portable.search import Query, SearchEngine, engine_named
 from sidestream.testing import ScriptedModel, tool_call
 from sidestream.wire.http import HttpTransport
 from support.web_pages import serve
@@ -26,7 +26,7 @@ RESULTS = [
 ]
 
 
-def engine(name: str, folder: Path | None = None) -> Engine:
+def engine(name: str, folder: Path | None = None) -> SearchEngine:
     def open_index() -> Index:
         assert folder is not None
         return Index(SqliteIndex(folder / "index.db"), None, "none")

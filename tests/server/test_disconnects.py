@@ -14,7 +14,7 @@ from server.chat_client import paused, user
 from sidestream import Agent
 from sidestream.protocols.sse import HEARTBEAT
 from sidestream.server import create_app
-from sidestream.server.http.event_stream import EventStream
+from sidestream.server.http.event_stream import EventStreamResponse
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.serving import served
 
@@ -102,7 +102,7 @@ async def test_a_silent_stream_sends_padded_comments(tmp_path: Path):
         if len(found) == 5:
             gate.set()
 
-    await EventStream(silent(), {}, 0.001)({"type": "http"}, stay, take)
+    await EventStreamResponse(silent(), {}, 0.001)({"type": "http"}, stay, take)
     assert found[:5] == [None, b"one", HEARTBEAT, HEARTBEAT, HEARTBEAT]
     assert found[-2:] == [b"two", b""]
 
@@ -131,12 +131,12 @@ async def test_a_client_that_leaves_or_a_stream_that_fails_closes_the_frames() -
         await is_sent.wait()
         return {"type": "http.disconnect"}
 
-    await EventStream(endless(), {})({"type": "http"}, leave, take)
+    await EventStreamResponse(endless(), {})({"type": "http"}, leave, take)
     assert (sent, ended) == ([None, b"one"], ["closed"])
 
     async def stay() -> Any:
         await asyncio.Event().wait()
 
     with pytest.raises(ValueError, match="broken"):
-        await EventStream(endless(ValueError("broken")), {})({"type": "http"}, stay, take)
+        await EventStreamResponse(endless(ValueError("broken")), {})({"type": "http"}, stay, take)
     assert ended == ["closed", "closed"]

@@ -12,7 +12,7 @@ from sidestream.store.records import Row
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.sqlite.threads import WriterThread
-from sidestream.store.threads import Job
+from sidestream.store.threads import QueuedCall
 from support.stores import digest_of
 
 COUNT = 150
@@ -29,7 +29,7 @@ class Talks:
 
     async def append(self, *appends: Append) -> list[Any]:
         """The outcome of each: None, or its error."""
-        jobs: list[Job[Any]] = [Job(append) for append in appends]
+        jobs: list[QueuedCall[Any]] = [QueuedCall(append) for append in appends]
         self._writer.serve(jobs)
         outcomes: list[Any] = []
         for job in jobs:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from sidestream.store.threads import MAX_BATCH, Job, JobThread
+from sidestream.store.threads import MAX_BATCH, JobThread, QueuedCall
 from support.stores import BOUND_S
 
 
@@ -18,10 +18,10 @@ class Batches(JobThread[int]):
         self.gate = threading.Event()
         self.batches: list[list[int]] = []
 
-    def serve(self, jobs: list[Job[int]]) -> None:
+    def serve(self, jobs: list[QueuedCall[int]]) -> None:
         self.gate.wait(BOUND_S)
         self.batches.append([job.work for job in jobs])
-        Job.set_all((job, job.work) for job in jobs)
+        QueuedCall.set_all((job, job.work) for job in jobs)
 
     def close(self) -> None:
         self.batches.append([])

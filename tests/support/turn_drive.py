@@ -33,7 +33,7 @@ from sidestream.stream.parts import (
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, Verdict, pending
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import Over, RunState, TurnState, Wait
+from sidestream.turn.state import AwaitDecision, Over, RunState, TurnState
 from support.left_runs import plain
 
 QUESTION = ChatMessage.user("Why?")
@@ -230,7 +230,7 @@ class Drive:
         self._ids += sum(approval_id.startswith("approval_") for approval_id in own)
         self.parts += parts
         self.completed += [(part, messages) for part in parts if (messages := self.turn.messages_with(part))]
-        if parts and isinstance(self.command, Over | Wait):
+        if parts and isinstance(self.command, Over | AwaitDecision):
             check(self.parts, first_step=self._first_step, known_calls=self._known_calls)
         return self.turn.logged(parts)
 

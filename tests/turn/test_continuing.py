@@ -21,7 +21,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.tools.approvals import Suspended, Verdict
 from sidestream.turn.ledger import UNCERTAIN, resumable
-from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, RunState, Send, TurnState, Wait
+from sidestream.turn.state import AwaitDecision, CallTools, Check, Fetch, Judge, Over, RunState, Send, TurnState
 from support.left_runs import plain
 from support.turn_drive import (
     PLAIN,
@@ -68,7 +68,7 @@ class Player:
     def facts(self) -> Iterator[None]:
         """Reports one fact after the other until the turn is over; yields after each. All that waits is approved."""
         while not isinstance(self.drive.command, Over):
-            if isinstance(self.drive.command, Wait):
+            if isinstance(self.drive.command, AwaitDecision):
                 approvals = RunState(self.drive.state).approvals
                 self.run_again += [entry.call_id for entry in approvals if entry.provenance == UNCERTAIN]
                 self.drive = self.drive.decided(*(entry.approve() for entry in approvals))
@@ -85,7 +85,7 @@ class Player:
     def leave(self) -> None:
         """Leaves the turn and continues it in another process."""
         self.drive = self.drive.continued(state=resumable(written(self.drive.state)))
-        if not isinstance(self.drive.command, Wait):
+        if not isinstance(self.drive.command, AwaitDecision):
             self.drive.reconsidered()
 
     def _carry_out(self, drive: Drive) -> Iterator[None]:
@@ -162,7 +162,7 @@ def test_a_round_that_was_left_continues_with_the_policy_and_a_stream_of_its_own
     assert isinstance(drive.command, Judge)
     drive.judged("ask")
     assert [type(part) for part in drive.parts] == [StreamStart, ToolApprovalRequest, Finish]
-    assert drive.command == Wait()
+    assert drive.command == AwaitDecision()
 
 
 def test_questions_about_a_round_that_was_left_say_again_what_servers_say_of_their_tools():

@@ -22,7 +22,7 @@ from sidestream.stream.parts import Custom, Finish, StreamPart, ToolApprovalRequ
 from sidestream.testing import Recording, ReplayTransport
 from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import UNCERTAIN
-from sidestream.turn.state import Over, Wait
+from sidestream.turn.state import AwaitDecision, Over
 from support.left_runs import Log
 from turn.test_left_runs import HISTORY, Step, exchange
 
@@ -167,7 +167,7 @@ async def test_each_policy_beside_the_others() -> None:
     failed = turn.results["call_0_2"].result
     assert failed["error"] == "Interrupted"
     assert "may or may not have had its effect" in failed["message"]
-    assert isinstance(turn.run.turn.command, Wait)
+    assert isinstance(turn.run.turn.command, AwaitDecision)
     turn.resume(approves=True)
     await turn.until(None)
     assert {id: len(keys) for id, keys in turn.runs.items()} == {"call_0_0": 2, "call_0_1": 2, "call_0_2": 1}
@@ -196,7 +196,7 @@ async def test_a_call_is_not_retried_if_its_tool_no_longer_declares_it(now: Any)
     turn.resume(approves=False)
     await turn.until(None)
     if now == "ask":
-        assert isinstance(turn.run.turn.command, Wait)
+        assert isinstance(turn.run.turn.command, AwaitDecision)
         turn.resume(approves=False)
         await turn.until(None)
     assert [len(keys) for keys in turn.runs.values()] == [1]
@@ -217,7 +217,7 @@ async def test_a_call_that_ends_its_process_each_time_is_left_to_a_person() -> N
     await turn.until(None)
     assert turn.told("call_0_0") == ["retry"] * (MAX_TOOL_ATTEMPTS - 1) + ["ask"]
     assert len(turn.runs["call_0_0"]) == MAX_TOOL_ATTEMPTS
-    assert isinstance(turn.run.turn.command, Wait)
+    assert isinstance(turn.run.turn.command, AwaitDecision)
 
 
 @pytest.mark.parametrize("policy", ["again", "", None, True, "hints"])

@@ -29,6 +29,7 @@ from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, delivery, open_calls
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import (
     BACKGROUND,
+    AwaitDecision,
     Background,
     CallTools,
     Check,
@@ -36,7 +37,6 @@ from sidestream.turn.state import (
     OpenCall,
     Send,
     TurnState,
-    Wait,
     copied,
 )
 from support.left_runs import fields as fields_of
@@ -407,20 +407,20 @@ LEFT = {
     "with both": ({"calls": (A,), "requests": (REQUEST,)}, judge(A, requests=[REQUEST])),
     "with an approved call": ({"calls": (A,), "approved": frozenset("a")}, CallTools((A,))),
     "with an approved call beside one not judged": ({"calls": (A, B), "approved": frozenset("a")}, judge(B)),
-    "with a call that waits": ({"calls": (A,), "waiting": (asked(A),)}, Wait()),
+    "with a call that waits": ({"calls": (A,), "waiting": (asked(A),)}, AwaitDecision()),
     "with a call that waits beside one not judged": ({"calls": (A, B), "waiting": (asked(A),)}, judge(B)),
     "with a call that waits beside an approved one": (
         {"calls": (A, B), "waiting": (asked(A),), "approved": frozenset("b")},
         CallTools((B,)),
     ),
-    "with a request that waits": ({"waiting": (asked(A, call_id="mcpr_1", is_remote=True),)}, Wait()),
-    "with a suspended agent": ({"calls": (A,), "suspended": {"a": UNDECIDED}}, Wait()),
+    "with a request that waits": ({"waiting": (asked(A, call_id="mcpr_1", is_remote=True),)}, AwaitDecision()),
+    "with a suspended agent": ({"calls": (A,), "suspended": {"a": UNDECIDED}}, AwaitDecision()),
     "with a suspended agent that may continue": ({"calls": (A,), "suspended": {"a": DECIDED}}, CallTools((A,))),
     "with two agents of which one may continue": (
         {"calls": (A, B), "suspended": {"a": UNDECIDED, "b": DECIDED}},
         CallTools((B,)),
     ),
-    "with a tool that had started": ({"calls": (A,), "started": frozenset("a")}, Wait()),
+    "with a tool that had started": ({"calls": (A,), "started": frozenset("a")}, AwaitDecision()),
     "with a tool that had started beside an agent that may continue": (
         {"calls": (A, B), "started": frozenset("a"), "suspended": {"b": DECIDED}},
         CallTools((B,)),
@@ -456,7 +456,7 @@ def test_a_tool_that_may_have_run_and_those_beside_it_are_left_to_a_person():
     assert c == asked(call("c"))
     assert a == asked(A, approval_id="again_a", provenance=UNCERTAIN)
     assert b == asked(B, approval_id="again_b", provenance=HELD)
-    assert (given.started, given.approved, given.command) == (frozenset(), frozenset(), Wait())
+    assert (given.started, given.approved, given.command) == (frozenset(), frozenset(), AwaitDecision())
 
 
 @requirement("F42")
@@ -491,7 +491,7 @@ def test_suspended_agents_keep_their_own_approvals_beside_a_tool_that_may_have_r
     given = resumable(state(calls=(A, B), started=frozenset("a"), suspended={"b": UNDECIDED}))
     assert [entry.call_id for entry in given.waiting] == ["a"]
     assert given.suspended == {"b": UNDECIDED}
-    assert given.command == Wait()
+    assert given.command == AwaitDecision()
 
 
 def test_an_unfinished_step_is_forgotten_but_for_what_it_read_and_an_answer_in_the_background():

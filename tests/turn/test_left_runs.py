@@ -42,7 +42,7 @@ from sidestream.testing import (
     ResponsesScript,
     encode_events,
 )
-from sidestream.turn.state import Over, Wait
+from sidestream.turn.state import AwaitDecision, Over
 from support.left_runs import Log
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -259,7 +259,7 @@ async def play(
                         await run.steer(f"steer {number_of_part}")
                         log.check()
         log.check()
-        if not isinstance(run.turn.command, Wait):
+        if not isinstance(run.turn.command, AwaitDecision):
             break
         state = log.state().run_state
         assert state is not None

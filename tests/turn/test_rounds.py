@@ -17,7 +17,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.tools.approvals import ApprovalError, Question, Suspended, digest_of
-from sidestream.turn.state import CallTools, Judge, Send, Wait
+from sidestream.turn.state import AwaitDecision, CallTools, Judge, Send
 from support.turn_drive import (
     PLAIN,
     Drive,
@@ -162,7 +162,7 @@ def test_a_call_that_the_policy_denies_is_answered_without_running():
 def test_a_call_that_needs_an_approval_is_requested_and_the_run_waits():
     drive = Drive(PLAIN)
     assert drive.calls(call("a"), verdict="ask")[-2:] == [request("approval_0", "a"), APPROVAL]
-    assert drive.command == Wait()
+    assert drive.command == AwaitDecision()
     (entry,) = drive.state.waiting
     assert (entry.run_id, entry.call_id, entry.digest) == ("run_1", "a", digest_of("f", {"n": "a"}))
     assert len(drive.answers) == 1
@@ -198,7 +198,7 @@ def test_one_call_waits_while_another_runs():
     assert drive.calls(call("a"), call("b", "g"), a="ask")[-1] == request("approval_0", "a")
     assert drive.command == CallTools((call("b", "g"),))
     assert drive.tool("b", "early") == [result("b", "g", "early"), APPROVAL]
-    assert drive.command == Wait()
+    assert drive.command == AwaitDecision()
     second = drive.decided(drive.approvals["f"].approve())
     second.tool("a", "late")
     assert second.answers[-1] == ChatMessage(
@@ -253,7 +253,7 @@ def test_decisions_that_do_not_fit_exactly_what_waits_are_refused_and_change_not
     decisions = made(*(entry.approve() for entry in drive.state.waiting))
     with pytest.raises(ApprovalError):
         getattr(drive, fact)(decisions)
-    assert drive.command == Wait()
+    assert drive.command == AwaitDecision()
 
 
 @requirement("F42")
@@ -297,7 +297,7 @@ def test_an_approved_call_whose_tool_has_changed_since_is_requested_again():
     changed = {**NOTES, "page": Facts("docs", "pin_9", True)}
     second = drive.decided(drive.approvals["page"].approve(), tools=changed)
     assert second.parts == [StreamStart(()), request("approval_1", "a", "page", server_label="docs"), APPROVAL]
-    assert (second.command, second.state.approved, second.state.pins) == (Wait(), frozenset(), {})
+    assert (second.command, second.state.approved, second.state.pins) == (AwaitDecision(), frozenset(), {})
     assert second.approvals["page"].pin == "pin_9"
     with pytest.raises(ApprovalError):
         second.continued().check_decisions([drive.approvals["page"].approve()])
@@ -390,7 +390,7 @@ def test_the_requests_of_a_suspended_agent_are_those_of_the_run():
         request("nested_2", "a", "move", "requested after reading https://example.com", **nested),
         APPROVAL,
     ]
-    assert drive.command == Wait()
+    assert drive.command == AwaitDecision()
     assert drive.approvals == {"delete": first, "move": second}
     assert drive.state.started == frozenset()
 

@@ -7,7 +7,7 @@ import pytest
 from requirements import requirement
 from sidestream.limits import Limits
 from sidestream.stream.parts import Error, Finish, Steer
-from sidestream.turn.state import Background, Check, Over, Send, Wait
+from sidestream.turn.state import AwaitDecision, Background, Check, Over, Send
 from support.turn_drive import PLAIN, Drive, call, text, used
 
 
@@ -126,7 +126,7 @@ def test_a_run_that_fails_or_waits_keeps_the_message() -> None:
     waiting.steered(steer())
     ended(waiting, call("a"), reason="tool-calls")
     waiting.judged("ask")
-    assert isinstance(waiting.command, Wait)
+    assert isinstance(waiting.command, AwaitDecision)
     for drive in (failing, waiting):
         assert statuses(drive) == [("steer_1", "accepted")]
         assert drive.state.steers == (steer(),)

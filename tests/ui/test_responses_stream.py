@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream.jsontext import as_object
 from sidestream.protocols.responses.events import ResponsesEncoder
-from sidestream.protocols.responses.object import Dialect, Outcome, ResponseHead
+from sidestream.protocols.responses.object import Dialect, ResponseHead, ResponseOutcome
 from sidestream.protocols.responses.stream import EventOrderError, ResponseStream
 from sidestream.replay.provider import model_exchanges, replay
 from sidestream.replay.recording import Exchange, Recording
@@ -115,7 +115,7 @@ def test_the_builder_refuses_what_would_be_out_of_order():
     for forbidden in (
         lambda: stream.add_part(item, "output_text"),
         lambda: stream.done(item),
-        lambda: stream.end(Outcome("completed")),
+        lambda: stream.end(ResponseOutcome("completed")),
         lambda: stream.input_delta(item, "{}"),
     ):
         with pytest.raises(EventOrderError):
@@ -132,8 +132,11 @@ def test_the_builder_refuses_what_would_be_out_of_order():
     stream.done(item, status="completed")
     with pytest.raises(EventOrderError):
         stream.stage(item, "completed")
-    stream.end(Outcome("completed", USAGE))
-    for forbidden in (lambda: stream.add({"id": "x", "type": "message"}), lambda: stream.end(Outcome("completed"))):
+    stream.end(ResponseOutcome("completed", USAGE))
+    for forbidden in (
+        lambda: stream.add({"id": "x", "type": "message"}),
+        lambda: stream.end(ResponseOutcome("completed")),
+    ):
         with pytest.raises(EventOrderError):
             forbidden()
     check_events(stream.take())
@@ -147,7 +150,7 @@ def test_a_stage_that_an_item_is_past_is_left_out():
     for stage in ("searching", "in_progress", "unknown", "completed"):
         stream.stage(item, stage)
     stream.done(item, status="completed", action={"type": "search", "query": "q"})
-    stream.end(Outcome("completed", USAGE))
+    stream.end(ResponseOutcome("completed", USAGE))
     events = stream.take()
     assert kinds(events)[3:5] == ["web_search_call.searching", "web_search_call.completed"]
     check_events(events)
@@ -499,7 +502,7 @@ REQUEST: dict[str, Any] = {
 @requirement("R140")
 def test_the_specification_gets_no_field_that_it_does_not_know():
     head = ResponseHead(id="resp_1", model="main", created=7, request=REQUEST)
-    response = head.response(Outcome("completed", USAGE, at=9.5), [], "open-responses")
+    response = head.response(ResponseOutcome("completed", USAGE, at=9.5), [], "open-responses")
     check_response(response, "open-responses")
     assert response["tools"] == [
         {"type": "function", "name": "add", "description": None, "parameters": None, "strict": None}
@@ -509,7 +512,7 @@ def test_the_specification_gets_no_field_that_it_does_not_know():
     assert response["reasoning"] == {"effort": "low", "summary": None}
     assert response["service_tier"] == "default"
     assert "conversation" not in response
-    openai = head.response(Outcome("completed", USAGE, at=9.5), [], "openai")
+    openai = head.response(ResponseOutcome("completed", USAGE, at=9.5), [], "openai")
     assert (len(openai["tools"]), openai["conversation"], openai["store"]) == (3, {"id": "conv_1"}, False)
     assert openai["text"]["format"]["schema"] == {"type": "object"}
 

@@ -18,7 +18,7 @@ from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.state import Wait, suspended_run
+from sidestream.turn.state import AwaitDecision, suspended_run
 
 _SCHEMA: JsonObject = {
     "type": "object",
@@ -69,7 +69,7 @@ async def _outcome(run: Run[Any], context: ToolContext) -> ToolOutcome:
             reason = part.reason if isinstance(part, Finish) else reason
     if run.error is not None:
         return ToolOutcome.failure(type(run.error).__name__, run.error.message)
-    if isinstance(run.turn.command, Wait):
+    if isinstance(run.turn.command, AwaitDecision):
         return ToolOutcome(None, suspended=suspended_run(run.state))
     if reason != "stop":
         return ToolOutcome.failure("Unfinished", f"The agent stopped before its answer was complete: {reason}.")

@@ -16,12 +16,12 @@ from sidestream.limits import Limits
 from sidestream.messages.message import DataPart
 from sidestream.providers.protocol import ChatModel, FileRef
 from sidestream.providers.transfers import (
-    Answer,
     FileAddress,
     Pause,
     Request,
     StoredFile,
     Transfer,
+    TransferResponse,
     TransfersFiles,
     Upload,
 )
@@ -214,7 +214,9 @@ async def carry_out(
         transfer.close()
 
 
-async def _answer(request: Request, transport: Transport, limits: Limits, progress: _Progress | None) -> Answer:
+async def _answer(
+    request: Request, transport: Transport, limits: Limits, progress: _Progress | None
+) -> TransferResponse:
     call = request.call if progress is None else progress.followed(request.call)
     response = await transport.open(call, limits if request.is_retried else replace(limits, max_retries=0))
     try:
@@ -222,7 +224,9 @@ async def _answer(request: Request, transport: Transport, limits: Limits, progre
             progress.reach(call.file.end)  # The answer may come before the last report.
         if progress is not None and progress.error is not None:
             raise progress.error
-        return Answer({name.lower(): value for name, value in response.headers.items()}, await response.body())
+        return TransferResponse(
+            {name.lower(): value for name, value in response.headers.items()}, await response.body()
+        )
     finally:
         await response.aclose()
 

@@ -3,7 +3,7 @@
 from sidestream.errors import ConfigurationError
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.turn.ledger import has_unreported, resumable
-from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
+from sidestream.turn.state import AwaitDecision, Over, RunState, TurnState, copied
 
 
 def resumed_state(state: RunState | str | bytes, decisions: list[Decision]) -> tuple[TurnState, list[Decision] | None]:
@@ -16,7 +16,7 @@ def resumed_state(state: RunState | str | bytes, decisions: list[Decision]) -> t
     if isinstance(turn_state.command, Over):
         raise ConfigurationError("the run is over; there is nothing to resume")
     turn_state = resumable(turn_state)
-    is_waiting = isinstance(turn_state.command, Wait)
+    is_waiting = isinstance(turn_state.command, AwaitDecision)
     if decisions and not is_waiting:
         raise ApprovalError("the run does not wait for a decision")
     if not decisions and has_unreported(turn_state):

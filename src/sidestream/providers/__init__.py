@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         BillsUsage as BillsUsage,
         BringsTransport as BringsTransport,
         ChatModel as ChatModel,
-        Compaction as Compaction,
+        CompactionPlan as CompactionPlan,
         CompactsHistory as CompactsHistory,
         Decoder as Decoder,
         Encoded as Encoded,
@@ -82,7 +82,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
         "providers.protocol": (
-            "BillsUsage BringsTransport ChatModel Compaction CompactsHistory Decoder Encoded FileRef KnowsWindow "
+            "BillsUsage BringsTransport ChatModel CompactionPlan CompactsHistory Decoder Encoded FileRef KnowsWindow "
             "ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest NamedInTelemetry NamesFiles Provider "
             "Recovery ResumesStreams Settings SpeaksWebSocket UnderWay WorksInBackground "
         ),

@@ -25,7 +25,7 @@ from sidestream.tools.spec import ToolSpec
 from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport
 
 
-class Compaction(Struct, frozen=True):
+class CompactionPlan(Struct, frozen=True):
     """The provider is to compact the conversation itself, from so many tokens on; None: when it sees fit."""
 
     at_tokens: int | None = None
@@ -44,7 +44,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     stream: bool = True
     without: frozenset[str] = frozenset()
     """What the provider refused before and the request leaves out (`Recovery.drop`)."""
-    compaction: Compaction | None = None
+    compaction: CompactionPlan | None = None
     """Set only for a model that `CompactsHistory`."""
     replays: LoadedReplays = {}
     """What was read from the log because an earlier encoding of this request needed it (`Encoded.needs`)."""

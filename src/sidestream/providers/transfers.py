@@ -94,7 +94,7 @@ class Pause(Struct, frozen=True):
     """What is not done yet, for the error if it takes too long."""
 
 
-class Answer(Struct, frozen=True):
+class TransferResponse(Struct, frozen=True):
     """What came back: header names are in lower case."""
 
     headers: Mapping[str, str]
@@ -112,7 +112,7 @@ class Answer(Struct, frozen=True):
         return value
 
 
-Transfer = Generator[Request | Pause, Answer, T]
+Transfer = Generator[Request | Pause, TransferResponse, T]
 """Work with files at a provider, as a generator: it yields requests and pauses, and is sent the answers."""
 
 
@@ -183,7 +183,7 @@ def not_processed(file: str, message: str | None, code: str | None) -> ProviderE
 
 
 def every_page(
-    page_call: Callable[[str | None], HttpCall], read: Callable[[Answer], tuple[list[StoredFile], str | None]]
+    page_call: Callable[[str | None], HttpCall], read: Callable[[TransferResponse], tuple[list[StoredFile], str | None]]
 ) -> Transfer[list[StoredFile]]:
     """The files of all pages; `read` returns those of one, and what the next begins after."""
     found: list[StoredFile] = []

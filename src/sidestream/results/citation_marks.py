@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from sidestream.jsontext import Json, JsonObject
-from sidestream.results.passages import Passage, finding
+from sidestream.results.passages import CitablePassage, finding
 from sidestream.stream.parts import Source, StreamPart, TextDelta, TextEnd, TextStart
 
 _MARKER = re.compile(r'\[cite:\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)(?:\s*"([^"]{0,500})")?\s*\]')
@@ -18,7 +18,7 @@ _SENTENCE_END = re.compile(r"[.!?。]\s+|\n")
 class CitationMarks:
     """Reads one answer. `passages` are what the tools of the conversation have found, by number."""
 
-    def __init__(self, passages: Mapping[int, Passage]) -> None:
+    def __init__(self, passages: Mapping[int, CitablePassage]) -> None:
         self._passages = passages
         self._blocks: dict[str, _Block] = {}
 
@@ -51,7 +51,7 @@ class CitationMarks:
 class _Block:
     """One text block."""
 
-    def __init__(self, text_id: str, passages: Mapping[int, Passage]) -> None:
+    def __init__(self, text_id: str, passages: Mapping[int, CitablePassage]) -> None:
         self.annotations: list[Json] = []
         self._id = text_id
         self._passages = passages
@@ -152,7 +152,7 @@ def _may_begin(text: str) -> bool:
     return text.startswith(_BEGINNING) and len(text) < _MAX_MARKER_CHARS and "]" not in text
 
 
-def _annotation(passage: Passage, start: int, end: int) -> JsonObject:
+def _annotation(passage: CitablePassage, start: int, end: int) -> JsonObject:
     """The citation in the form of the Responses API."""
     if passage.url:
         return {

@@ -31,7 +31,7 @@ _TOKEN = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{8,})[\"”“»]")
 
 
-class Passage(Struct, frozen=True, kw_only=True):
+class CitablePassage(Struct, frozen=True, kw_only=True):
     """What can be cited under one number."""
 
     number: int
@@ -43,7 +43,7 @@ class Passage(Struct, frozen=True, kw_only=True):
     """Where in its document the text stands: `page`, `start` and `end`, as far as they are known."""
 
 
-class Finding(Struct, frozen=True):
+class PassageMatch(Struct, frozen=True):
     """What of a passage supports a statement, and whether it was found in the passage's text."""
 
     cited_text: str | None
@@ -76,14 +76,14 @@ def _unnumbered(entry: JsonObject) -> JsonObject:
     return {name: value for name, value in entry.items() if name != NUMBER}
 
 
-def passages_in(messages: Iterable[ChatMessage]) -> dict[int, Passage]:
+def passages_in(messages: Iterable[ChatMessage]) -> dict[int, CitablePassage]:
     """The passages in the results of sources that the run has called itself, by number.
 
     The run has marked these results with the numbers that it gave. A result without the mark has none, whatever its
     shape, and so has one whose call is not before it.
     """
     calls: dict[str, str] = {}
-    found: dict[int, Passage] = {}
+    found: dict[int, CitablePassage] = {}
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, ToolCallPart):
             calls[part.id] = part.name
@@ -105,7 +105,7 @@ def last_number(parts: Iterable[MessagePart]) -> int:
     return max([0, *own, *(number for number in claimed if number <= MAX_FOREIGN_NUMBER)])
 
 
-def _passages(result: JsonObject) -> Iterator[Passage]:
+def _passages(result: JsonObject) -> Iterator[CitablePassage]:
     for entry in (result, *(as_object(entry) for name in _LISTS for entry in as_list(result.get(name)))):
         number = entry.get(NUMBER)
         text = next((found for field in _TEXTS if (found := text_in(entry, field))), None) or _document_text(entry)
@@ -115,7 +115,7 @@ def _passages(result: JsonObject) -> Iterator[Passage]:
                 or text_in(entry, "title")
                 or text_in(as_object(entry.get("content")), "title")
             )
-            yield Passage(
+            yield CitablePassage(
                 number=number,
                 text=text,
                 url=text_in(entry, "url"),
@@ -130,7 +130,7 @@ def _document_text(result: JsonObject) -> str | None:
     return text_in(as_object(as_object(result.get("content")).get("source")), "data")
 
 
-def finding(passage: Passage, claim: str, quote: str | None) -> Finding:
+def finding(passage: CitablePassage, claim: str, quote: str | None) -> PassageMatch:
     """What of the passage supports a claim.
 
     A quote must stand in the passage word for word and be more than one word. Without one, the passage must hold every
@@ -138,14 +138,14 @@ def finding(passage: Passage, claim: str, quote: str | None) -> Finding:
     """
     plain = _plain(passage.text)
     if quote is not None:
-        return Finding(quote[:MAX_QUOTE_CHARS] or None, _says_something(quote) and _plain(quote) in plain)
+        return PassageMatch(quote[:MAX_QUOTE_CHARS] or None, _says_something(quote) and _plain(quote) in plain)
     words = _words(claim)
     known = set(_words(passage.text))
     shared = [word for word in words if word in known]
     has_numbers = all(word in known for word in words if word.isdigit())
     has_quotations = all(_plain(found) in plain for found in _QUOTED.findall(claim))
     verified = bool(words) and has_numbers and has_quotations and 2 * len(shared) >= len(words)
-    return Finding(_best_sentence(passage.text, set(words)), verified)
+    return PassageMatch(_best_sentence(passage.text, set(words)), verified)
 
 
 def _best_sentence(text: str, words: set[str]) -> str | None:

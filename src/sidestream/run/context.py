@@ -10,7 +10,7 @@ from sidestream.errors import ConfigurationError, RunError
 from sidestream.messages import shortening
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.tokens import message_tokens
-from sidestream.providers.protocol import ChatModel, Compaction
+from sidestream.providers.protocol import ChatModel, CompactionPlan
 from sidestream.stream.parts import Custom, StepFinish, Usage
 
 Strategy = Literal["auto", "provider", "summary", "cut"]
@@ -89,12 +89,12 @@ class ContextKeeper:
         _measures[id(last)] = _Measure(reference, weakref.ref(messages[0]), len(messages) - 1, tokens)
 
     @property
-    def compaction(self) -> Compaction | None:
+    def compaction(self) -> CompactionPlan | None:
         """What the provider is asked to do."""
         if not self.by_provider:
             return None
         limit = self._config.max_tokens
-        return Compaction(None if limit is None else int(limit * self._config.threshold))
+        return CompactionPlan(None if limit is None else int(limit * self._config.threshold))
 
     async def shortening(
         self, messages: Sequence[ChatMessage], *, step: int, turn: int | None, overhead: int, is_forced: bool

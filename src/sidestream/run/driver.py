@@ -27,7 +27,7 @@ from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling
 from sidestream.transport.calls import HttpCall, HttpResponse, Opening
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
+from sidestream.turn.state import AwaitDecision, CallTools, Check, Fetch, Judge, Over, Send
 
 if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
@@ -176,7 +176,7 @@ class Driver:
         return steer.id
 
     def _refusal(self) -> SteerError:
-        if isinstance(self._turn.command, Wait):
+        if isinstance(self._turn.command, AwaitDecision):
             return SteerError("the run waits for an approval: resume it, and steer the run that resumes it", "approval")
         reason = self.reason or next((part.reason for part in self.ready if isinstance(part, Finish)), None)
         how = "the run was closed" if reason is None else f"the run is over ({reason})"
@@ -227,7 +227,7 @@ class Driver:
                 return self._tools.advance(calls)
             case Check(text=text):
                 return self._check(text)
-            case Over() | Wait():
+            case Over() | AwaitDecision():
                 raise StopAsyncIteration
 
     # Beginning and end
@@ -279,7 +279,7 @@ class Driver:
             raise
 
     async def _end_if_over(self) -> None:
-        if not self._is_ended and isinstance(self._turn.command, Over | Wait):
+        if not self._is_ended and isinstance(self._turn.command, Over | AwaitDecision):
             await self._end()
 
     async def _end(self) -> None:

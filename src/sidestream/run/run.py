@@ -18,7 +18,7 @@ from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
 from sidestream.tools.approvals import Decision
 from sidestream.tools.grants import without_grant
-from sidestream.turn.state import Over, RunState, Wait, copied
+from sidestream.turn.state import AwaitDecision, Over, RunState, copied
 
 if TYPE_CHECKING:
     from sidestream.run.driver import Driver
@@ -130,7 +130,7 @@ class Run(Generic[T]):
         from sidestream.turn.ledger import resumable
 
         state = self.turn.state
-        return RunState(state if isinstance(state.command, Over | Wait) else resumable(copied(state)))
+        return RunState(state if isinstance(state.command, Over | AwaitDecision) else resumable(copied(state)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -213,7 +213,7 @@ class Run(Generic[T]):
         except RunError as error:
             error.result = folding.result()
             raise
-        state = self.state if isinstance(self.turn.command, Wait) else None
+        state = self.state if isinstance(self.turn.command, AwaitDecision) else None
         result = folding.result().waiting(state)
         return result if not self.is_typed else result.typed(self._driver.output if self.has_output else NO_OUTPUT)
 

@@ -25,7 +25,7 @@ SEARCHED = 8
 _log = get_logger(__name__)
 
 
-class Work(Struct):
+class FolderReading(Struct):
     """What is being read of a folder."""
 
     done: int = 0
@@ -40,7 +40,7 @@ class FileIndexes:
     def __init__(self, allowed: Sequence[str]) -> None:
         self.allowed = tuple(os.path.realpath(os.path.expanduser(folder)) for folder in allowed)
         self._index: Index | None = None
-        self._work: dict[str, Work] = {}
+        self._work: dict[str, FolderReading] = {}
         """Folder → what is being read of it, or went wrong with it."""
 
     @property
@@ -66,7 +66,7 @@ class FileIndexes:
         if not os.path.exists(found):
             raise not_found("folder", path)
         if (known := self._work.get(found)) is None or known.error is not None:
-            work = self._work[found] = Work()
+            work = self._work[found] = FolderReading()
             work.task = asyncio.create_task(self._read(found, work))
         return found
 
@@ -114,7 +114,7 @@ class FileIndexes:
             self._index = open_index()
         return self._index
 
-    async def _read(self, path: str, work: Work) -> None:
+    async def _read(self, path: str, work: FolderReading) -> None:
         def progress(stage: str, done: int, total: int) -> None:
             work.done, work.total = done, total
 

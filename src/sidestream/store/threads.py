@@ -34,7 +34,7 @@ class _Uninterrupted(asyncio.Future[Any]):
         return False
 
 
-class Job(Generic[T]):
+class QueuedCall(Generic[T]):
     """A unit of work, and the coroutine that awaits it."""
 
     __slots__ = ("_future", "loop", "work")
@@ -71,7 +71,7 @@ class Job(Generic[T]):
             self.loop.call_soon_threadsafe(function, value)
 
     @staticmethod
-    def set_all(outcomes: "Iterable[tuple[Job[Any], object]]") -> None:
+    def set_all(outcomes: "Iterable[tuple[QueuedCall[Any], object]]") -> None:
         """Sets the outcomes of jobs, from the thread: results, or errors. Each event loop is woken once for all.
 
         Let it be the last that is done for a job: the loop then need not wait for this thread to release the GIL.
@@ -102,14 +102,14 @@ class JobThread(ABC, Generic[T]):
     name: ClassVar[str]
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[list[Job[T]] | None] = SimpleQueue()
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Job[T]]] = {}
+        self._queue: SimpleQueue[list[QueuedCall[T]] | None] = SimpleQueue()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[QueuedCall[T]]] = {}
         """Jobs that an event loop is about to pass on."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @abstractmethod
-    def serve(self, jobs: list[Job[T]]) -> None:
+    def serve(self, jobs: list[QueuedCall[T]]) -> None:
         """Does the jobs. Sets a result or an error for each, and raises nothing."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class JobThread(ABC, Generic[T]):
 
     async def do(self, work: T) -> Any:
         """Queues the work and waits for its result."""
-        job = Job(work)
+        job = QueuedCall(work)
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -175,7 +175,7 @@ class JobThread(ABC, Generic[T]):
                 break
         self.close()
 
-    def _next(self) -> list[Job[T]] | None:
+    def _next(self) -> list[QueuedCall[T]] | None:
         while True:
             with suppress(Empty):
                 return self._queue.get(timeout=self.idle())

@@ -105,7 +105,7 @@ def tool_operation(
     return Operation(tracer, f"execute_tool {name}", parent, own, shared | measured)
 
 
-class ClientCall:
+class ClientToolSpan:
     """The execution of a client tool: the spans of its function are children of this one's."""
 
     def __init__(

@@ -36,7 +36,7 @@ from sidestream.stream.parts import (
 from sidestream.telemetry import names
 from sidestream.telemetry.content import (
     CLIENT_SIDE,
-    ClientCall,
+    ClientToolSpan,
     ServerSideCalls,
     as_json,
     message_objects,
@@ -52,7 +52,7 @@ from sidestream.tools.tool import Tool, ToolOutcome
 from sidestream.transport.calls import HttpCall, HttpResponse, Opening
 from sidestream.turn.ledger import MODEL_FALLBACK
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import Wait
+from sidestream.turn.state import AwaitDecision
 
 _PORTS = {"https": 443, "http": 80}
 _EVENT_TYPE = re.compile(r"[\w.:/-]{1,64}")
@@ -113,7 +113,7 @@ class RunSpans:
         run.span.set_attribute(names.RUN_REASON, reason or ("cancelled" if error is None else "error"))
         if reason is not None:
             run.span.set_attribute(names.FINISH_REASONS, [names.FINISH_REASON_NAMES.get(reason, reason)])
-        if isinstance(state.command, Wait):
+        if isinstance(state.command, AwaitDecision):
             nested = sum(len(suspended.approvals) for suspended in state.suspended.values())
             run.span.set_attribute(names.PENDING_APPROVALS, len(state.waiting) + nested)
         if error is not None:
@@ -278,7 +278,7 @@ class RunSpans:
         operation = tool_operation(
             self._tracer, parent, call.name, call.id, CLIENT_SIDE, {names.IS_HOSTED: False}, self._agent
         )
-        return ClientCall(operation, self._instruments.tool_seconds, call, tool, with_content=self._with_content)
+        return ClientToolSpan(operation, self._instruments.tool_seconds, call, tool, with_content=self._with_content)
 
     def _use(self, model: ChatModel) -> None:
         self._model = model

@@ -54,7 +54,17 @@ from sidestream.tools.approvals import (
 from sidestream.tools.grants import after_listing, with_grant
 from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
-from sidestream.turn.state import BACKGROUND, CallTools, Check, Judge, OpenCall, Send, TurnState, Wait, background_in
+from sidestream.turn.state import (
+    BACKGROUND,
+    AwaitDecision,
+    CallTools,
+    Check,
+    Judge,
+    OpenCall,
+    Send,
+    TurnState,
+    background_in,
+)
 
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
@@ -284,7 +294,7 @@ def resumable(state: TurnState) -> TurnState:
     elif runnable or (failed and not blocked):
         state.command = CallTools(runnable)
     elif blocked:
-        state.command = Wait()
+        state.command = AwaitDecision()
     else:
         Ledger(state).end_round()
         state.command = Send()

@@ -49,7 +49,7 @@ from sidestream.turn import interruptions, ledger, rounds
 from sidestream.turn.interruptions import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
-from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState, Wait
+from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState
 
 _WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
 """Parts of a response that mean more than what they add to the message. Tool events do so between two steps only."""
@@ -123,7 +123,9 @@ class Turn:
     @property
     def is_over(self) -> bool:
         """True once the stream has come to its end. A turn that is resumed waits until its stream has started."""
-        return isinstance(self.state.command, Over) or (isinstance(self.state.command, Wait) and self._is_started)
+        return isinstance(self.state.command, Over) or (
+            isinstance(self.state.command, AwaitDecision) and self._is_started
+        )
 
     @property
     def due_steers(self) -> tuple[Steer, ...]:
@@ -331,7 +333,7 @@ class Turn:
     def check_decisions(self, decisions: Iterable[Decision]) -> None:
         """Raises ApprovalError unless the decisions fit exactly what is pending."""
         state = self.state
-        if not isinstance(state.command, Wait):
+        if not isinstance(state.command, AwaitDecision):
             raise ApprovalError("the run does not wait for a decision")
         nested = [entry for suspended in state.suspended.values() for entry in suspended.approvals]
         match_decisions([*state.waiting, *nested], decisions)
@@ -543,7 +545,7 @@ class Turn:
         assert ending is not None
         if blocked:
             out += self._emit(self._finish("approval", ending))
-            state.command = Wait()
+            state.command = AwaitDecision()
             return out
         return out + self._send_again(ending)
 

@@ -78,7 +78,7 @@ class Check(Struct, frozen=True, tag="check"):
     text: str
 
 
-class Wait(Struct, frozen=True, tag="wait"):
+class AwaitDecision(Struct, frozen=True, tag="wait"):
     """Nothing can be done before a person has decided."""
 
 
@@ -86,7 +86,7 @@ class Over(Struct, frozen=True, tag="over"):
     """Nothing is left to do."""
 
 
-Command = Send | Fetch | Judge | CallTools | Check | Wait | Over
+Command = Send | Fetch | Judge | CallTools | Check | AwaitDecision | Over
 
 
 class OpenCall(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -191,7 +191,7 @@ class RunState(ShortRepr, Struct, frozen=True):
     @property
     def approvals(self) -> tuple[PendingApproval, ...]:
         """What waits for a person, once nothing else is left to do."""
-        if not isinstance(self.turn.command, Wait):
+        if not isinstance(self.turn.command, AwaitDecision):
             return ()
         nested = (entry for suspended in self.turn.suspended.values() for entry in suspended.approvals)
         return (*self.turn.waiting, *nested)

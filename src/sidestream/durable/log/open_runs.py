@@ -9,7 +9,7 @@ from sidestream.store.records import STEP_FINISH, Record, Row, RunCancelled, Run
 from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamStart, ToolApprovalRequest, Usage
 from sidestream.turn.ledger import has_unreported
 from sidestream.turn.rounds import approval_request
-from sidestream.turn.state import RunState, Wait
+from sidestream.turn.state import AwaitDecision, RunState
 
 ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
 """Kinds of records after which no run is in progress."""
@@ -112,7 +112,7 @@ async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> in
 
 def waits_for_decisions(state: RunState) -> bool:
     """True if a run that has no end has nothing left to do before a person decides."""
-    return isinstance(state.turn.command, Wait) and not has_unreported(state.turn)
+    return isinstance(state.turn.command, AwaitDecision) and not has_unreported(state.turn)
 
 
 async def suspend_run(store: Store, conversation: str, rows: Sequence[Row], state: RunState) -> int:

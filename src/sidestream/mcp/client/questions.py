@@ -29,7 +29,7 @@ _MAX_MESSAGE_CHARACTERS = 4000
 _REQUESTS: TypeAdapter[dict[str, InputRequest]] = TypeAdapter(dict[str, InputRequest])
 
 
-class CallState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PausedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a call stopped."""
 
     requests: dict[str, JsonObject] = {}
@@ -47,10 +47,10 @@ class CallState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return jsontext.dumps(self).decode()
 
     @staticmethod
-    def of(suspended: Suspended) -> "CallState":
+    def of(suspended: Suspended) -> "PausedCall":
         """Raises ConfigurationError for what is not the state of a call."""
         try:
-            return msgspec.convert(jsontext.loads(suspended.state), CallState)
+            return msgspec.convert(jsontext.loads(suspended.state), PausedCall)
         except (ValueError, msgspec.ValidationError):
             pass
         # Outside of `except`: the exception may show the state.
@@ -62,7 +62,7 @@ def refusal(label: str, problem: str) -> ToolServerError:
     return ToolServerError(f"the MCP server {label!r} is refused: {problem}", server=label)
 
 
-def stop(state: CallState, label: str, arguments: JsonObject, context: ToolContext) -> ToolOutcome:
+def stop(state: PausedCall, label: str, arguments: JsonObject, context: ToolContext) -> ToolOutcome:
     """Lets the call wait for a person. Raises ToolServerError."""
     forms = {key: form for key, request in state.requests.items() if (form := _form(request)) is not None}
     if len(forms) > MAX_QUESTIONS:
@@ -93,7 +93,7 @@ def stop(state: CallState, label: str, arguments: JsonObject, context: ToolConte
     )
 
 
-def decided(state: CallState, decisions: tuple[Decision, ...]) -> dict[str, ElicitResult]:
+def decided(state: PausedCall, decisions: tuple[Decision, ...]) -> dict[str, ElicitResult]:
     """Key → what a person answered."""
     made = {state.approvals[decision.approval_id]: decision for decision in decisions}
     return {key: _answer(state.requests[key], decision) for key, decision in made.items()}

@@ -27,11 +27,11 @@ from sidestream.mcp.client import questions
 from sidestream.mcp.client.connection import Connection, ServerStoppedError
 from sidestream.mcp.client.content import outcome_of
 from sidestream.mcp.client.failures import describe_error
-from sidestream.mcp.client.questions import CallState
+from sidestream.mcp.client.questions import PausedCall
 from sidestream.mcp.client.tasks import (
     CancelTask,
     GetTask,
-    Task,
+    ServerTask,
     TaskCreated,
     TaskParams,
     UpdateParams,
@@ -75,13 +75,13 @@ class ServerCall:
         self._arguments = arguments
         self._context = context
         self._reports = 0
-        self._state = CallState()
+        self._state = PausedCall()
 
     async def run(self) -> object:
         suspended = self._context.suspended
         if suspended is None:
             return await self._finish(await self._send(None))
-        self._state = CallState.of(suspended)
+        self._state = PausedCall.of(suspended)
         answers = await self._answers(questions.decided(self._state, suspended.decisions))
         if self._state.task is not None:
             return await self._follow(self._state.task, _POLL_S, answers)
@@ -142,7 +142,7 @@ class ServerCall:
         """Polls a task until it has ended or waits for a person. Cancelling the call cancels the task, unless
         whoever resumes the run follows it."""
         params = TaskParams(task_id=task_id)
-        self._state = CallState(task=task_id, rounds=self._state.rounds)
+        self._state = PausedCall(task=task_id, rounds=self._state.rounds)
         # The answers are not kept: if the process ends before the server has them, it asks again.
         await self._context.checkpoint(self._state.to_json())
         try:
@@ -161,7 +161,7 @@ class ServerCall:
             await self._request(UpdateTask(params=update), EmptyResult)
         last: tuple[str, str | None] | None = None
         while True:
-            task = await self._request(GetTask(params=params), Task)
+            task = await self._request(GetTask(params=params), ServerTask)
             if (task.status, task.status_message) != last:
                 last = task.status, task.status_message
                 self._report({"status": task.status, "message": task.status_message})
@@ -192,7 +192,7 @@ class ServerCall:
                 await asyncio.sleep(pause_s)
         return await self._connect().request(request, result_type)
 
-    def _failure(self, task: Task) -> ToolOutcome:
+    def _failure(self, task: ServerTask) -> ToolOutcome:
         reason = task.error.message if task.error is not None else task.status_message or "it gives no reason"
         text = visible(redact(reason), _MAX_MESSAGE_CHARACTERS)
         ending = "was cancelled" if task.status == "cancelled" else "failed"

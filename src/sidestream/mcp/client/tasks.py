@@ -22,7 +22,7 @@ class TaskCreated(Result):
     poll_interval_ms: float | None = None
 
 
-class Task(Result):
+class ServerTask(Result):
     """The answer to `tasks/get`."""
 
     task_id: str
@@ -82,6 +82,6 @@ class TasksExtension(ClientExtension):
         return (ResultClaim(result_type="task", model=TaskCreated, resolve=_unresolved),)
 
 
-def result_of(task: Task) -> CallToolResult:
+def result_of(task: ServerTask) -> CallToolResult:
     """The result of a completed task. Raises ValidationError if it is none."""
     return CallToolResult.model_validate(task.result or {}, by_name=False)

@@ -44,10 +44,10 @@ FAILED = -1001
 MAX_TITLE_CHARS = 300
 MAX_LINK_CHARS = 2048
 
-Parse = Callable[[bytes, "Request"], Document | str]
+Parse = Callable[[bytes, "ParseRequest"], Document | str]
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class ParseRequest(Struct, frozen=True, kw_only=True):
     """What to parse, besides its bytes."""
 
     kind: str
@@ -57,7 +57,7 @@ class Request(Struct, frozen=True, kw_only=True):
     limits: DocumentLimits
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Parsed(Struct, frozen=True, kw_only=True):
     """The document, or why there is none."""
 
     document: Document | None = None
@@ -168,7 +168,7 @@ def _load() -> None:
 def _parse(incoming: Any, outgoing: Any) -> None:
     """Answer one request. No library sees the document before the limits are set."""
     lengths = LENGTHS.unpack(incoming.read(LENGTHS.size))
-    request = msgspec.msgpack.decode(incoming.read(lengths[0]), type=Request)
+    request = msgspec.msgpack.decode(incoming.read(lengths[0]), type=ParseRequest)
     data = incoming.read(lengths[1])
     parse = parser_of(request.kind)
     _limit(request.limits, is_closed=request.kind not in others())
@@ -177,22 +177,22 @@ def _parse(incoming: Any, outgoing: Any) -> None:
     outgoing.flush()
 
 
-def _answer(parse: Parse, data: bytes, request: Request) -> bytes:
+def _answer(parse: Parse, data: bytes, request: ParseRequest) -> bytes:
     try:
         made = parse(data, request)
         document = Document(text=made, mime_type=request.kind) if isinstance(made, str) else made
-        answer = Answer(document=_bounded(document, request.limits))
+        answer = Parsed(document=_bounded(document, request.limits))
     except DocumentError as error:
-        answer = Answer(error=str(error), reason=error.reason)
+        answer = Parsed(error=str(error), reason=error.reason)
     except MemoryError:
-        answer = Answer(error="it needs too much memory to be read", reason="memory")
+        answer = Parsed(error="it needs too much memory to be read", reason="memory")
     except Exception as error:  # Libraries raise anything for a damaged file.
         text = str(error)[:200].encode("utf-8", "replace").decode()
-        answer = Answer(error=f"it is damaged ({type(error).__name__}: {text})", reason="damaged")
+        answer = Parsed(error=f"it is damaged ({type(error).__name__}: {text})", reason="damaged")
     try:
         return msgspec.msgpack.encode(answer)
     except MemoryError:
-        return msgspec.msgpack.encode(Answer(error="it needs too much memory to be read", reason="memory"))
+        return msgspec.msgpack.encode(Parsed(error="it needs too much memory to be read", reason="memory"))
 
 
 @cache

@@ -20,7 +20,7 @@ import msgspec
 
 from sidestream.errors import DocumentError, MissingExtraError
 from sidestream.limits import MAX_PARSED_DOCUMENTS, MIB
-from sidestream.portable.documents.child import ANSWER, FAILED, LATE, LENGTHS, ORDER_BYTES, Answer, Request
+from sidestream.portable.documents.child import ANSWER, FAILED, LATE, LENGTHS, ORDER_BYTES, Parsed, ParseRequest
 from sidestream.portable.documents.document import Document, DocumentLimits
 from sidestream.portable.documents.kinds import LIBRARIES
 
@@ -48,7 +48,7 @@ async def read_isolated(
     if not all(importlib.util.find_spec(library) for library in LIBRARIES.get(kind, ())):
         raise MissingExtraError("fetch", f"Reading {kind}")
     request = msgspec.msgpack.encode(
-        Request(kind=_encodable(kind), charset=_encodable(charset or ""), url=_encodable(url or ""), limits=limits)
+        ParseRequest(kind=_encodable(kind), charset=_encodable(charset or ""), url=_encodable(url or ""), limits=limits)
     )
     sent = LENGTHS.pack(len(request), len(data)) + request + data
     slots = _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_PARSED_DOCUMENTS))
@@ -64,7 +64,7 @@ async def read_isolated(
     if isinstance(answer, int):
         raise _failure(answer, limits)
     try:
-        return _document(msgspec.msgpack.decode(answer, type=Answer))
+        return _document(msgspec.msgpack.decode(answer, type=Parsed))
     except msgspec.MsgspecError as error:
         raise _failure(FAILED, limits) from error
 
@@ -74,7 +74,7 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _document(answer: Answer) -> Document:
+def _document(answer: Parsed) -> Document:
     if answer.document is None:
         raise DocumentError(answer.error, answer.reason)
     return answer.document

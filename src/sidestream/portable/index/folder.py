@@ -51,7 +51,7 @@ class Contents(Struct, frozen=True):
     stamp: Stamp
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class FolderEntry(Struct, frozen=True, kw_only=True):
     """A file of a folder, or something in it that is skipped."""
 
     path: str
@@ -100,15 +100,15 @@ class Root:
         if within and not any(_is_below(os.path.join(place, self._name), allowed) for allowed in within):
             raise ConfigurationError(f"{path} leads out of {', '.join(within)}")
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderEntry]:
         """List the files to index, and what is skipped although it looks like one, by path.
 
         Raises OSError and DocumentError if the root itself cannot be read.
         """
         if self._name:
             with self._opened(()) as folder:
-                return [Entry(path=self._path, parts=(self._name,), stamp=_stamp_of(_lstat(self._name, folder)))]
-        found: list[Entry] = []
+                return [FolderEntry(path=self._path, parts=(self._name,), stamp=_stamp_of(_lstat(self._name, folder)))]
+        found: list[FolderEntry] = []
         pending: list[tuple[str, ...]] = [()]
         while pending:
             parts = pending.pop()
@@ -125,10 +125,10 @@ class Root:
                     raise
                 if isinstance(error, FileNotFoundError):
                     continue
-                found.append(Entry(path=path, problem=message_of(error)))
+                found.append(FolderEntry(path=path, problem=message_of(error)))
         return sorted(found, key=lambda entry: entry.path)
 
-    def contents(self, entry: Entry, max_bytes: int) -> Contents:
+    def contents(self, entry: FolderEntry, max_bytes: int) -> Contents:
         """Return the file, as it was at one moment as far as can be seen. Raises OSError and DocumentError."""
         with self._opened(entry.parts[:-1]) as folder:
             descriptor = _opened_file(entry.parts[-1], folder)
@@ -147,7 +147,7 @@ class Root:
 
     def _listed(
         self, item: "os.DirEntry[str]", folder: int | str, parts: tuple[str, ...], pending: list[tuple[str, ...]]
-    ) -> Iterator[Entry]:
+    ) -> Iterator[FolderEntry]:
         """Return what becomes of an item of a folder; folders to look into are added to `pending`."""
         name = item.name
         if name.startswith(".") or name in SKIPPED_FOLDERS | SKIPPED_NAMES:
@@ -157,19 +157,19 @@ class Root:
         is_folder = item.is_dir(follow_symlinks=False)
         if not _is_utf8(name):
             if is_folder or is_file_name:
-                yield Entry(path=_shown(path), problem="its name is not valid UTF-8; rename it")
+                yield FolderEntry(path=_shown(path), problem="its name is not valid UTF-8; rename it")
         elif item.is_symlink():
             yield from self._linked(path, name, folder, parts, is_file_name=is_file_name)
         elif is_folder:
             pending.append((*parts, name))
         elif is_file_name and item.is_file(follow_symlinks=False):
-            yield Entry(path=path, parts=(*parts, name), stamp=_stamp_of(item.stat(follow_symlinks=False)))
+            yield FolderEntry(path=path, parts=(*parts, name), stamp=_stamp_of(item.stat(follow_symlinks=False)))
         elif is_file_name:
-            yield Entry(path=path, problem="it is not a regular file")
+            yield FolderEntry(path=path, problem="it is not a regular file")
 
     def _linked(
         self, path: str, name: str, folder: int | str, parts: tuple[str, ...], *, is_file_name: bool
-    ) -> Iterator[Entry]:
+    ) -> Iterator[FolderEntry]:
         """Return the file in this folder that a link leads to, or why the link is skipped."""
         place = os.path.join(self._folder, *parts, name)
         try:
@@ -177,16 +177,16 @@ class Root:
         except OSError as error:
             if is_file_name or error.errno == errno.ELOOP:
                 problem = "it is a link that leads to itself" if error.errno == errno.ELOOP else "its target is missing"
-                yield Entry(path=path, problem=problem)
+                yield FolderEntry(path=path, problem=problem)
             return
         real = os.path.realpath(place)
         if stat.S_ISDIR(status.st_mode):
-            yield Entry(path=path, problem="it is a link to a folder, which is not followed")
+            yield FolderEntry(path=path, problem="it is a link to a folder, which is not followed")
         elif is_file_name and not _is_below(real, self._folder):
-            yield Entry(path=path, problem="it is a link that leads out of the folder")
+            yield FolderEntry(path=path, problem="it is a link that leads out of the folder")
         elif is_file_name:
             parts = tuple(os.path.relpath(real, self._folder).split(os.sep))
-            yield Entry(path=path, parts=parts, stamp=_stamp_of(status))
+            yield FolderEntry(path=path, parts=parts, stamp=_stamp_of(status))
 
     @contextmanager
     def _opened(self, parts: Sequence[str]) -> Generator[int | str]:

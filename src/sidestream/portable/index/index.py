@@ -16,9 +16,9 @@ from sidestream.errors import ConfigurationError, DocumentError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read
 from sidestream.portable.index.chunks import chunks_of
-from sidestream.portable.index.folder import UNREAD, Entry, Root, absolute, message_of, root_of
+from sidestream.portable.index.folder import UNREAD, FolderEntry, Root, absolute, message_of, root_of
 from sidestream.portable.index.ranking import CANDIDATES, fits, fused
-from sidestream.portable.index.records import Counts, Database, IndexedFile, Json, Passage, Row, file_id_of
+from sidestream.portable.index.records import Counts, Database, IndexedFile, Json, Passage, PassageRow, file_id_of
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
 
 T = TypeVar("T")
@@ -275,7 +275,7 @@ class Index:
         return report + AddReport(removed=len(gone))
 
     async def _add_file(
-        self, root: Root, entry: Entry, known: IndexedFile | None, attributes: Mapping[str, Json]
+        self, root: Root, entry: FolderEntry, known: IndexedFile | None, attributes: Mapping[str, Json]
     ) -> AddReport:
         path = entry.path
         is_known = known is not None and known.stamp == entry.stamp and known.attributes == attributes
@@ -307,7 +307,7 @@ class Index:
         problems = {path: file.problem} if file.problem else {}
         return AddReport(added=known is None, changed=known is not None, problems=problems)
 
-    async def _put_problem(self, entry: Entry, attributes: Mapping[str, Json], problem: str) -> None:
+    async def _put_problem(self, entry: FolderEntry, attributes: Mapping[str, Json], problem: str) -> None:
         """Note that a file cannot be read, with its stamp: it is not tried again until that changes."""
         file = IndexedFile(
             path=entry.path,
@@ -386,7 +386,7 @@ def _problem(document: Document) -> str | None:
     return "only its beginning was read: it is too long" if document.is_cut else None
 
 
-def _passage(row: Row, score: float) -> Passage:
+def _passage(row: PassageRow, score: float) -> Passage:
     file = row.file
     return Passage(
         file_id=file.file_id,

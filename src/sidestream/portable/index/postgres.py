@@ -15,8 +15,8 @@ from sidestream.portable.index.records import (
     Counts,
     IndexedFile,
     Json,
+    PassageRow,
     PendingText,
-    Row,
     digest_of,
     embedded_text,
     stored_file,
@@ -224,15 +224,17 @@ class PostgresIndex:
             self._run(f"SET LOCAL hnsw.ef_search = {min(1000, max(100, limit * 2))}")
             return [found for (found,) in self._run(sql, given)]
 
-    def rows(self, ids: Sequence[int]) -> dict[int, list[Row]]:
+    def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
         sql = (
             f"SELECT c.id, c.start, c.stop, c.page, c.heading, c.text, {_FILE} FROM sidestream_index.chunks c "
             "JOIN sidestream_index.documents d ON d.id = c.document "
             "JOIN sidestream_index.files f ON f.digest = d.digest WHERE c.id = ANY(%s) ORDER BY f.path"
         )
-        found: dict[int, list[Row]] = {}
+        found: dict[int, list[PassageRow]] = {}
         for number, start, stop, page, heading, text, *file in self._read(sql, (list(ids),)):
-            row = Row(id=number, file=stored_file(file), start=start, end=stop, page=page, heading=heading, text=text)
+            row = PassageRow(
+                id=number, file=stored_file(file), start=start, end=stop, page=page, heading=heading, text=text
+            )
             found.setdefault(number, []).append(row)
         return found
 

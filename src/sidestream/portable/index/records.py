@@ -81,7 +81,7 @@ class Counts(Struct, frozen=True):
     vectors: int
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class PassageRow(Struct, frozen=True, kw_only=True):
     """A stored passage, with one of the files that contain it."""
 
     id: int
@@ -165,7 +165,7 @@ class Database(Protocol):
         """Ids of passages by the distance of their vectors."""
         ...
 
-    def rows(self, ids: Sequence[int]) -> dict[int, list[Row]]:
+    def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
         """The passages with these ids, once for each file that contains them."""
         ...
 

@@ -17,17 +17,17 @@ from sidestream.portable.index.records import (
     Counts,
     IndexedFile,
     Json,
+    PassageRow,
     PendingText,
-    Row,
     digest_of,
     embedded_text,
     stored_file,
 )
 from sidestream.portable.index.vectors import (
-    Connection,
     Driver,
     Matrix,
     Nearest,
+    VectorConnection,
     VectorTable,
     connect,
     store_errors,
@@ -64,7 +64,7 @@ class SqliteIndex:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self.location = str(self.path)
         self._wanted: Driver | None = driver
-        self._connection: Connection | None = None
+        self._connection: VectorConnection | None = None
         self._vectors: Nearest | None = None
         self.driver: Driver | None = None
         """How vectors are searched, once it is open."""
@@ -207,15 +207,17 @@ class SqliteIndex:
         with store_errors(self.path):
             return vectors.search(vector, scope, limit)
 
-    def rows(self, ids: Sequence[int]) -> dict[int, list[Row]]:
+    def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
         sql = (
             f"SELECT c.id, c.start, c.stop, c.page, c.heading, p.text, {_FILE} FROM chunks c "
             "JOIN passages p ON p.rowid = c.id JOIN documents d ON d.id = c.document "
             "JOIN files f ON f.digest = d.digest WHERE c.id IN (SELECT value FROM json_each(?)) ORDER BY f.path"
         )
-        found: dict[int, list[Row]] = {}
+        found: dict[int, list[PassageRow]] = {}
         for number, start, stop, page, heading, text, *file in self._read(sql, (json.dumps(list(ids)),)):
-            row = Row(id=number, file=stored_file(file), start=start, end=stop, page=page, heading=heading, text=text)
+            row = PassageRow(
+                id=number, file=stored_file(file), start=start, end=stop, page=page, heading=heading, text=text
+            )
             found.setdefault(number, []).append(row)
         return found
 
@@ -224,7 +226,7 @@ class SqliteIndex:
         return zlib.decompress(found[0][0]).decode("utf-8", "surrogatepass") if found else None
 
     @property
-    def _db(self) -> Connection:
+    def _db(self) -> VectorConnection:
         if self._connection is None:
             raise StoreError(f"the index {self.path} is closed")
         return self._connection
@@ -239,7 +241,7 @@ class SqliteIndex:
         with store_errors(self.path):
             return self._db.execute(sql, parameters).fetchall()
 
-    def _create(self, connection: Connection) -> None:
+    def _create(self, connection: VectorConnection) -> None:
         if self._version(connection) == VERSION:
             return
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -249,7 +251,7 @@ class SqliteIndex:
                 for statement in SCHEMA:
                     connection.execute(statement)
 
-    def _version(self, connection: Connection) -> int:
+    def _version(self, connection: VectorConnection) -> int:
         """The schema's version; 0 for an empty file."""
         sql = (
             "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "

@@ -24,7 +24,7 @@ class Cursor(Protocol):
     def fetchall(self) -> list[Any]: ...
 
 
-class Connection(Protocol):
+class VectorConnection(Protocol):
     """What both libraries have in common."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Cursor: ...
@@ -34,7 +34,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-def connect(path: Path, driver: Driver | None = None) -> tuple[Connection, Driver]:
+def connect(path: Path, driver: Driver | None = None) -> tuple[VectorConnection, Driver]:
     """A connection, and which way was found; with `driver`, that way. Raises MissingExtraError if none is possible."""
     for way in _WAYS if driver is None else (driver,):
         made = _WAYS[way](path)
@@ -140,7 +140,7 @@ def _advice(error: Exception) -> str:
 
 
 @contextmanager
-def transaction(connection: Connection) -> Generator[None]:
+def transaction(connection: VectorConnection) -> Generator[None]:
     """Commits at the end of the block, or rolls back if it raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -176,7 +176,7 @@ class Nearest(Protocol):
 class VectorTable:
     """The table of sqlite-vec."""
 
-    def __init__(self, connection: Connection, dimensions: int) -> None:
+    def __init__(self, connection: VectorConnection, dimensions: int) -> None:
         self._connection = connection
         connection.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS nearest USING "
@@ -212,7 +212,7 @@ class VectorTable:
 class Matrix:
     """All vectors in memory: as fast as the table up to some ten thousand passages."""
 
-    def __init__(self, connection: Connection, dimensions: int) -> None:
+    def __init__(self, connection: VectorConnection, dimensions: int) -> None:
         import numpy
 
         self._np: Any = numpy

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 from sidestream import jsontext
 from sidestream.lazy import outlast_threads
 from sidestream.limits import SandboxLimits
-from sidestream.portable.sandbox.frames import Text
+from sidestream.portable.sandbox.frames import OutputText
 from sidestream.portable.sandbox.launch import new_id
 from sidestream.portable.sandbox.port import (
     CallTool,
@@ -85,7 +85,7 @@ class MontyContainer:
     ) -> CellOutcome:
         import pydantic_monty
 
-        sink = Text(self._limits.log_bytes, on_output)
+        sink = OutputText(self._limits.log_bytes, on_output)
         calls = _Calls(self._limits, call_tool) if call_tool is not None else None
         functions = {name: calls.function(name) for name in tools} if calls is not None else {}
         ending: Ending = "completed"

@@ -43,7 +43,7 @@ class Holder(Struct, frozen=True):
     """The owner's calls that share it."""
 
 
-class Kept:
+class KeptContainer:
     """A container with what is known about it."""
 
     def __init__(self, container: Container, holder: Holder, siblings: set[Holder]) -> None:
@@ -75,9 +75,9 @@ def _digest(file: CodeFile) -> str:
     return media_types.digest(file.name.encode() + b"\0" + file.data)
 
 
-_kept: dict[Holder, Kept] = {}
+_kept: dict[Holder, KeptContainer] = {}
 """Containers of all agents: a conversation keeps its own when it continues with another agent."""
-_starting: "dict[Holder, Future[Kept | None]]" = {}
+_starting: "dict[Holder, Future[KeptContainer | None]]" = {}
 _lock = threading.Lock()
 """Of the containers: they expire in the sandbox thread, and calls come from any."""
 
@@ -94,14 +94,14 @@ class Containers:
         self._idle_s = idle_s
         self._known: dict[Holder, None] = {}
         self._own: set[Holder] = set()
-        self._begun: set[Future[Kept | None]] = set()
+        self._begun: set[Future[KeptContainer | None]] = set()
         """Starts that have not ended."""
         weakref.finalize(self, _abandon, self._own)
 
     @asynccontextmanager
     async def use(
         self, owner: Hashable, group: Hashable = None, *, named: str | None = None, had_one: bool = False
-    ) -> AsyncGenerator[tuple[Kept, bool]]:
+    ) -> AsyncGenerator[tuple[KeptContainer, bool]]:
         """Yield the container of a group, and whether it replaces one that is gone. Raises SandboxError.
 
         Without a group, the container is this call's alone. `named` is the id of a container of the same kind, sandbox
@@ -134,9 +134,9 @@ class Containers:
             if (kept := _kept.get(holder)) is not None:
                 await _end(kept)
 
-    async def _started(self, holder: Holder) -> Kept:
+    async def _started(self, holder: Holder) -> KeptContainer:
         """A new container; calls of one group that begin together share it. Counts a use."""
-        start: Future[Kept | None] = Future()
+        start: Future[KeptContainer | None] = Future()
         start.set_running_or_notify_cancel()  # those that wait for it do not cancel it
         while (begun := _starting.setdefault(holder, start)) is not start:
             if (kept := await asyncio.wrap_future(begun)) is not None:
@@ -146,7 +146,7 @@ class Containers:
             if (gone := _kept.get(holder)) is not None:
                 await _end(gone)
             await _make_space()
-            kept = Kept(await choice.start(self._sandbox, self._spec), holder, self._own)
+            kept = KeptContainer(await choice.start(self._sandbox, self._spec), holder, self._own)
             with _lock:
                 _kept[holder] = _used(kept)
                 self._own.add(holder)
@@ -162,7 +162,7 @@ class Containers:
                 start.set_result(None)  # this call was cancelled: another one that waits starts one
 
 
-def _take(holder: Holder, named: str | None) -> Kept | None:
+def _take(holder: Holder, named: str | None) -> KeptContainer | None:
     """The container of a holder, else the named one that it may use; None if it is gone. Counts a use."""
     with _lock:
         found = _kept.get(holder)
@@ -171,13 +171,13 @@ def _take(holder: Holder, named: str | None) -> Kept | None:
         return None if found is None or not found.is_usable else _used(found)
 
 
-def _used(kept: Kept) -> Kept:
+def _used(kept: KeptContainer) -> KeptContainer:
     kept.users += 1
     kept.calls += 1
     return kept
 
 
-def _may_name(holder: Holder, kept: Kept, named: str) -> bool:
+def _may_name(holder: Holder, kept: KeptContainer, named: str) -> bool:
     facts, other = (holder.kind, holder.sandbox, holder.owner), kept.holder
     return kept.container.id == named and (other.kind, other.sandbox, other.owner) == facts
 
@@ -194,13 +194,13 @@ async def _make_space() -> None:
     await oldest.container.kill()
 
 
-async def _end(kept: Kept) -> None:
+async def _end(kept: KeptContainer) -> None:
     with _lock:
         _forget(kept)
     await kept.container.kill()
 
 
-def _forget(kept: Kept) -> bool:
+def _forget(kept: KeptContainer) -> bool:
     """True if it was known. Called with the lock."""
     if _kept.get(kept.holder) is not kept:
         return False
@@ -209,7 +209,7 @@ def _forget(kept: Kept) -> bool:
     return True
 
 
-def _expire(kept: Kept, idle_s: float) -> None:
+def _expire(kept: KeptContainer, idle_s: float) -> None:
     """Called by the worker: ends a container that was not used since."""
     with _lock:
         is_idle = kept.users == 0 and kept.used_at + idle_s - monotonic() <= 0.001

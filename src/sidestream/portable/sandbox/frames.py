@@ -52,7 +52,7 @@ def checked_sizes(header: str, limits: SandboxLimits) -> tuple[str, list[int]]:
     return kind, lengths
 
 
-class Text:
+class OutputText:
     """Output as text: the beginning is kept, all of it is counted, and what is kept is passed on."""
 
     def __init__(self, max_bytes: int, on_text: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ from sidestream.portable.sandbox.frames import (
     MAX_HEADER_BYTES,
     EndedError,
     Found,
-    Text,
+    OutputText,
     checked_sizes,
 )
 from sidestream.portable.sandbox.port import (
@@ -129,7 +129,7 @@ class ProcessContainer:
         self._process = process
         self._logs = logs
         self._limits = limits
-        self._sink: Text | None = None
+        self._sink: OutputText | None = None
         self._flooded = asyncio.Event()
         self._is_resting = False
         self.on_end: list[Callable[[], None]] = []
@@ -152,7 +152,7 @@ class ProcessContainer:
 
     async def ready(self) -> None:
         """Waits for the kernel. Raises SandboxError, with what the backend said, if it does not start."""
-        self._sink = sink = Text(CHUNK_BYTES, lambda text: None)
+        self._sink = sink = OutputText(CHUNK_BYTES, lambda text: None)
         try:
             async with asyncio.timeout(self._limits.start_s):
                 kind, _ = await self._receive()
@@ -173,7 +173,7 @@ class ProcessContainer:
         self, code: str, on_output: OnOutput, *, tools: Sequence[str] = (), call_tool: CallTool | None = None
     ) -> CellOutcome:
         limits = self._limits
-        sink = Text(limits.log_bytes, on_output)
+        sink = OutputText(limits.log_bytes, on_output)
         found = Found(limits, self._folder)
         calls = Calls(limits, call_tool, partial(self._send, "answer")) if call_tool is not None else None
 
@@ -201,8 +201,8 @@ class ProcessContainer:
 
     async def command(self, command: str, on_output: OnStreams, *, timeout_s: float | None = None) -> CommandOutcome:
         seconds = min(timeout_s or self._limits.cell_s, self._limits.cell_s)
-        out = Text(self._limits.log_bytes, lambda text: on_output(text, ""))
-        err = Text(self._limits.log_bytes, lambda text: on_output("", text))
+        out = OutputText(self._limits.log_bytes, lambda text: on_output(text, ""))
+        err = OutputText(self._limits.log_bytes, lambda text: on_output("", text))
         found = Found(self._limits, self._folder)
         code: list[int] = []
 
@@ -225,7 +225,7 @@ class ProcessContainer:
                 else:
                     found.add(kind, payloads)
 
-        ending, notes = await self._attended(work, Text(0, lambda text: None), seconds + _GRACE_S)
+        ending, notes = await self._attended(work, OutputText(0, lambda text: None), seconds + _GRACE_S)
         return CommandOutcome(
             ending=ending,
             stdout=out.end(),
@@ -300,7 +300,7 @@ class ProcessContainer:
     async def _attended(
         self,
         work: Callable[[], Coroutine[Any, Any, Ending]],
-        sink: Text,
+        sink: OutputText,
         seconds: float,
         calls: Calls | None = None,
     ) -> tuple[Ending, tuple[str, ...]]:

@@ -29,7 +29,7 @@ from sidestream.stream.parts import Json
 T = TypeVar("T")
 
 
-class Worker:
+class SandboxThread:
     """The thread and its loop. `hold` before the first use, `release` after the last."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ def _settle(ended: "Future[T]", task: "asyncio.Task[T]") -> None:
         ended.set_result(task.result())
 
 
-WORKER = Worker()
+WORKER = SandboxThread()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=WORKER.forget)
 

@@ -4,7 +4,7 @@
 an engine: it is delegated, see `sidestream.portable.tools.web_search`.
 """
 
-from sidestream.portable.search.engine import Engine, Hit, Query
+from sidestream.portable.search.engine import Hit, Query, SearchEngine
 from sidestream.portable.search.engines import CHOICES, VARIABLE, engine_named
 
-__all__ = ["CHOICES", "VARIABLE", "Engine", "Hit", "Query", "engine_named"]
+__all__ = ["CHOICES", "VARIABLE", "Hit", "Query", "SearchEngine", "engine_named"]

@@ -38,7 +38,7 @@ class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     score: float | None = None
 
 
-class Engine(Protocol):
+class SearchEngine(Protocol):
     """Searches. `name` is the one it was chosen by."""
 
     @property

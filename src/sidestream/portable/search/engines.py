@@ -10,7 +10,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.portable.index import Index
 from sidestream.portable.search.apis import KEYED, SEARXNG, TIMEOUT_S, ApiEngine
-from sidestream.portable.search.engine import Engine
+from sidestream.portable.search.engine import SearchEngine
 from sidestream.tools.toolset import Toolset
 from sidestream.transport.calls import Transport
 
@@ -30,7 +30,7 @@ CHOICES: dict[str, str] = {
 
 def engine_named(
     name: str, transport: Callable[[], Transport], limits: Limits, open_index: Callable[[], Index]
-) -> Engine | None:
+) -> SearchEngine | None:
     """The engine of a name; None if it can only be the model of a provider. Raises ConfigurationError."""
     kind, _, rest = name.strip().partition(":")
     limits = replace(limits, first_byte_timeout_s=TIMEOUT_S, max_retries=min(limits.max_retries, 1))
@@ -62,7 +62,7 @@ def no_engine() -> str:
     return f"no search engine is configured. Set {VARIABLE} or WebSearch(engine=…) to one of: {rows}"
 
 
-def _mcp(rest: str) -> Engine:
+def _mcp(rest: str) -> SearchEngine:
     from sidestream.portable.search.mcp_tool import McpEngine
 
     server, slash, tool = rest.partition("/")

@@ -24,7 +24,7 @@ from sidestream.stream.parts import File, Finish, Source, StreamPart, ToolEvent,
 from sidestream.tools.server_side import ServerSideTool, WebFetch, event_keys
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.state import Wait, suspended_run
+from sidestream.turn.state import AwaitDecision, suspended_run
 
 TIMEOUT_S = 600.0
 """A run on another model may take minutes: images, research, code."""
@@ -149,7 +149,7 @@ async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: To
                 results.append(part)
     if run.error is not None:
         return ToolOutcome.failure(type(run.error).__name__, f"{model} failed: {run.error.message}")
-    if isinstance(run.turn.command, Wait):
+    if isinstance(run.turn.command, AwaitDecision):
         return ToolOutcome(None, suspended=suspended_run(run.state))
     said: str = run.output if run.has_output else ""
     if not results:

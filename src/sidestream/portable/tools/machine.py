@@ -14,7 +14,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.limits import DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
 from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.portable.sandbox.choice import sandbox_named
-from sidestream.portable.sandbox.containers import GONE, Containers, Kept
+from sidestream.portable.sandbox.containers import GONE, Containers, KeptContainer
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store.wrapped import identity_of
@@ -29,7 +29,7 @@ RunsCode = CodeInterpreter | Shell | ProgrammaticToolCalling
 class Place(Struct, frozen=True):
     """Where a call runs."""
 
-    kept: Kept
+    kept: KeptContainer
     notes: tuple[str, ...] = ()
     """What the model must know about it."""
 

@@ -7,7 +7,7 @@ from typing import Any
 from sidestream.errors import ConfigurationError, SearchError, SidestreamError
 from sidestream.portable.index import Index
 from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
-from sidestream.portable.search import VARIABLE, Engine, Hit, Query, engine_named
+from sidestream.portable.search import VARIABLE, Hit, Query, SearchEngine, engine_named
 from sidestream.portable.search.engines import no_engine
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
@@ -41,7 +41,7 @@ def toolset(config: WebSearch, services: Services) -> Toolset:
 
 
 class _WebSearch:
-    def __init__(self, config: WebSearch, engine: Engine) -> None:
+    def __init__(self, config: WebSearch, engine: SearchEngine) -> None:
         self._config = config
         self._engine = engine
         self._uses: dict[str, int] = {}

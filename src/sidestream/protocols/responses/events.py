@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from sidestream.jsontext import JsonObject
-from sidestream.protocols.responses.object import Dialect, Outcome, ResponseHead, Status, failure_of
+from sidestream.protocols.responses.object import Dialect, ResponseHead, ResponseOutcome, Status, failure_of
 from sidestream.protocols.responses.stream import ResponseStream
 from sidestream.protocols.responses.text import TextItems
 from sidestream.protocols.responses.tools import ToolItems, passed_on
@@ -198,7 +198,7 @@ class ResponsesEncoder:
         if status == "failed":
             error = failure_of(self.error or Error("provider", "the run failed"))
         usage = None if error is not None and self._usage.is_empty else self._usage
-        self.stream.end(Outcome(status, usage, reason, error, self.at))
+        self.stream.end(ResponseOutcome(status, usage, reason, error, self.at))
 
 
 def _text(name: str) -> Callable[[ResponsesEncoder, Any], None]:

@@ -51,7 +51,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     param: str | None = None
 
 
-class Outcome(Struct, frozen=True):
+class ResponseOutcome(Struct, frozen=True):
     """How a response stands, or ended."""
 
     status: Status
@@ -81,7 +81,7 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
     def is_background(self) -> bool:
         return self.request.get("background") is True
 
-    def response(self, outcome: Outcome, output: list[JsonObject], dialect: Dialect) -> JsonObject:
+    def response(self, outcome: ResponseOutcome, output: list[JsonObject], dialect: Dialect) -> JsonObject:
         """The response object."""
         status, reason = outcome.status, outcome.reason
         if status == "cancelled" and dialect == "open-responses":

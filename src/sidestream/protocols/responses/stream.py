@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from sidestream.jsontext import Json, JsonObject
 from sidestream.protocols.responses.items import item_id
-from sidestream.protocols.responses.object import Dialect, Outcome, ResponseHead, error_event
+from sidestream.protocols.responses.object import Dialect, ResponseHead, ResponseOutcome, error_event
 
 PartKind = Literal["output_text", "refusal", "summary_text"]
 
@@ -119,7 +119,7 @@ class ResponseStream:
         self.is_begun = False
         self.is_cut = False
         """True if the response ends before it is complete: what is open then is incomplete."""
-        self.outcome: Outcome | None = None
+        self.outcome: ResponseOutcome | None = None
         """How it ended."""
         self._out: list[JsonObject] = []
 
@@ -136,7 +136,7 @@ class ResponseStream:
     @property
     def response(self) -> JsonObject:
         """The response as it is now."""
-        return self.head.response(self.outcome or Outcome("in_progress"), self.output, self.dialect)
+        return self.head.response(self.outcome or ResponseOutcome("in_progress"), self.output, self.dialect)
 
     # The response
 
@@ -150,7 +150,7 @@ class ResponseStream:
             self._event("response.queued", response=self._response(first))
         self._event("response.in_progress", response=self._response("in_progress"))
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: ResponseOutcome) -> None:
         """The last event; before it, `error` if the response failed."""
         self._check(self.is_begun and self.outcome is None, "end")
         self._check(not any(item.is_open for item in self.items), "end with open items")
@@ -160,7 +160,7 @@ class ResponseStream:
         self._event(f"response.{outcome.event}", response=self.response)
 
     def _response(self, status: Literal["queued", "in_progress"]) -> JsonObject:
-        return self.head.response(Outcome(status), [], self.dialect)
+        return self.head.response(ResponseOutcome(status), [], self.dialect)
 
     # Items
 

@@ -10,11 +10,11 @@ from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.endpoints import EndpointModel, as_segment, response_object
 from sidestream.providers.shared.modalities import abilities
 from sidestream.providers.transfers import (
-    Answer,
     FileAddress,
     Request,
     StoredFile,
     Transfer,
+    TransferResponse,
     Upload,
     check_expiry,
     count_of,
@@ -102,7 +102,7 @@ def read_file(found: JsonObject) -> StoredFile:
     )
 
 
-def _read_page(answer: Answer) -> tuple[list[StoredFile], str | None]:
+def _read_page(answer: TransferResponse) -> tuple[list[StoredFile], str | None]:
     page = answer.json
     return [read_file(entry) for entry in objects(page.get("data"))], text_in(page, "next_page")
 

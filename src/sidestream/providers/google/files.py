@@ -17,12 +17,12 @@ from sidestream.providers.google.endpoint import DEFAULT_BASE_URL, model_path
 from sidestream.providers.google.values import some_text
 from sidestream.providers.shared.endpoints import JSON, EndpointModel
 from sidestream.providers.transfers import (
-    Answer,
     FileAddress,
     Pause,
     Request,
     StoredFile,
     Transfer,
+    TransferResponse,
     Upload,
     count_of,
     every_page,
@@ -169,7 +169,7 @@ class GoogleFiles(EndpointModel):
         upload_path = re.sub(r"/(?=v\d+\w*/)", "/upload/", parts.path, count=1)  # /v1/files → /upload/v1/files
         return replace(call, url=urlunsplit(parts._replace(path=upload_path)))
 
-    def _session_url(self, answer: Answer) -> str:
+    def _session_url(self, answer: TransferResponse) -> str:
         """Where the content goes. Behind another base URL, such as a gateway's, that host is used, as Google's do."""
         try:
             given = urlsplit(answer.headers.get("x-goog-upload-url", ""))
@@ -191,7 +191,7 @@ class GoogleFiles(EndpointModel):
             return replace(call, url=url, headers={"Accept": JSON, **headers}, has_untrusted_host=True)
         return replace(call, url=url)
 
-    def _read_page(self, answer: Answer) -> tuple[list[StoredFile], str | None]:
+    def _read_page(self, answer: TransferResponse) -> tuple[list[StoredFile], str | None]:
         page = answer.json
         entries = [*objects(page.get("files")), *objects(page.get("documents"))]
         found = [self._read(entry) for entry in entries if some_text(entry, "name")]

@@ -32,7 +32,7 @@ LOG_LINES = 30
 SHOWN_CHARACTERS = 500
 
 
-class Address(Struct, frozen=True):
+class LocalEndpoint(Struct, frozen=True):
     """The server's URL and its key."""
 
     url: str
@@ -42,7 +42,7 @@ class Address(Struct, frozen=True):
         return f"Address({self.url!r})"
 
 
-class Server:
+class LlamaServer:
     """A server process. A thread reads its output, so that the pipe never fills."""
 
     def __init__(self, source: ModelSource, model: Path) -> None:
@@ -51,7 +51,7 @@ class Server:
         self._has_ended = False
         self.source = source
         self._log: deque[str] = deque(maxlen=LOG_LINES)
-        self.address: Future[Address] = Future()
+        self.address: Future[LocalEndpoint] = Future()
         # A waiting caller may be cancelled; the start continues for the others.
         self.address.set_running_or_notify_cancel()
         self._process = subprocess.Popen(
@@ -117,7 +117,7 @@ class Server:
             for line in lines:
                 text = line.decode("utf-8", "replace").strip()
                 if text.startswith(MARK) and not self.address.done():
-                    self.address.set_result(Address(text.removeprefix(MARK), self._key))
+                    self.address.set_result(LocalEndpoint(text.removeprefix(MARK), self._key))
                 elif text:
                     self._log.append(text)
         self._has_ended = True  # While a thread waits for the process, `poll` returns None.
@@ -129,11 +129,11 @@ class Server:
 
 
 _lock = threading.Lock()
-_shared: list[Server] = []
+_shared: list[LlamaServer] = []
 """The running servers, one for each model."""
 
 
-async def running_server(source: ModelSource | None = None) -> Address:
+async def running_server(source: ModelSource | None = None) -> LocalEndpoint:
     """The address of the server of a model, which is started if it is not running; None: the embedded model.
 
     Raises ConfigurationError if the runtime or the model is not installed, ConnectError if the server does not start.
@@ -172,14 +172,14 @@ def kept_descriptors() -> set[int]:
     return {descriptor for server in _shared for descriptor in server.descriptors}
 
 
-def _server(source: ModelSource) -> Server:
+def _server(source: ModelSource) -> LlamaServer:
     with _lock:
         for server in [server for server in _shared if not server.is_usable]:
             _shared.remove(server)
             server.stop()
         found = next((server for server in _shared if server.source == source), None)
         if found is None:
-            found = Server(source, _model_path(source))
+            found = LlamaServer(source, _model_path(source))
             _shared.append(found)
         return found
 

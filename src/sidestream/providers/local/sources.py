@@ -27,7 +27,7 @@ DEFAULT_CONTEXT_TOKENS = 16_384
 """Of other models, if they were trained with that much: enough for tools, and little enough for most machines."""
 
 
-class Runtime(Struct, frozen=True, kw_only=True):
+class LlamaSetup(Struct, frozen=True, kw_only=True):
     """How a server is set up."""
 
     context_tokens: int
@@ -49,7 +49,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    runtime: Runtime
+    runtime: LlamaSetup
     is_embedded: bool = False
     uses_own_template: bool = False
     """True: our template is used, since the file's shows no tools."""
@@ -126,14 +126,14 @@ def _options(query: str, name: str) -> dict[str, int]:
     return found
 
 
-def _runtime(given: dict[str, int], context: int, threads: int) -> Runtime:
+def _runtime(given: dict[str, int], context: int, threads: int) -> LlamaSetup:
     values: dict[str, Any] = {"context": context, "threads": threads, "gpu_layers": 0}
     for key, variable in _VARIABLES.items():
         text = os.environ.get(variable, "").strip()
         if text:
             values[key] = _count(text, variable, minimum=0 if key == "gpu_layers" else 1)
     values |= given
-    return Runtime(context_tokens=values["context"], threads=values["threads"], gpu_layers=values["gpu_layers"])
+    return LlamaSetup(context_tokens=values["context"], threads=values["threads"], gpu_layers=values["gpu_layers"])
 
 
 def _count(text: str, name: str, minimum: int) -> int:

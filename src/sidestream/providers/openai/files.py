@@ -11,12 +11,12 @@ from sidestream.jsontext import JsonObject, as_object, objects, text_in
 from sidestream.providers.openai.account import FILE_SCHEME
 from sidestream.providers.shared.endpoints import EndpointModel, as_segment
 from sidestream.providers.transfers import (
-    Answer,
     FileAddress,
     Pause,
     Request,
     StoredFile,
     Transfer,
+    TransferResponse,
     Upload,
     check_expiry,
     count_of,
@@ -133,7 +133,7 @@ class OpenAIFiles(EndpointModel):
         path = f"vector_stores/{as_segment(store)}/files/{as_segment(file_id)}"
         return self._endpoint.call(path, method=method, headers=_STORES)
 
-    def _read_page(self, answer: Answer) -> tuple[list[StoredFile], str | None]:
+    def _read_page(self, answer: TransferResponse) -> tuple[list[StoredFile], str | None]:
         page = answer.json
         entries = [entry for entry in objects(page.get("data")) if text_in(entry, "id")]
         after = text_in(page, "last_id") or (str(entries[-1]["id"]) if entries else None)

@@ -8,10 +8,10 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.message import UI_MESSAGE_HEADERS
-from sidestream.server.chat.branches import Chat, Leaf, Snapshot, read_chat, snapshot_of
+from sidestream.server.chat.branches import Leaf, Snapshot, StoredChat, read_chat, snapshot_of
 from sidestream.server.chat.input import ChatBody
 from sidestream.server.chat.stream import sse_frames
-from sidestream.server.chat.turns import Turn, begin_turn, open_turn
+from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.event_stream import event_stream
 from sidestream.server.http.requests import checked, json_response, owner_of, read_json, sent_at, server_of
@@ -126,7 +126,7 @@ async def withdraw_grant(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _grants_json(chat: Chat, leaf: Leaf) -> list[JsonObject]:
+def _grants_json(chat: StoredChat, leaf: Leaf) -> list[JsonObject]:
     return [
         {"id": grant.id, "tool": grant.tool, "server": grant.server_label, "remote": grant.is_remote}
         for grant in chat.grants(leaf)
@@ -138,7 +138,7 @@ async def _leaf(request: Request) -> Leaf:
     return chat.leaf(_number(request, "leaf"))
 
 
-def _streamed(server: Server, turn: Turn, features: Container[str]) -> Response:
+def _streamed(server: Server, turn: StreamedTurn, features: Container[str]) -> Response:
     headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf)}
     return event_stream(sse_frames(turn.chunks(server, features)), headers)
 

@@ -90,7 +90,7 @@ class Leaf(Struct, frozen=True, kw_only=True):
         return next((row.seq for row in reversed(self.rows) if row.kind == "run-started"), 0)
 
 
-class Chat:
+class StoredChat:
     """One chat of one owner, as it was when it was read."""
 
     def __init__(self, server: Server, owner: str, id: str, leaves: dict[int, Leaf]) -> None:
@@ -148,7 +148,7 @@ class Chat:
         return None if row is None else job_in(_details(row))
 
 
-async def read_chat(server: Server, owner: str, id: str) -> Chat:
+async def read_chat(server: Server, owner: str, id: str) -> StoredChat:
     """A chat with all its branches; one that does not exist has none."""
     check_chat_id(id)
     base = stored_id(owner, id, 1)
@@ -158,7 +158,7 @@ async def read_chat(server: Server, owner: str, id: str) -> Chat:
     for number, stored in sorted(numbers.items()):
         if rows := await server.store.read(stored):
             leaves[number] = Leaf(number=number, id=stored, rows=tuple(rows), fork=_fork(rows))
-    return Chat(server, owner, id, leaves)
+    return StoredChat(server, owner, id, leaves)
 
 
 def stored_id(owner: str, chat: str, leaf: int) -> str:
@@ -316,7 +316,7 @@ class Snapshot:
             self._turn = None
 
 
-async def snapshot_of(chat: Chat, leaf: Leaf) -> Snapshot:
+async def snapshot_of(chat: StoredChat, leaf: Leaf) -> Snapshot:
     """The messages of a branch."""
     snapshot = Snapshot(chat.server.settings.approval_s)
     for log, rows in chat.chain(leaf):

@@ -13,7 +13,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.server.chat.branches import read_chat
 from sidestream.server.chat.input import ChatBody
-from sidestream.server.chat.turns import Turn, begin_turn, open_turn
+from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.http.requests import checked, owner_of, server_of
 from sidestream.text.redaction import redact
@@ -66,7 +66,7 @@ class _Socket:
         self._server = server_of(websocket)
         self._owner = owner_of(websocket)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, StreamedTurn] = {}
         """Those that are read."""
         self._aborted: set[str] = set()
         """Requests that were ended before their turn had begun."""
@@ -97,7 +97,7 @@ class _Socket:
         elif request_id in self._tasks:
             self._aborted.add(request_id)
 
-    async def _stop(self, turn: Turn) -> None:
+    async def _stop(self, turn: StreamedTurn) -> None:
         try:
             await self._server.runs.stop(turn.conversation)
         except SidestreamError as error:
@@ -138,7 +138,7 @@ class _Socket:
             self._turns.pop(frame.request_id, None)
             self._aborted.discard(frame.request_id)
 
-    async def _turn(self, frame: ClientFrame) -> Turn | None:
+    async def _turn(self, frame: ClientFrame) -> StreamedTurn | None:
         if frame.type == "resume":
             self._server.runs.readers.admit(self._owner)
             chat = await read_chat(self._server, self._owner, frame.id)

@@ -12,10 +12,10 @@ from sidestream.protocols.ai_sdk.content import UrlOf
 from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.server.chat.branches import (
     MESSAGE_ID,
-    Chat,
     Fork,
     Leaf,
     Snapshot,
+    StoredChat,
     check_chat_id,
     read_chat,
     snapshot_of,
@@ -42,7 +42,7 @@ from sidestream.tools.grants import Grant
 from sidestream.tools.server_side import FileSearch
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class StreamedTurn(Struct, frozen=True, kw_only=True):
     """A turn to be streamed: all of it, or what follows a record."""
 
     conversation: str
@@ -74,7 +74,7 @@ async def begin_turn(
     *,
     needs_digest: bool = True,
     at: float | None = None,
-) -> Turn:
+) -> StreamedTurn:
     """Does what a body wants, and says which turn to stream. Raises RequestError.
 
     `answers` are those of the body, unless they are given; `needs_digest` says whether they must name that of the
@@ -101,13 +101,13 @@ async def begin_turn(
     return await _start(chat, body, message, leaf.number, at=at)
 
 
-def open_turn(chat: Chat, leaf: Leaf, after: int | None) -> Turn | None:
+def open_turn(chat: StoredChat, leaf: Leaf, after: int | None) -> StreamedTurn | None:
     """The turn that a reader who has the records up to `after` is to get; None if there is nothing to read."""
     if not leaf.is_live and (after is None or after >= leaf.head):
         return None
     if after is not None and not leaf.turn_start <= after <= leaf.head:
         raise RequestError(409, "the chat has moved on: read it again", type="conflict", param="after", code="stale")
-    return Turn(
+    return StreamedTurn(
         conversation=leaf.id,
         turn_start=leaf.turn_start,
         run_start=leaf.run_start,
@@ -117,8 +117,8 @@ def open_turn(chat: Chat, leaf: Leaf, after: int | None) -> Turn | None:
 
 
 async def _start(
-    chat: Chat, body: ChatBody, message: ChatMessage, leaf: int, fork: Fork | None = None, at: float | None = None
-) -> Turn:
+    chat: StoredChat, body: ChatBody, message: ChatMessage, leaf: int, fork: Fork | None = None, at: float | None = None
+) -> StreamedTurn:
     """Starts a run in a branch."""
     server = chat.server
     job = _job(chat, body, leaf, fork)
@@ -130,10 +130,10 @@ async def _start(
         grants = chat.grants(parent)  # They hold for the conversation, whichever branch it takes.
     agent, id = server.agent(job.agent), chat.stored_id(leaf)
     info = await server.runs.start(agent, id, message, job, beginning=beginning, grants=grants, at=at)
-    return Turn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
+    return StreamedTurn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
 
 
-async def _repeat(chat: Chat, body: ChatBody, at: float | None) -> Turn:
+async def _repeat(chat: StoredChat, body: ChatBody, at: float | None) -> StreamedTurn:
     """The question is asked again, in a branch of its own."""
     leaf = chat.leaf(body.leaf)
     snapshot = await snapshot_of(chat, leaf)
@@ -147,8 +147,8 @@ async def _repeat(chat: Chat, body: ChatBody, at: float | None) -> Turn:
 
 
 async def _branch(
-    chat: Chat, body: ChatBody, snapshot: Snapshot, target: str, message: ChatMessage, at: float | None
-) -> Turn:
+    chat: StoredChat, body: ChatBody, snapshot: Snapshot, target: str, message: ChatMessage, at: float | None
+) -> StreamedTurn:
     """The question is asked again, or in other words, in a branch of its own."""
     log, seq, index = _place(snapshot, target)
     if snapshot.messages[index]["role"] == "assistant":
@@ -162,7 +162,7 @@ def _place(snapshot: Snapshot, target: str) -> tuple[Leaf, int, int]:
     return place
 
 
-def _sent_before(leaf: Leaf, message: ChatMessage) -> Turn | None:
+def _sent_before(leaf: Leaf, message: ChatMessage) -> StreamedTurn | None:
     """The last turn, if this message opened it: a client that lost the response sends it again."""
     id = message.metadata.get(MESSAGE_ID)
     if id is None:
@@ -171,10 +171,10 @@ def _sent_before(leaf: Leaf, message: ChatMessage) -> Turn | None:
     body = unpack(row).body
     if not isinstance(body, MessageAdded) or body.message.metadata.get(MESSAGE_ID) != id:
         return None
-    return Turn(conversation=leaf.id, turn_start=leaf.turn_start, run_start=leaf.run_start, leaf=leaf.number)
+    return StreamedTurn(conversation=leaf.id, turn_start=leaf.turn_start, run_start=leaf.run_start, leaf=leaf.number)
 
 
-async def _decide(chat: Chat, body: ChatBody, answers: list[Answer], *, needs_digest: bool) -> Turn:
+async def _decide(chat: StoredChat, body: ChatBody, answers: list[Answer], *, needs_digest: bool) -> StreamedTurn:
     """Resumes a turn that waits, with decisions on what the server holds; nothing of the posted history counts."""
     leaf, server = chat.leaf(body.leaf), chat.server
     job = chat.last_job(leaf)
@@ -186,7 +186,7 @@ async def _decide(chat: Chat, body: ChatBody, answers: list[Answer], *, needs_di
     if job is None:
         raise RequestError(409, "this turn was not started by a server", type="conflict", code="not_resumable")
     info = await server.runs.resume(server.agent(job.agent), leaf.id, decisions, replace(job, attempt=1))
-    return Turn(
+    return StreamedTurn(
         conversation=leaf.id,
         turn_start=leaf.turn_start,
         run_start=info.start,
@@ -201,7 +201,7 @@ def _pending(state: LogState) -> Sequence[PendingApproval]:
     return state.run_state.approvals
 
 
-def _job(chat: Chat, body: ChatBody, leaf: int, fork: Fork | None) -> Job:
+def _job(chat: StoredChat, body: ChatBody, leaf: int, fork: Fork | None) -> Job:
     """What the run needs. A chat keeps its model until a request names another."""
     parent = chat.leaves.get(leaf if fork is None else fork.leaf)
     last = chat.last_job(parent) if parent is not None else None
@@ -222,7 +222,7 @@ def _tool(name: str, settings: ServerSettings) -> str | JsonObject:
     return {"name": name, "stores": [INDEX]} if searches else name
 
 
-def _blob_reader(chat: Chat) -> ReadBlob:
+def _blob_reader(chat: StoredChat) -> ReadBlob:
     async def read(digest: str) -> bytes | None:
         known = any(digest in row.blobs for leaf in chat.leaves.values() for row in leaf.rows)
         return await chat.server.store.blob(digest) if known else None

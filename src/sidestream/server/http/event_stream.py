@@ -54,7 +54,7 @@ def event_stream(frames: AsyncGenerator[bytes], headers: dict[str, str] | None =
     A client that leaves closes the generator; the run that it follows continues. One that reads slowly holds back only
     its own stream.
     """
-    return EventStream(frames, {**SSE_HEADERS, **(headers or {})})
+    return EventStreamResponse(frames, {**SSE_HEADERS, **(headers or {})})
 
 
 def frame(data: JsonObject, event: str | None = None) -> bytes:
@@ -63,7 +63,7 @@ def frame(data: JsonObject, event: str | None = None) -> bytes:
     return b"%bdata: %b\n\n" % (name, jsontext.dumps(data))
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """Sends frames as they come. Starlette's own response would cancel the clean-up of a stream over and over."""
 
     def __init__(self, frames: AsyncGenerator[bytes], headers: dict[str, str], pause_s: float = HEARTBEAT_S) -> None:

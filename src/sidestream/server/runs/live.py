@@ -17,7 +17,7 @@ from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.run.run import Run
 from sidestream.store.protocol import Store
 from sidestream.store.records import Row
-from sidestream.turn.state import Over, Wait
+from sidestream.turn.state import AwaitDecision, Over
 
 RELEASE_POLL_S = 0.02
 """How often a conversation is tried whose run has ended, and whose claim has yet to be released."""
@@ -156,4 +156,4 @@ class LiveRun:
 
 def is_over(run: Run[Any]) -> bool:
     """True once a run has come to its end, or waits."""
-    return isinstance(run.turn.command, Over | Wait)
+    return isinstance(run.turn.command, Over | AwaitDecision)

@@ -44,7 +44,7 @@ from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.tools.grants import Grant
-from sidestream.turn.state import Wait
+from sidestream.turn.state import AwaitDecision
 
 CLOSING_S = 5.0
 """How long runs have to be handed over when the server is stopped."""
@@ -461,7 +461,7 @@ class Runs:
             return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
         if await posts_for(self._store, [chat.id]):
             await clear_posts(self._store, chat.id)
-        if not isinstance(run.turn.command, Wait):
+        if not isinstance(run.turn.command, AwaitDecision):
             return Outcome(position=rows[-1].seq)
         until = await self.driving.expires_at(chat.id, run.state.approvals)
         return Outcome(position=rows[-1].seq, is_waiting=True, until=until)

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 _CONTEXT: Final = Context()
 
 
-class Due(Protocol):
+class Scheduled(Protocol):
     """What is called at the next moment."""
 
     def write_due(self) -> None:
@@ -17,7 +17,7 @@ class Due(Protocol):
         ...
 
 
-class Source(Protocol):
+class Polled(Protocol):
     """What is read at moments only."""
 
     def pause(self) -> None:
@@ -44,12 +44,12 @@ class Moments:
         self._interval_s = interval_s
         self._offset_s = offset_s
         self._has_timer = False
-        self._waiting: set[Due] = set()
-        self._readers: dict[asyncio.Future[None], Source] = {}
+        self._waiting: set[Scheduled] = set()
+        self._readers: dict[asyncio.Future[None], Polled] = {}
         self._is_reading = False
         """True while those who have waited read what will be written at this moment."""
 
-    async def wait(self, source: Source) -> None:
+    async def wait(self, source: Polled) -> None:
         """Until the next moment, and until what has arrived by then can be read; the source is paused meanwhile.
 
         A writer that is added then, before the caller waits again, is called at once.
@@ -65,13 +65,13 @@ class Moments:
                 source.resume()
             raise
 
-    def add(self, writer: Due) -> None:
+    def add(self, writer: Scheduled) -> None:
         """Calls the writer at the next moment, once."""
         self._waiting.add(writer)
         if not self._is_reading:
             self._set_timer()
 
-    def discard(self, writer: Due) -> None:
+    def discard(self, writer: Scheduled) -> None:
         """Does not call the writer."""
         self._waiting.discard(writer)
 

@@ -11,7 +11,7 @@ from sidestream.store.records import Row
 _TITLE = 80
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class ListingChange(Struct, frozen=True, kw_only=True):
     """What appended rows change in the list of conversations; an empty title or model changes nothing."""
 
     head: int
@@ -22,7 +22,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     last: str
 
 
-def summarize(rows: Sequence[Row], blobs: Mapping[str, bytes]) -> Summary:
+def summarize(rows: Sequence[Row], blobs: Mapping[str, bytes]) -> ListingChange:
     """The summary of one or more rows."""
     title = model = ""
     for row in rows:
@@ -31,7 +31,9 @@ def summarize(rows: Sequence[Row], blobs: Mapping[str, bytes]) -> Summary:
         elif row.kind == "run-started":
             model = _model(row) or model
     last = rows[-1]
-    return Summary(head=last.seq, created=rows[0].time, updated=last.time, title=title, model=model, last=last.kind)
+    return ListingChange(
+        head=last.seq, created=rows[0].time, updated=last.time, title=title, model=model, last=last.kind
+    )
 
 
 def _title(row: Row, blobs: Mapping[str, bytes]) -> str:

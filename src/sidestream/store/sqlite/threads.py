@@ -22,7 +22,7 @@ from sidestream.store.sqlite.rows import (
     select_conversations,
     select_rows,
 )
-from sidestream.store.threads import Job, JobThread
+from sidestream.store.threads import JobThread, QueuedCall
 
 CHECKPOINT_BYTES = 16 << 20
 """The size of the write-ahead log at which a checkpoint begins."""
@@ -142,9 +142,9 @@ class WriterThread(_ConnectionThread[Write]):
         self._checkpoints.wait()
         super().close()
 
-    def serve(self, jobs: list[Job[Write]]) -> None:
+    def serve(self, jobs: list[QueuedCall[Write]]) -> None:
         """Does pending jobs in one transaction where possible: one flush to the disk serves all."""
-        batch: list[Job[Any]] = []
+        batch: list[QueuedCall[Any]] = []
         for job in jobs:
             if not isinstance(job.work, Exclusive):
                 batch.append(job)
@@ -155,7 +155,7 @@ class WriterThread(_ConnectionThread[Write]):
             job.run(job.work.call)
         self._serve_batch(batch)
 
-    def _serve_batch(self, jobs: list[Job[Any]]) -> None:
+    def _serve_batch(self, jobs: list[QueuedCall[Any]]) -> None:
         if not jobs:
             return
         try:
@@ -175,7 +175,7 @@ class WriterThread(_ConnectionThread[Write]):
             self._notifier.notify({job.work.conversation for job in jobs if isinstance(job.work, Append)})
             self._checkpoints.begin_if_due()
         finally:
-            Job.set_all(zip(jobs, outcomes, strict=True))
+            QueuedCall.set_all(zip(jobs, outcomes, strict=True))
 
     def _commit(self, works: Sequence[Append | Change]) -> list[object]:
         connection = self._opened()
@@ -240,9 +240,9 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         self._next_poll_s = self._next_topics_s = 0.0
         self._are_topics_due = False
 
-    def serve(self, jobs: list[Job[Callable[["ReaderThread"], Any]]]) -> None:
+    def serve(self, jobs: list[QueuedCall[Callable[["ReaderThread"], Any]]]) -> None:
         """Does one read after the other."""
-        outcomes: list[tuple[Job[Any], object]] = []
+        outcomes: list[tuple[QueuedCall[Any], object]] = []
         began_s = time.monotonic()
         for job in jobs:
             try:
@@ -251,9 +251,9 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
                 outcomes.append((job, error))
                 self.close()
             if time.monotonic() - began_s > MAX_GATHERED_S:
-                Job.set_all(outcomes)
+                QueuedCall.set_all(outcomes)
                 outcomes, began_s = [], time.monotonic()
-        Job.set_all(outcomes)
+        QueuedCall.set_all(outcomes)
 
     def idle(self) -> float | None:
         """Wakes followers of what other processes have written, now and then while there are followers."""

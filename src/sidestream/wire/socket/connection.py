@@ -29,7 +29,7 @@ log = get_logger(__name__)
 Socket = ClientWebSocketResponse[Literal[False]]
 
 
-class Target(NamedTuple):
+class SocketTarget(NamedTuple):
     """What a connection is for. Calls with the same target share one."""
 
     url: str
@@ -39,10 +39,10 @@ class Target(NamedTuple):
     codec: SocketCodec
 
 
-class Connection:
+class SocketConnection:
     """One WebSocket, whose reader hands each event to the stream of its lane."""
 
-    def __init__(self, socket: Socket, target: Target) -> None:
+    def __init__(self, socket: Socket, target: SocketTarget) -> None:
         self.is_open = True
         """False once it takes no further responses."""
         self._socket = socket

@@ -11,7 +11,7 @@ from aiohttp import ClientWSTimeout
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.wire.download import read_start
 from sidestream.wire.egress import configured_session, parsed_url
-from sidestream.wire.socket.connection import CLOSE_S, Connection, Socket, Target
+from sidestream.wire.socket.connection import CLOSE_S, Socket, SocketConnection, SocketTarget
 
 HEARTBEAT_S: Final = 30.0
 """How often an idle connection is checked, so that one that the network has dropped is not used again."""
@@ -39,12 +39,12 @@ class Sockets:
 
     def __init__(self) -> None:
         self._session = configured_session(middlewares=(_refuse_responses,))
-        self._connections: dict[Target, Connection] = {}
+        self._connections: dict[SocketTarget, SocketConnection] = {}
         """Those that take responses."""
-        self._all: set[Connection] = set()
-        self._locks: weakref.WeakValueDictionary[Target, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._all: set[SocketConnection] = set()
+        self._locks: weakref.WeakValueDictionary[SocketTarget, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    async def connection(self, target: Target, limits: Limits) -> Connection:
+    async def connection(self, target: SocketTarget, limits: Limits) -> SocketConnection:
         """The connection for this target; a new one if there is none, or it is old. Raises UpgradeRefusedError."""
         lock = self._locks.setdefault(target, asyncio.Lock())
         async with lock:
@@ -53,7 +53,7 @@ class Sockets:
                 return known
             if known is not None:
                 known.retire()
-            new = self._connections[target] = Connection(await self._connect(target, limits), target)
+            new = self._connections[target] = SocketConnection(await self._connect(target, limits), target)
         self._all.add(new)
         new.when_closed(lambda: self._forget(target, new))
         idle = [connection for connection in self._connections.values() if connection.is_idle and connection is not new]
@@ -70,12 +70,12 @@ class Sockets:
             await connection.wait_closed()
         await self._session.close()
 
-    def _forget(self, target: Target, connection: Connection) -> None:
+    def _forget(self, target: SocketTarget, connection: SocketConnection) -> None:
         self._all.discard(connection)
         if self._connections.get(target) is connection:
             del self._connections[target]
 
-    async def _connect(self, target: Target, limits: Limits) -> Socket:
+    async def _connect(self, target: SocketTarget, limits: Limits) -> Socket:
         try:
             async with asyncio.timeout(limits.connect_timeout_s):
                 return await self._session.ws_connect(

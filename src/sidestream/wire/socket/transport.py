@@ -15,7 +15,7 @@ from sidestream.wire.http import USER_AGENT, HttpTransport, as_url, bare, merged
 from sidestream.wire.origins import origin_of
 from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RETRIED_STATUSES, Attempts, RetryPolicy, with_retries
-from sidestream.wire.socket.connection import Target
+from sidestream.wire.socket.connection import SocketTarget
 from sidestream.wire.socket.pool import Sockets, UpgradeRefusedError
 from sidestream.wire.socket.stream import SocketStream
 
@@ -96,7 +96,7 @@ class WebSocketTransport:
         pool = await shared_pool()
         pool.sockets = sockets = pool.sockets or Sockets()
         proxy = pool.proxy_of(as_url(call.url)) if self._uses_proxies else None
-        target = Target(call.url, tuple(headers.items()), proxy, limits.max_event_bytes, self._codec)
+        target = SocketTarget(call.url, tuple(headers.items()), proxy, limits.max_event_bytes, self._codec)
         try:
             while True:
                 connection = await sockets.connection(target, limits)

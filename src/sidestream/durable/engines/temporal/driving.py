@@ -203,7 +203,7 @@ PAUSE_S = 1.0
 _log = get_logger(__name__)
 
 
-class Driving:
+class ActiveTasks:
     """The tasks of one `work`.
 
     The SDK's own activity worker keeps a poll open for a minute, also when its process hangs, and has slots per queue.

@@ -19,7 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from sidestream.durable.engines.protocol import Drive, EngineError, EngineStats, Task
 from sidestream.durable.engines.temporal.address import ANSWER_S, connect, forget_frames, parse_address
-from sidestream.durable.engines.temporal.driving import Driving
+from sidestream.durable.engines.temporal.driving import ActiveTasks
 from sidestream.durable.engines.temporal.workflow import (
     CONVERSATION,
     ENQUEUE,
@@ -152,7 +152,7 @@ class TemporalEngine:
     ) -> None:
         """Drives tasks of these queues, and decides for any conversation what comes next, until it is cancelled."""
         client = await self._reached()
-        driving = Driving(
+        driving = ActiveTasks(
             client, drive, prefix=self._address.prefix, queues=queues, slots=slots, lease_s=self._address.lease_s
         )
         async with asyncio.TaskGroup() as group:

@@ -39,7 +39,7 @@ from sidestream.providers.anthropic.options import (
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
 from sidestream.providers.anthropic.versions import BETAS, has_inline_tools, has_native_output
-from sidestream.providers.protocol import Compaction, ModelRequest, OutputSchema
+from sidestream.providers.protocol import CompactionPlan, ModelRequest, OutputSchema
 from sidestream.providers.shared.continuation import replay_notices
 from sidestream.providers.shared.encoding import (
     EncodedRequest,
@@ -81,7 +81,7 @@ def parameters_of(options: AnthropicOptions) -> JsonObject:
     return body
 
 
-def compaction_of(compaction: Compaction | None, options: AnthropicOptions) -> JsonObject:
+def compaction_of(compaction: CompactionPlan | None, options: AnthropicOptions) -> JsonObject:
     """The parameter that lets the server compact the conversation, unless options say how; threads do not allow it."""
     if compaction is None or options.context_management or options.compaction is not None or options.thread is not None:
         return {}

@@ -162,7 +162,7 @@ def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, r
         s.file(mime_type, name, data=data, tool=call.tool, call_id=call.id)
 
 
-def on_tool_call(s: GenerateContentState, value: shapes.ToolCallPart, raw: JsonObject) -> None:
+def on_tool_call(s: GenerateContentState, value: shapes.ToolCallWire, raw: JsonObject) -> None:
     """`tool-input-*` and `tool-call`."""
     s.end_block()
     call = HostedCall(s.call_id(value.tool_call.id), tool_key(value.tool_call.tool_type))
@@ -249,7 +249,7 @@ PARTS: dict[str, PartRow] = {
     "functionCall": PartRow(shapes.FunctionCall, on_function_call),
     "executableCode": PartRow(shapes.ExecutableCode, on_code, CODE),
     "codeExecutionResult": PartRow(shapes.CodeExecutionResult, on_code_result, CODE),
-    "toolCall": PartRow(shapes.ToolCallPart, on_tool_call, "its `toolType`"),
+    "toolCall": PartRow(shapes.ToolCallWire, on_tool_call, "its `toolType`"),
     "toolResponse": PartRow(shapes.ToolResponsePart, on_tool_response, "its `toolType`"),
     "inlineData": PartRow(shapes.InlineData, on_inline_data),
     "fileData": PartRow(shapes.FileData, on_file_data),

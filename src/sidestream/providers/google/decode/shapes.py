@@ -69,7 +69,7 @@ class ToolFields(Struct, kw_only=True, rename="camel"):
     response: dict[str, Any] | None = None
 
 
-class ToolCallPart(Part, kw_only=True, rename="camel"):
+class ToolCallWire(Part, kw_only=True, rename="camel"):
     tool_call: ToolFields
 
 

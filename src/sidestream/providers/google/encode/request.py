@@ -34,7 +34,7 @@ FINAL_ANSWER_PROMPT = "Give your final answer now, as JSON that follows the sche
 """Sent in the second phase of a typed answer, which has no tools."""
 
 
-class Family(Struct, frozen=True):
+class GeminiFamily(Struct, frozen=True):
     """Capabilities of a family of models."""
 
     pattern: re.Pattern[str]
@@ -43,15 +43,15 @@ class Family(Struct, frozen=True):
 
 
 FAMILIES = (
-    Family(re.compile(r"gemini-[12](\.|-|$)"), typed_output_beside_tools=False, signs_calls=False),
-    Family(re.compile(r"gemma|learnlm"), typed_output_beside_tools=False, signs_calls=False),
-    Family(re.compile(r"gemini-\d"), typed_output_beside_tools=True, signs_calls=True),
-    Family(re.compile(r""), typed_output_beside_tools=True, signs_calls=False),
+    GeminiFamily(re.compile(r"gemini-[12](\.|-|$)"), typed_output_beside_tools=False, signs_calls=False),
+    GeminiFamily(re.compile(r"gemma|learnlm"), typed_output_beside_tools=False, signs_calls=False),
+    GeminiFamily(re.compile(r"gemini-\d"), typed_output_beside_tools=True, signs_calls=True),
+    GeminiFamily(re.compile(r""), typed_output_beside_tools=True, signs_calls=False),
 )
 """By the beginning of the model's name; the first match counts. Names without a number mean the newest."""
 
 
-def family_of(model: str) -> Family:
+def family_of(model: str) -> GeminiFamily:
     """The family of a model, by the last segment of its name."""
     name = model.rpartition("/")[2]
     return next(family for family in FAMILIES if family.pattern.match(name))

@@ -26,7 +26,7 @@ _delta = msgspec.json.Decoder(_Delta).decode
 _HEADS = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_text.delta"')
 
 
-class GrowingText:
+class TextCursor:
     """The block of a text delta, and where that was."""
 
     __slots__ = ("block", "index", "item", "place", "state")
@@ -43,7 +43,7 @@ class GrowingText:
         return self.block is self.item.open_part and (text.CONTENT, index) not in self.item.blocks
 
 
-def read_delta(growing: GrowingText, data: bytes) -> list[StreamPart] | None:
+def read_delta(growing: TextCursor, data: bytes) -> list[StreamPart] | None:
     """The part of a text delta right after another; None for any other event."""
     if not data.startswith(_HEADS):
         return None
@@ -204,7 +204,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         s = self._state
         return (s.response_id, s.sequence) if s.response_id is not None and s.sequence >= 0 else None
 
-    def _read_event(self, s: ResponsesState, event: Any) -> GrowingText | None:
+    def _read_event(self, s: ResponsesState, event: Any) -> TextCursor | None:
         fields = jsontext.as_object(event)
         kind = str(fields.get("type"))
         row = EVENTS.get(kind) or bare_error(EVENTS, fields)
@@ -227,7 +227,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
                 s.item_event(row.tool, kind.rpartition(".")[2], event, index, item)
             row.handler(s, value, event)
             if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
-                return GrowingText(s, value)
+                return TextCursor(s, value)
         except UNREADABLE:
             s.raw(event)
         return None
