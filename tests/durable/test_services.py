@@ -20,9 +20,9 @@ from sidestream.durable.log.approval_deadlines import OnExpiry
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.remote_control import stop_waiting
 from sidestream.durable.log.summaries import begin_again, summary_of
+from sidestream.durable.outages import Outage
 from sidestream.durable.worker.reconciler import SETTLING_S, Reconciler
 from sidestream.durable.worker.service import Agents, WorkerService
-from sidestream.durable.worker.worker import Outage
 from sidestream.errors import StoreError
 from sidestream.jsontext import as_object, objects
 from sidestream.store.log.conversation import Conversation

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sidestream import Agent, InputUsage, OutputUsage, Price, Usage
-from sidestream.agent.setup import pricing_for
+from sidestream.agent.models import pricing_for
 from sidestream.stream.parts import Finish, StepOutcome
 
 MODELS = {

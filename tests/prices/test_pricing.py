@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sidestream import Agent, ConfigurationError, InputUsage, OutputUsage, Price, PriceTable, Usage, price_table
-from sidestream.agent.setup import pricing_for
+from sidestream.agent.models import pricing_for
 from sidestream.prices.pricing import UNREPORTED
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Recording

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sidestream.errors import ConflictError, FencedError
-from sidestream.store.blobs.folder import open_blobs
-from sidestream.store.database import Append
+from sidestream.store.database import Append, open_blobs
 from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import Row

@@ -382,7 +382,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> "EmbeddingsResult":
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
         from sidestream.agent.embeddings import embed
-        from sidestream.agent.setup import priced_embeddings
+        from sidestream.agent.models import priced_embeddings
 
         model = self._chosen.embedder()
         with embedding_span(self.telemetry, model) as ended:
@@ -512,7 +512,20 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         """What the tools that run here may use of this agent."""
         from sidestream.agent.services import services_of
 
-        return services_of(self.limits)
+        return services_of(self.limits, self._delegated)
+
+    def _delegated(
+        self,
+        model: str,
+        prompt: str,
+        tools: Sequence[ServerSideTool],
+        context: ToolContext,
+        *,
+        system: str | None = None,
+    ) -> Run[Any]:
+        """Start a run on another model that hosts a tool."""
+        delegate = Agent(model, server_side_tools=tools, system=system, limits=self.limits)
+        return delegate._run_as_tool(context, prompt)
 
     def _tried(self, model: ChatModel | None) -> tuple[Models, ...]:
         """The models of a run, in the order in which they are tried. One that makes media has no stand-in."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from sidestream.agent.models import Models
-from sidestream.agent.setup import pricing_for
+from sidestream.agent.models import Models, pricing_for
 from sidestream.errors import UnsupportedError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage

@@ -4,9 +4,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.agent.checks import checked_model
 from sidestream.agent.embeddings import embeddings_model
@@ -14,6 +15,8 @@ from sidestream.agent.settings import AgentSettings, CallSettings, CommonSetting
 from sidestream.errors import ConfigurationError, RunError, UnsupportedError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
+from sidestream.prices.price import Price
+from sidestream.prices.pricing import Pricing
 from sidestream.providers.protocol import (
     BringsTransport,
     ChatModel,
@@ -23,10 +26,14 @@ from sidestream.providers.protocol import (
     SpeaksWebSocket,
 )
 from sidestream.providers.registry import ModelString, find_provider
+from sidestream.stream.parts import Finish
 from sidestream.transport.calls import SocketCodec, Transport
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
+
+    from sidestream.providers.embedding import EmbeddingsResult
+    from sidestream.providers.protocol import BillsUsage
 
 
 log = get_logger(__name__)
@@ -198,3 +205,17 @@ def overridden(agent: object, models: Models | None, settings: CommonSettings) -
         # No token: a test runner may leave the block of a fixture in another context than it entered it.
         left = {key: value for key, value in _active.get().items() if key != id(agent)}
         _active.set({**left, id(agent): before[id(agent)]} if id(agent) in before else left)
+
+
+def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
+    """Computes costs of this model's responses, at the user's prices first."""
+    # Not by `isinstance`: with a protocol it takes longer than the rest of what a run sets up.
+    if not hasattr(model, "bill") or not hasattr(model, "price_list"):
+        return Pricing(model.provider, model.name, prices=prices)
+    billed = cast("BillsUsage", model)
+    return Pricing(model.provider, model.name, price_list=billed.price_list, bill=billed.bill, prices=prices)
+
+
+def priced_embeddings(result: "EmbeddingsResult", model: ChatModel, prices: Mapping[str, Price]) -> "EmbeddingsResult":
+    """Embeddings with what they cost."""
+    return replace(result, usage=pricing_for(model, prices).priced(Finish("stop", result.usage)))

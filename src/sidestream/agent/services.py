@@ -2,33 +2,25 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from sidestream.agent.models import Models, http_transport
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.portable.index import Index
 from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
-from sidestream.portable.services import Services
+from sidestream.portable.services import Embeds, Services, StartsRuns
 from sidestream.providers.embedding import EmbeddingsResult
-from sidestream.run.run import Run
-from sidestream.tools.context import ToolContext
-from sidestream.tools.server_side import ServerSideTool
 
 EMBEDDER = "local"
 """The model that embeds where none is named: it needs no key."""
 
 
-def services_of(limits: Limits) -> Services:
-    """The services of an agent with these limits. Keys of other models come from the environment."""
+def services_of(limits: Limits, start_run: StartsRuns) -> Services:
+    """Return the services of an agent with these limits. Keys of other models come from the environment."""
+    return Services(limits=limits, start_run=start_run, embed=_embedder(limits), transport=http_transport)
+
+
+def _embedder(limits: Limits) -> Embeds:
     embedders: dict[str, Models] = {}
-
-    def start_run(
-        model: str, prompt: str, tools: Sequence[ServerSideTool], context: ToolContext, *, system: str | None = None
-    ) -> Run[Any]:
-        from sidestream.agent.agent import Agent
-
-        delegate = Agent(model, server_side_tools=tools, system=system, limits=limits)
-        return delegate._run_as_tool(context, prompt)  # pyright: ignore[reportPrivateUsage]
 
     async def embed(model: str | None, texts: Sequence[str]) -> EmbeddingsResult:
         from sidestream.agent.embeddings import embed as embed_texts
@@ -37,7 +29,7 @@ def services_of(limits: Limits) -> Services:
         models = embedders.get(name) or embedders.setdefault(name, Models(name, {}))
         return await embed_texts(models.embedder(), models.transport, limits, texts)
 
-    return Services(limits=limits, start_run=start_run, embed=embed, transport=http_transport)
+    return embed
 
 
 def open_index(
@@ -55,9 +47,9 @@ def open_index(
             print(passage.filename, passage.page, passage.text)
     ```
     """
-    services = services_of(DEFAULT_LIMITS)
+    embed_with = _embedder(DEFAULT_LIMITS)
 
     async def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        return (await services.embed(embeddings, texts)).vectors
+        return (await embed_with(embeddings, texts)).vectors
 
     return Index(database_at(where), embed if vectors else None, embeddings or DEFAULT_MODEL)

@@ -2,23 +2,21 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.agent.models import Models, check_options
+from sidestream.agent.models import Models, check_options, pricing_for
 from sidestream.agent.placement import LocalToolsets, OwnTools
 from sidestream.agent.settings import CallSettings, call_settings
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.prices.price import Price
-from sidestream.prices.pricing import Pricing
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel
 from sidestream.run.settings import ModelSetup, RunHooks
-from sidestream.stream.parts import Finish
 from sidestream.telemetry.activation import listener_for
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Policy
@@ -27,24 +25,8 @@ from sidestream.tools.toolset import ToolBox
 from sidestream.turn.state import TurnState
 
 if TYPE_CHECKING:
-    from sidestream.providers.embedding import EmbeddingsResult
-    from sidestream.providers.protocol import BillsUsage
     from sidestream.run.context import Context
     from sidestream.turn.machine import Turn
-
-
-def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
-    """Computes costs of this model's responses, at the user's prices first."""
-    # Not by `isinstance`: with a protocol it takes longer than the rest of what a run sets up.
-    if not hasattr(model, "bill") or not hasattr(model, "price_list"):
-        return Pricing(model.provider, model.name, prices=prices)
-    billed = cast("BillsUsage", model)
-    return Pricing(model.provider, model.name, price_list=billed.price_list, bill=billed.bill, prices=prices)
-
-
-def priced_embeddings(result: "EmbeddingsResult", model: ChatModel, prices: Mapping[str, Price]) -> "EmbeddingsResult":
-    """Embeddings with what they cost."""
-    return replace(result, usage=pricing_for(model, prices).priced(Finish("stop", result.usage)))
 
 
 _NO_CALLS: frozenset[str] = frozenset()

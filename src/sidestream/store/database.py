@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
-from sidestream.store.blobs.folder import BlobStore, open_blobs
+from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import Row
 
@@ -292,3 +292,16 @@ def refuse_newer(version: int, known: int, name: str, *, alternative: str) -> in
             f"it can be read, but not written: update Sidestream, or use another {alternative}"
         )
     return version
+
+
+def open_blobs(where: str | os.PathLike[str] | BlobStore) -> BlobStore:
+    """The blobs in a folder, or in a bucket: `s3://bucket/prefix`."""
+    if isinstance(where, BlobStore):
+        return where
+    if isinstance(where, str) and where.startswith("s3://"):
+        from sidestream.store.blobs.bucket import BlobBucket
+
+        return BlobBucket(where)
+    if isinstance(where, str) and "://" in where:
+        raise ConfigurationError("blobs are in a folder or in s3://bucket/prefix, and not at another URL")
+    return BlobFolder(where)

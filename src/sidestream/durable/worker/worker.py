@@ -27,6 +27,7 @@ from sidestream.durable.log.open_runs import (
     suspend_run,
     waits_for_decisions,
 )
+from sidestream.durable.outages import Outage
 from sidestream.errors import (
     ConfigurationError,
     ConflictError,
@@ -43,32 +44,6 @@ from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row
 from sidestream.text.redaction import redact
-
-REPEAT_S = 60.0
-"""How often a failure that lasts is reported: an outage of an hour must not fill the logs of all workers."""
-
-
-class Outage:
-    """Something that fails now and then, in words: `tasks cannot be claimed`."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._said_s: float | None = None
-        """When it was last reported; None while all is well."""
-
-    def failed(self, error: Exception) -> None:
-        """It has failed, perhaps not for the first time."""
-        now_s = time.monotonic()
-        if self._said_s is None or now_s - self._said_s >= REPEAT_S:
-            self._said_s = now_s
-            _log.warning("%s: %s", self._what, redact(str(error)))
-
-    def worked(self) -> None:
-        """It works, perhaps again."""
-        if self._said_s is not None:
-            self._said_s = None
-            _log.warning("no longer: %s", self._what)
-
 
 INTERVAL_S = 0.05
 """How long what a run says waits to be written to the log: followers see it then."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
@@ -23,7 +23,7 @@ from sidestream.server.http.requests import (
 )
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import DELETED, ResponseFold, ResponseInfo, responses_in
-from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, prepared
+from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, dialect_of, error_type, prepared
 from sidestream.server.responses.service import base_of, find_response, followed, forget, read_response, start
 from sidestream.server.responses.stored_items import conversation_items, known_items, listed, numbered
 from sidestream.server.runs.service import append
@@ -32,13 +32,6 @@ from sidestream.server.settings import Dialect
 from sidestream.store.records import Noted
 
 DONE = b"data: [DONE]\n\n"
-VERSION_HEADER = "OpenResponses-Version"
-"""A request that has it wants the dialect of the specification."""
-
-_SPECIFIED = frozenset({"server_error", "invalid_request_error", "not_found", "model_error", "too_many_requests"})
-"""The types of errors that the specification has."""
-_TYPES = {429: "too_many_requests", 502: "model_error", 504: "model_error"}
-"""Status → the type of an error that it knows under another name; others are invalid requests."""
 
 
 def routes() -> list[BaseRoute]:
@@ -59,34 +52,12 @@ def routes() -> list[BaseRoute]:
     ]
 
 
-def dialect_of(connection: HTTPConnection) -> Dialect:
-    """The dialect that a client speaks: by its header, the query, or the server's setting."""
-    if VERSION_HEADER in connection.headers:
-        return "open-responses"
-    match connection.query_params.get("dialect"):
-        case None:
-            return server_of(connection).settings.dialect
-        case "openai":
-            return "openai"
-        case "open-responses":
-            return "open-responses"
-        case other:
-            raise RequestError(400, f"no dialect {other!r:.60}: use openai or open-responses", param="dialect")
-
-
 def _error(request: Request, refused: RequestError) -> JsonObject:
     """An error, with a type that the dialect has."""
     body = refused.body()
     if refused.param != "dialect":
         body["error"]["type"] = error_type(refused, dialect_of(request))
     return body
-
-
-def error_type(refused: RequestError, dialect: Dialect) -> str:
-    """The type of an error, by a name that the dialect has."""
-    if dialect == "openai" or refused.type in _SPECIFIED:
-        return refused.type
-    return _TYPES.get(refused.status, "invalid_request_error")
 
 
 async def create(request: Request) -> Response:

@@ -3,12 +3,16 @@
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from starlette.requests import HTTPConnection
 
 from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
 from sidestream.protocols.responses.object import ECHOED
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_functions import ANY_OBJECT, checked_output
+from sidestream.server.http.requests import (
+    server_of,
+)
 from sidestream.server.responses.request_tools import RequestTools, allowed_tools, tools_of
 from sidestream.server.settings import Dialect, ServerSettings
 
@@ -212,3 +216,37 @@ def item_texts(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
     return [text for part in objects(content) if (text := text_in(as_object(part), "text")) is not None]
+
+
+_SPECIFIED = frozenset({"server_error", "invalid_request_error", "not_found", "model_error", "too_many_requests"})
+"""The types of errors that the specification has."""
+
+
+_TYPES = {429: "too_many_requests", 502: "model_error", 504: "model_error"}
+"""Status → the type of an error that it knows under another name; others are invalid requests."""
+
+
+VERSION_HEADER = "OpenResponses-Version"
+"""A request that has it wants the dialect of the specification."""
+
+
+def dialect_of(connection: HTTPConnection) -> Dialect:
+    """The dialect that a client speaks: by its header, the query, or the server's setting."""
+    if VERSION_HEADER in connection.headers:
+        return "open-responses"
+    match connection.query_params.get("dialect"):
+        case None:
+            return server_of(connection).settings.dialect
+        case "openai":
+            return "openai"
+        case "open-responses":
+            return "open-responses"
+        case other:
+            raise RequestError(400, f"no dialect {other!r:.60}: use openai or open-responses", param="dialect")
+
+
+def error_type(refused: RequestError, dialect: Dialect) -> str:
+    """The type of an error, by a name that the dialect has."""
+    if dialect == "openai" or refused.type in _SPECIFIED:
+        return refused.type
+    return _TYPES.get(refused.status, "invalid_request_error")

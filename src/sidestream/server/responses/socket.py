@@ -16,10 +16,9 @@ from sidestream.messages.steering import steered_message
 from sidestream.protocols.responses.items import approval_item_id
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.http.requests import checked, owner_of, server_of
-from sidestream.server.responses.api import dialect_of, error_type
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, responses_in
-from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, prepared
+from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, dialect_of, error_type, prepared
 from sidestream.server.responses.service import Base, base_after, base_of, followed, forget, prepare, start
 from sidestream.server.responses.stored_items import known_items, message_items
 from sidestream.server.settings import Dialect

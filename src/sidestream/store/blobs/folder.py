@@ -254,19 +254,6 @@ def checked(digest: str) -> str:
     return digest
 
 
-def open_blobs(where: str | os.PathLike[str] | BlobStore) -> BlobStore:
-    """The blobs in a folder, or in a bucket: `s3://bucket/prefix`."""
-    if isinstance(where, BlobStore):
-        return where
-    if isinstance(where, str) and where.startswith("s3://"):
-        from sidestream.store.blobs.bucket import BlobBucket
-
-        return BlobBucket(where)
-    if isinstance(where, str) and "://" in where:
-        raise ConfigurationError("blobs are in a folder or in s3://bucket/prefix, and not at another URL")
-    return BlobFolder(where)
-
-
 def _write(file: Path, data: bytes) -> None:
     temporary = file.with_name(f"{file.name[:8]}.{secrets.token_hex(8)}{_TEMPORARY}")
     try:

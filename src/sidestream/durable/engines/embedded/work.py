@@ -4,19 +4,16 @@ import asyncio
 import time
 from collections.abc import Collection
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sidestream.durable.engines.embedded.claims import EmbeddedClaim, LeaseWatch, is_dead
 from sidestream.durable.engines.embedded.table import TOPIC, Granted, Held, TaskTable
-from sidestream.durable.engines.protocol import Drive, LeaseLostError
-from sidestream.durable.worker.worker import Outage
+from sidestream.durable.engines.protocol import Drive, LeaseLostError, Outcome
+from sidestream.durable.outages import Outage
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.logs import get_logger
 from sidestream.store.protocol import SharedStore
 from sidestream.text.redaction import redact
-
-if TYPE_CHECKING:
-    from sidestream.durable.engines.embedded.engine import EmbeddedEngine
 
 SCANS_PER_LEASE = 4
 """How often a worker looks at the claims of others, so that a silent one is taken over well within two leases."""
@@ -30,12 +27,26 @@ RETRY_S = 1.0
 _log = get_logger(__name__)
 
 
+class Claimant(Protocol):
+    """What this needs of the engine: it grants claims, and ends them."""
+
+    lease_s: float
+
+    def claimed(self, granted: Granted) -> EmbeddedClaim: ...
+
+    async def release(self, claim: EmbeddedClaim, outcome: Outcome | None = None) -> None: ...
+
+    def forget(self, claim: EmbeddedClaim) -> None: ...
+
+    def is_driven_here(self, held: Held) -> bool: ...
+
+
 class Work:
     """Drives tasks of some queues, at most so many at once."""
 
     def __init__(
         self,
-        engine: "EmbeddedEngine",
+        engine: Claimant,
         store: SharedStore,
         table: TaskTable,
         drive: Drive,

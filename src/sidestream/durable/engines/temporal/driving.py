@@ -22,7 +22,7 @@ from sidestream.durable.engines.protocol import Drive, EngineError, LeaseLostErr
 from sidestream.durable.engines.temporal.address import ANSWER_S, forget_frames
 from sidestream.durable.engines.temporal.workflow import Drive as DriveInput, Driven, activity_queue
 from sidestream.durable.log.tokens import token_after, token_at
-from sidestream.durable.worker.worker import Outage
+from sidestream.durable.outages import Outage
 from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
 from sidestream.text.redaction import redact

@@ -29,7 +29,7 @@ from sidestream.durable.engines.temporal.workflow import (
     Due,
     State,
 )
-from sidestream.durable.worker.worker import Outage
+from sidestream.durable.outages import Outage
 from sidestream.logs import get_logger
 from sidestream.store.protocol import SharedStore
 from sidestream.text.redaction import redact

@@ -1,0 +1,50 @@
+"""Reads a document: in place where that is safe, else in another process."""
+
+from sidestream.errors import DocumentError
+from sidestream.files import media_types
+from sidestream.portable.documents.charset import plain_utf8, text_document
+from sidestream.portable.documents.document import Document, DocumentLimits
+from sidestream.portable.documents.kinds import IN_PLACE_BYTES, LIBRARIES, is_readable, mime_type_of, others
+
+
+async def read(
+    data: bytes,
+    *,
+    mime_type: str | None = None,
+    name: str = "",
+    charset: str | None = None,
+    url: str | None = None,
+    limits: DocumentLimits | None = None,
+) -> Document:
+    """Return the text of a document. Its format is the declared one, else that of its name, unless the content differs.
+
+    It is parsed in another process, which is killed if this call is cancelled. Raises DocumentError for a format that
+    is unknown, and for a document that is damaged, too large, or takes too much time or memory; MissingExtraError if
+    its library is not installed.
+    """
+    limits = limits or DocumentLimits()
+    if len(data) > limits.max_bytes:
+        raise DocumentError(f"it is larger than {limits.max_bytes} bytes", "too-large")
+    kind = _kind(data, mime_type or mime_type_of(name))
+    if not is_readable(kind):
+        raise DocumentError(f"its format, {kind[:100]}, cannot be read as text", "format")
+    is_parsed = kind in LIBRARIES or kind in others()
+    if not is_parsed and len(data) <= IN_PLACE_BYTES and (text := plain_utf8(data, charset)) is not None:
+        return text_document(text, limits, kind)
+    from sidestream.portable.documents.isolated import read_isolated
+
+    return await read_isolated(kind, data, limits, charset=charset, url=url)
+
+
+def _kind(data: bytes, claimed: str | None) -> str:
+    """The mime type: what the first bytes show comes before a claim, which servers and names get wrong."""
+    if data.startswith(b"%PDF-"):
+        return "application/pdf"
+    claimed = (claimed or "").partition(";")[0].strip().lower()
+    if claimed and claimed != "application/octet-stream":
+        return claimed
+    head = data[:1024].lstrip().lower()
+    if head.startswith((b"<!doctype html", b"<html")):
+        return "text/html"
+    sniffed = media_types.sniff(data)
+    return "text/plain" if sniffed == "application/octet-stream" and b"\x00" not in data[:8192] else sniffed
