@@ -110,7 +110,8 @@ def test_every_public_name_can_be_imported_and_is_listed_by_dir(package: str):
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_type_checkers_see_the_same_names_in_the_same_places(package: str):
-    path = SOURCE / package.replace(".", "/") / "__init__.py"
+    folder = SOURCE / package.replace(".", "/")
+    path = next(path for path in (folder / "__init__.pyi", folder / "__init__.py") if path.exists())
     tree = ast.parse(path.read_text("utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     seen = {alias.asname or alias.name: node.module for node in imports for alias in node.names}

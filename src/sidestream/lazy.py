@@ -17,7 +17,7 @@ def lazy_names(
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a package. `homes` maps modules to their public names.
 
-    Type checkers cannot evaluate the table: a package repeats it as imports under `TYPE_CHECKING`, and
+    Type checkers cannot evaluate the table: the package's `__init__.pyi` repeats it as imports, and
     tests/test_public_surface.py compares the two.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}

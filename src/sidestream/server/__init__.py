@@ -9,13 +9,7 @@ page, a vendor's SDK) is a fold of the records that the log has: they see the sa
 Needs the extra `server`. May import `agent`, `ui` and everything below them.
 """
 
-from typing import TYPE_CHECKING
-
 from sidestream.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from sidestream.server.app import create_app as create_app
-    from sidestream.server.settings import Caps as Caps, ServerSettings as ServerSettings
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,

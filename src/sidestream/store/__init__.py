@@ -8,23 +8,7 @@
 May import `turn` (its state and ledger), `tools`, `messages`, `stream` and the modules at the root of `sidestream`.
 """
 
-from typing import TYPE_CHECKING
-
 from sidestream.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from sidestream.store.log.conversation import Conversation as Conversation
-    from sidestream.store.log.fold import LogState as LogState, UnresolvedCall as UnresolvedCall
-    from sidestream.store.log.writer import LogDetail as LogDetail
-    from sidestream.store.opening import open_store as open_store
-    from sidestream.store.postgres.store import PostgresStore as PostgresStore
-    from sidestream.store.protocol import (
-        ConversationInfo as ConversationInfo,
-        Store as Store,
-        StoreProblem as StoreProblem,
-    )
-    from sidestream.store.records import Record as Record, Row as Row
-    from sidestream.store.sqlite.store import SqliteStore as SqliteStore
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,

@@ -8,12 +8,7 @@ A program that has configured OpenTelemetry needs nothing of this: its runs are 
 May import `run` and what is below it. Only `spans`, `gauges` and what they import may import `opentelemetry`.
 """
 
-from typing import TYPE_CHECKING
-
 from sidestream.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from sidestream.telemetry.settings import Telemetry as Telemetry
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
