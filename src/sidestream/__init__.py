@@ -75,9 +75,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "Custom Error File Finish FinishReason InputUsage OutputUsage Raw ReasoningDelta ReasoningEnd "
             "ReasoningStart ResponseMetadata Source Steer StepFinish StepStart StreamPart StreamStart TextDelta "
             "TextEnd TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart "
-            "ToolResult Usage part_from_json"
+            "Preview ToolResult Usage part_from_json preview_of"
         ),
-        "stream.previews": "Preview preview_of",
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.external": "ExternalTool",
         "tools.grants": "Grant",

@@ -169,6 +169,7 @@ from sidestream.stream.parts import (
     FinishReason as FinishReason,
     InputUsage as InputUsage,
     OutputUsage as OutputUsage,
+    Preview as Preview,
     Raw as Raw,
     ReasoningDelta as ReasoningDelta,
     ReasoningEnd as ReasoningEnd,
@@ -192,8 +193,8 @@ from sidestream.stream.parts import (
     ToolResult as ToolResult,
     Usage as Usage,
     part_from_json as part_from_json,
+    preview_of as preview_of,
 )
-from sidestream.stream.previews import Preview as Preview, preview_of as preview_of
 from sidestream.tools.approvals import (
     ApprovalError as ApprovalError,
     Decision as Decision,

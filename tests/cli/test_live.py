@@ -16,8 +16,7 @@ from cli.vt import Terminal
 from requirements import requirement
 from sidestream import cli
 from sidestream.cli.chat.line_reader import TypedLines
-from sidestream.cli.display.inline_images import drawn, picture_protocol
-from sidestream.cli.display.live_screen import LiveScreen, MarkdownStream
+from sidestream.cli.display.live_screen import LiveScreen, MarkdownStream, drawn, picture_protocol
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
 from sidestream.replay.provider import replay

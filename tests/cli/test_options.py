@@ -14,8 +14,8 @@ from requirements import requirement
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.default_model import suggestion
 from sidestream.cli.inputs.field_values import read_fields, read_tool
+from sidestream.cli.inputs.named_files import Template, to_toml
 from sidestream.cli.inputs.schema_syntax import read_schema
-from sidestream.cli.inputs.template_files import Template, to_toml
 from sidestream.errors import ConfigurationError
 from sidestream.providers.openai.responses import OpenAIResponsesOptions
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png, responses_text, sse

@@ -20,7 +20,7 @@ from openai.types.chat import (
 )
 
 from requirements import requirement
-from sidestream.providers.openai.chat.decode import shapes
+from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.content import AUDIO_TYPES
 from sidestream.providers.openai.chat.decode.decoder import FIELDS, IGNORED, PLACED
 from sidestream.providers.openai.chat.decode.outcome import REASONS
@@ -97,11 +97,11 @@ def test_each_kind_of_call_and_each_field_of_its_pieces_is_read():
     (union, *_) = get_args(chat_completion_message_tool_call.ChatCompletionMessageToolCallUnion)
     kinds = {word for model in get_args(union) for word in words(model.model_fields["type"].annotation)}
     assert kinds == {"function", "custom"}
-    assert kinds <= set(shapes.ToolCallPiece.__struct_fields__)
-    assert fields(chat_completion_chunk.ChoiceDeltaToolCall) - {"type"} <= set(shapes.ToolCallPiece.__struct_fields__)
-    assert fields(chat_completion_chunk.ChoiceDeltaToolCallFunction) == set(shapes.Function.__struct_fields__)
-    assert fields(chat_completion_chunk.ChoiceDeltaFunctionCall) == set(shapes.Function.__struct_fields__)
-    assert fields(chat_completion_chunk.ChoiceDeltaAudio) == set(shapes.AudioPiece.__struct_fields__)
+    assert kinds <= set(state.ToolCallPiece.__struct_fields__)
+    assert fields(chat_completion_chunk.ChoiceDeltaToolCall) - {"type"} <= set(state.ToolCallPiece.__struct_fields__)
+    assert fields(chat_completion_chunk.ChoiceDeltaToolCallFunction) == set(state.Function.__struct_fields__)
+    assert fields(chat_completion_chunk.ChoiceDeltaFunctionCall) == set(state.Function.__struct_fields__)
+    assert fields(chat_completion_chunk.ChoiceDeltaAudio) == set(state.AudioPiece.__struct_fields__)
 
 
 def test_each_kind_of_annotation_and_count_of_tokens_is_known():

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sidestream.durable.engines.embedded import EmbeddedEngine
-from sidestream.durable.engines.embedded.claims import LeaseWatch, is_dead, new_owner
 from sidestream.durable.engines.embedded.table import Held
+from sidestream.durable.engines.embedded.work import LeaseWatch, is_dead, new_owner
 from sidestream.durable.engines.opening import open_engine
 from sidestream.durable.engines.protocol import Engine, EngineError, LeaseLostError, Outcome, Task, TaskHeldError
 from sidestream.errors import ConfigurationError
@@ -31,7 +31,7 @@ def engine(fleet: Fleet) -> EmbeddedEngine:
 @pytest.fixture
 def dead_owner() -> str:
     """The name of a worker whose process has ended."""
-    program = "from sidestream.durable.engines.embedded.claims import new_owner; print(new_owner())"
+    program = "from sidestream.durable.engines.embedded.work import new_owner; print(new_owner())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     return done.stdout.strip()
 

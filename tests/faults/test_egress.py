@@ -454,7 +454,6 @@ MODULES: dict[str, set[str]] = {
     "wire/download.py": {"aiohttp"},
     "wire/egress.py": {"aiohttp", "socket"},
     "wire/failures.py": {"aiohttp"},
-    "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
     "wire/pages.py": {"aiohttp"},
     "wire/pool.py": {"urllib.request"},  # reads the environment

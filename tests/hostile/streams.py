@@ -21,8 +21,8 @@ from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
 from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import Decoder
 from sidestream.results.citations import Citations, citations_of
 from sidestream.results.results import ChatResult, ChunkFold, ResultFold

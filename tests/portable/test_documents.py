@@ -19,7 +19,7 @@ import pytest
 from requirements import requirement
 from sidestream.errors import DocumentError, MissingExtraError
 from sidestream.limits import MIB
-from sidestream.portable.documents import DocumentLimits, isolated, kinds, read
+from sidestream.portable.documents import DocumentLimits, document as kinds, isolated, read
 from sidestream.portable.documents.charset import LABELS, codec_of, decoded, plain_utf8
 from support.children import ends, started
 from support.portable_index import pdf_of

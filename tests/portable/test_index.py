@@ -15,7 +15,7 @@ from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
 from sidestream.portable.index import AddReport, Index
 from sidestream.portable.index.chunks import MAX_CHARS, chunks_of
-from sidestream.portable.index.ranking import fits, fused
+from sidestream.portable.index.index import fits, fused
 from sidestream.portable.index.sqlite import SqliteIndex
 from sidestream.portable.index.vectors import Driver
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch

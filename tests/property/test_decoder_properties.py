@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import EVENTS, ResponsesDecoder
 from sidestream.providers.openai.responses.decode.items import ITEMS
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (

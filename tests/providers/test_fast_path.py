@@ -13,8 +13,8 @@ from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import ResponseDecoder, by_tables
 from sidestream.stream.parts import Raw, ReasoningDelta, StreamPart, ToolInputDelta
 

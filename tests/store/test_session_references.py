@@ -9,7 +9,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, StoreError
-from sidestream.messages.replays import blob_of
+from sidestream.messages.references import blob_of
 from sidestream.providers.openai.responses import OpenAIResponsesOptions
 from sidestream.store import Store, open_store
 from sidestream.store.blobs.folder import BlobFolder

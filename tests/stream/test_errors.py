@@ -18,7 +18,7 @@ from sidestream.testing import (
     json_reply,
     sse,
 )
-from sidestream.testing.builder import ScriptBuilder
+from sidestream.testing.replies import ScriptBuilder
 from sidestream.transport.calls import HttpCall
 from sidestream.wire.failures import error_in_body, status_error
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sidestream import ChatMessage, CodeInterpreter, ConfigurationError, jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ApprovalPart, ToolResultPart
-from sidestream.messages.replays import for_log
+from sidestream.messages.references import for_log
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.openai.responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Settings
@@ -19,7 +19,7 @@ from sidestream.providers.registry import find_provider
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.stream.parts import Custom, Finish, StepFinish, StreamPart, ToolApprovalRequest, ToolCall
-from sidestream.tools.spec import ToolSpec
+from sidestream.tools.stages import ToolSpec
 from sidestream.wire.sse import Splitter
 
 MODELS = {

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.replays import for_log
-from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.messages.references import for_log
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta

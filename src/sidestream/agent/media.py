@@ -11,8 +11,18 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, MakesMedia, MediaPlan
 from sidestream.run.run import Run
-from sidestream.stream.parts import Error, File, Finish, FinishReason, StreamPart, ToolEvent, ToolResult, Usage
-from sidestream.stream.previews import Preview, preview_of
+from sidestream.stream.parts import (
+    Error,
+    File,
+    Finish,
+    FinishReason,
+    Preview,
+    StreamPart,
+    ToolEvent,
+    ToolResult,
+    Usage,
+    preview_of,
+)
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.server_side import ServerSideTool
 

@@ -22,8 +22,7 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.messages.provenance import NOTHING, Provenance
-from sidestream.messages.references import FileIds, with_file_references
-from sidestream.messages.replays import kept_metadata
+from sidestream.messages.references import FileIds, kept_metadata, with_file_references
 from sidestream.messages.steering import steered_message
 from sidestream.stream.parts import (
     Custom,

@@ -9,7 +9,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.output.json_schema import close, drop_titles, is_strict, tighten, wrap
-from sidestream.output.problems import not_json
+from sidestream.output.validators import not_json
 
 if TYPE_CHECKING:
     from sidestream.output.validators import Validator

@@ -1,15 +1,55 @@
 """Schemas of types, and validators that turn an answer's JSON into a value: by pydantic, by msgspec, by JSON schema."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_list, as_object, dumps, is_object, shown
 from sidestream.output.json_schema import TYPES, inline_root, resolve, schema_generator, strings
-from sidestream.output.problems import MISSING, misfit, path_of, problem_at
+
+MAX_PROBLEMS = 20
+MISSING = "required, but missing"
+
+
+class OutputError(SidestreamError, ValueError):
+    """An answer does not fit its type. `problem` says where and why, in words that a model can act on."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = str(self)
+
+
+def not_json(body: str, error: ValueError | RecursionError) -> OutputError:
+    """The error for an answer that is not JSON."""
+    from json import JSONDecodeError
+
+    near = body[error.pos : error.pos + 40] if isinstance(error, JSONDecodeError) else ""
+    where = f", before {shown(near)}" if near else ""
+    return OutputError(f"The answer is not JSON: {error if body else 'it is empty'}{where}.")
+
+
+def misfit(problems: Sequence[str]) -> OutputError:
+    """The error for JSON that does not fit its schema."""
+    return OutputError(listing("The answer does not fit its schema:", problems))
+
+
+def listing(headline: str, problems: Sequence[str]) -> str:
+    """A headline and one line for each problem, up to a limit."""
+    more = [f"- and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+    return "\n".join([headline, *problems[:MAX_PROBLEMS], *more])
+
+
+def problem_at(path: str, what: str, whole: str = "answer") -> str:
+    """One line of a listing; `whole` names the value itself."""
+    return f"- {path.lstrip('.') or whole}: {what}"
+
+
+def path_of(steps: Iterable[str | int]) -> str:
+    """`.cities[0].name` for the keys and indices that lead to a value."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
 def problems_of(value: Any, schema: JsonObject) -> Iterator[str]:

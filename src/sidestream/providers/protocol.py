@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.replays import LoadedReplays
+from sidestream.messages.references import LoadedReplays
 from sidestream.output import OutputSchema
 from sidestream.prices.price import Bill
 from sidestream.providers.model_settings import ModelSettings
@@ -21,7 +21,7 @@ from sidestream.stream.parts import Error, File, Finish, StreamPart, ToolCall
 from sidestream.text.redaction import redact_url
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
-from sidestream.tools.spec import ToolSpec
+from sidestream.tools.stages import ToolSpec
 from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport
 
 

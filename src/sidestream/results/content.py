@@ -8,11 +8,13 @@ from sidestream import jsontext
 from sidestream.messages.fold import WARNING
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import (
+    THOUGHT_IMAGE,
     Custom,
     Error,
     File,
     Finish,
     FinishReason,
+    Preview,
     Raw,
     Source,
     StreamPart,
@@ -20,8 +22,8 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolEvent,
     ToolResult,
+    preview_of,
 )
-from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.server_side import (
     CodeInterpreter,

@@ -1,24 +1,24 @@
 """What a run needs besides its turn."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, RunError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.replays import LoadedReplays
+from sidestream.messages.references import LoadedReplays
 from sidestream.messages.steering import steered_message
 from sidestream.output import OutputType
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.results.results import ResultMetadata
-from sidestream.run.listener import RunListener
 from sidestream.run.system import RunContext, System, system_text
-from sidestream.stream.parts import Finish, Steer, StreamPart, ToolCall, Usage
+from sidestream.stream.parts import Finish, FinishReason, Steer, StreamPart, ToolCall, Usage
 from sidestream.tools.approvals import (
     Decision,
     PendingApproval,
@@ -30,15 +30,77 @@ from sidestream.tools.approvals import (
     unless_checked,
 )
 from sidestream.tools.configs import changed
-from sidestream.tools.grants import Grant
-from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.tools.grants import Grant, InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.tool import Tool, ToolOutcome
 from sidestream.tools.toolset import ToolBox
-from sidestream.transport.calls import Transport
+from sidestream.transport.calls import HttpCall, HttpResponse, Transport
 
 if TYPE_CHECKING:
     from sidestream.run.context import ContextKeeper
     from sidestream.turn.machine import Turn
+
+
+class ObservedRun(Protocol):
+    """What a listener may know of a run beside its turn. The model may change: another one can stand in."""
+
+    @property
+    def model(self) -> ChatModel: ...
+
+    @property
+    def opening(self) -> tuple[ChatMessage, ...]:
+        """The user's own messages."""
+        ...
+
+    @property
+    def is_typed(self) -> bool:
+        """True if it has an output type."""
+        ...
+
+    @property
+    def conversation(self) -> str | None:
+        """The id of its conversation, if it has one."""
+        ...
+
+
+class RunListener(Protocol):
+    """Follows one run. Its methods are called in the order of what happens; none may raise."""
+
+    def started(self, turn: "Turn", settings: ObservedRun) -> None:
+        """The run begins, or resumes."""
+        ...
+
+    def active(self) -> AbstractContextManager[object]:
+        """Surrounds each piece of the run's work, between two of its parts."""
+        ...
+
+    def prepared(self, request: ModelRequest) -> None:
+        """The next request is known."""
+        ...
+
+    def sending(self, call: HttpCall) -> AbstractContextManager[object]:
+        """Surrounds the request, until its answer begins to arrive."""
+        ...
+
+    def opened(self, response: HttpResponse) -> None:
+        """The answer begins to arrive."""
+        ...
+
+    def refused(self, error: RunError) -> None:
+        """The request got no answer. The run may make another one."""
+        ...
+
+    def feed(self, parts: Sequence[StreamPart]) -> None:
+        """The next parts of the stream."""
+        ...
+
+    def tool(self, call: ToolCall, tool: Tool | None) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
+        """Surrounds the execution of a client tool, in its task; the callable takes the outcome."""
+        ...
+
+    def ended(self, reason: FinishReason | None = None, error: BaseException | None = None) -> None:
+        """The run is over, or waits; without a reason or an error it was cancelled. Only the first call counts."""
+        ...
 
 
 class Recorder(Protocol):

@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ErrorKind
+from sidestream.files import media_types
 from sidestream.jsontext import Json
 from sidestream.text.reprs import ShortRepr
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
 """Why a step or a run ended. `approval`: it waits for a decision; `limit`: one of `Limits` was reached."""
@@ -344,7 +346,7 @@ class StepOutcome(ShortRepr, Struct, frozen=True, omit_defaults=True, gc=False):
     message_metadata: dict[str, Json] = {}
     """What the model's message keeps; sessions above all."""
     replay: dict[str, str] = {}
-    """Key of a session → its field that only a full replay of the message needs; see `messages/replays.py`."""
+    """Key of a session → its field that only a full replay of the message needs; see `messages/references.py`."""
     is_held: bool = False
     """True if the provider's server holds the answer: it is replayed only where the server refuses to continue it."""
     summaries: dict[str, list[Json]] = {}
@@ -459,3 +461,48 @@ def part_from_json(text: str | bytes) -> StreamPart:
         raise
     except msgspec.DecodeError:
         return msgspec.convert(jsontext.loads(text), StreamPart)
+
+
+THOUGHT_IMAGE = ".thought-image"
+"""How the kind of a custom part ends that holds a picture of the model's reasoning."""
+
+
+class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
+    """A preliminary picture; the final one is a `File`."""
+
+    index: int
+    """Its place among the previews of its call, from 0."""
+    data: bytes
+    mime_type: str
+    tool: str | None = None
+    call_id: str | None = None
+
+    def save(self, path: "str | Path") -> "Path":
+        """Writes the picture to this path, or into this folder as `preview-INDEX`; returns its path."""
+        from sidestream.files.saving import save
+
+        return save(self.data, path, f"preview-{self.index}", self.mime_type)
+
+    def _repr_html_(self) -> str:
+        from sidestream.text.html import file_html
+
+        return file_html(self.data, self.mime_type, f"preview {self.index}")
+
+
+def preview_of(part: StreamPart) -> Preview | None:
+    """The preview in a part of the stream; None if it holds none."""
+    if isinstance(part, ToolResult) and part.preliminary:
+        fields = jsontext.as_object(part.result)
+        return _preview(fields.get("partial_image_b64"), fields.get("partial_image_index"), part.tool, part.id)
+    if isinstance(part, Custom) and part.kind.endswith(THOUGHT_IMAGE):
+        fields = jsontext.as_object(part.data)
+        return _preview(fields.get("data"), fields.get("index"), None, None)
+    return None
+
+
+def _preview(encoded: object, index: object, tool: str | None, call_id: str | None) -> Preview | None:
+    data = media_types.from_base64(encoded) if isinstance(encoded, str) else None
+    if data is None:
+        return None
+    number = index if type(index) is int else 0
+    return Preview(index=number, data=data, mime_type=media_types.sniff(data), tool=tool, call_id=call_id)

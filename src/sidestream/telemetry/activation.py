@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from sidestream.errors import MissingExtraError
 from sidestream.providers.protocol import ChatModel
-from sidestream.run.listener import RunListener
+from sidestream.run.settings import RunListener
 from sidestream.telemetry.settings import Telemetry
 
 if TYPE_CHECKING:
     from sidestream.providers.embedding import EmbeddingsResult
-    from sidestream.telemetry.gauges import EngineGauges
+    from sidestream.telemetry.metrics import EngineGauges
 
 DISABLED_VARIABLE = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 
@@ -57,7 +57,7 @@ def engine_gauges(telemetry: Telemetry | bool) -> "EngineGauges | None":
         return None
     from opentelemetry import metrics
 
-    from sidestream.telemetry.gauges import gauges_of
+    from sidestream.telemetry.metrics import gauges_of
 
     return gauges_of(settings.meter_provider or metrics.get_meter_provider())
 

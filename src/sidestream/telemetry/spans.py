@@ -12,8 +12,8 @@ from opentelemetry.trace import SpanKind
 from sidestream.errors import ContextOverflowError, RunError
 from sidestream.jsontext import as_object
 from sidestream.providers.protocol import ChatModel, ModelRequest
-from sidestream.run.listener import ObservedRun
 from sidestream.run.run_log import type_of
+from sidestream.run.settings import ObservedRun
 from sidestream.stream.errors import error_from_part
 from sidestream.stream.parts import (
     Custom,

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from sidestream.stream.parts import Json
-from sidestream.testing.builder import ScriptBuilder, Text, digest, json_deltas, words
-from sidestream.testing.replies import Event
+from sidestream.testing.replies import Event, ScriptBuilder, Text, digest, json_deltas, words
 
 USAGE: Event = {"prompt_tokens": 25, "completion_tokens": 9, "total_tokens": 34}
 

@@ -8,8 +8,7 @@ from typing import Self
 
 from sidestream.jsontext import as_object
 from sidestream.stream.parts import Json
-from sidestream.testing.builder import ScriptBuilder, Text, base64_text, digest, json_text, present, words
-from sidestream.testing.replies import Event
+from sidestream.testing.replies import Event, ScriptBuilder, Text, base64_text, digest, json_text, present, words
 
 
 class GeminiScript(ScriptBuilder):

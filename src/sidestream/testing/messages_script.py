@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from sidestream.jsontext import loads
 from sidestream.stream.parts import Json
-from sidestream.testing.builder import ScriptBuilder, Text, digest, json_deltas, words
-from sidestream.testing.replies import Event
+from sidestream.testing.replies import Event, ScriptBuilder, Text, digest, json_deltas, words
 
 
 class MessagesScript(ScriptBuilder):

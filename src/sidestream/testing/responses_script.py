@@ -8,8 +8,17 @@ from typing import Any, Self
 
 from sidestream.jsontext import loads
 from sidestream.stream.parts import Json
-from sidestream.testing.builder import ScriptBuilder, Text, base64_text, digest, json_text, present, words
-from sidestream.testing.replies import Event, pixel_png
+from sidestream.testing.replies import (
+    Event,
+    ScriptBuilder,
+    Text,
+    base64_text,
+    digest,
+    json_text,
+    pixel_png,
+    present,
+    words,
+)
 
 
 def responses_text(text: Text, **fields: Any) -> list[Event]:

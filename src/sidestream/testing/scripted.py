@@ -18,8 +18,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import Decoder, Encoded, FileRef, ModelRequest, Recovery
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse
-from sidestream.testing.builder import ScriptBuilder
-from sidestream.testing.replies import encode_events
+from sidestream.testing.replies import ScriptBuilder, encode_events
 from sidestream.testing.scripted_parts import PROVIDER, PartsDecoder, ReplyItem, ScriptedReply, script_of
 from sidestream.transport.calls import HttpCall, HttpResponse, Transport
 from sidestream.wire.sse import Splitter

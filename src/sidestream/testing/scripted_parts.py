@@ -50,7 +50,7 @@ from sidestream.stream.parts import (
     ToolInputStart,
     Usage,
 )
-from sidestream.testing.builder import words
+from sidestream.testing.replies import words
 
 ReplyItem = str | Mapping[str, Any] | MessagePart | StreamPart | Exception | asyncio.Event
 """A text, a JSON object as text, a part of a message or of the stream, an error, or an event to wait for."""

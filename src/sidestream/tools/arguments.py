@@ -24,7 +24,7 @@ from sidestream.output.json_schema import (
     schema_generator,
     walk,
 )
-from sidestream.output.problems import MISSING, listing, path_of, problem_at
+from sidestream.output.validators import MISSING, listing, path_of, problem_at
 from sidestream.tools.context import ToolContext
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sidestream.stream.parts import (
     TextStart,
     ToolCall,
 )
-from sidestream.tools.interruption import INTERRUPTED, InterruptionPolicy, failure, notice
+from sidestream.tools.grants import INTERRUPTED, InterruptionPolicy, failure, notice
 from sidestream.turn import ledger, rounds
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import TurnState

@@ -44,7 +44,7 @@ from sidestream.tools.approvals import (
     match_decisions,
     pending,
 )
-from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.tools.grants import InterruptionPolicy
 from sidestream.turn import interruptions, ledger, rounds
 from sidestream.turn.interruptions import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger

@@ -15,8 +15,7 @@ from sidestream.messages.provenance import PAGE, found_urls
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
-from sidestream.tools.grants import CALL_GRANTED, covering
-from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.tools.grants import CALL_GRANTED, InterruptionPolicy, covering
 from sidestream.turn.state import TurnState
 
 

@@ -40,9 +40,8 @@ from sidestream.wire.failures import (
     first_byte_timeout,
     status_error,
 )
-from sidestream.wire.origins import origin_of
 from sidestream.wire.pool import Pool, close_session as close_session, shared_pool
-from sidestream.wire.retry import Attempts, RetryPolicy, with_retries
+from sidestream.wire.retry import Attempts, RetryPolicy, origin_of, with_retries
 from sidestream.wire.stream import EventStream
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.stream.parts import (
     Error,
     Finish,

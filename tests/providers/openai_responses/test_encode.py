@@ -31,8 +31,8 @@ from sidestream.providers.openai.responses import (
     Reasoning,
     ToolNamespace,
 )
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.encode.request import encode_request
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.providers.shared.histories import FILES_ABOVE

@@ -24,12 +24,12 @@ from sidestream.messages.message import (
     messages_from_json,
     messages_to_json,
 )
-from sidestream.messages.replays import blob_of
+from sidestream.messages.references import blob_of
 from sidestream.providers.openai.responses import PROVIDER, OpenAIResponsesOptions
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.encode.replay import RULES, fresh_id, replayable
 from sidestream.providers.openai.responses.encode.request import encode_request
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.providers.shared.histories import FILES_ABOVE

@@ -15,7 +15,7 @@ import click
 from msgspec import Struct
 
 from sidestream.cli import exit_codes, key_file, preferences
-from sidestream.cli.display.inline_images import picture_protocol
+from sidestream.cli.display.live_screen import picture_protocol
 from sidestream.cli.display.screen import has_colour
 from sidestream.cli.inputs.default_model import check_model, chosen_model
 from sidestream.errors import ConfigurationError, SidestreamError

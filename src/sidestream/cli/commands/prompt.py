@@ -11,7 +11,7 @@ from sidestream.cli.inputs import options
 if TYPE_CHECKING:
     from sidestream.cli.display.open_view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentFactory
-    from sidestream.cli.inputs.template_files import Template
+    from sidestream.cli.inputs.named_files import Template
     from sidestream.messages.message import MessagePart
     from sidestream.store.protocol import ConversationInfo, Store
 
@@ -210,9 +210,9 @@ def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, 
 
 
 def _template(name: str | None) -> "Template":
-    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs import named_files
 
-    return template_files.Template() if name is None else template_files.load(name)
+    return named_files.Template() if name is None else named_files.load(name)
 
 
 def _text(value: str | int | None) -> str | None:
@@ -239,14 +239,14 @@ def _save(name: str, prompt: str, given: dict[str, Any], base: "Template") -> in
     from msgspec.structs import replace
 
     from sidestream.cli import exit_codes
-    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs import named_files
 
     options = base.options | dict(given["options"])
     lists = {field: [*getattr(base, field), *given[field]] for field in ("tools", "functions", "fragments")}
     texts = {field: given[field] for field in ("system", "model", "schema", "thinking") if given[field] is not None}
     template = replace(base, prompt=prompt or base.prompt, options=options, **lists, **texts)
-    if template == template_files.Template():
+    if template == named_files.Template():
         raise click.UsageError("there is nothing to save: give a prompt, a system prompt or options")
-    file = template_files.save(name, template)
+    file = named_files.save(name, template)
     click.echo(f"saved as {file}; use it with: sidestream -t {name}", err=True)
     return exit_codes.OK

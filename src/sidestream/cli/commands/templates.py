@@ -22,18 +22,18 @@ def templates(ctx: click.Context) -> Any:
 @templates.command("list")
 def list_templates() -> int:
     """List the templates with the beginning of their prompts."""
-    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs import named_files
     from sidestream.cli.inputs.named_files import list_names
     from sidestream.errors import ConfigurationError
 
     def text_of(name: str) -> str:
         try:
-            template = template_files.load(name)
+            template = named_files.load(name)
         except ConfigurationError as error:
             return f"unreadable: {error}"
         return template.prompt or f"system: {template.system or ''}"
 
-    list_names(template_files.STORED, text_of, if_none='no templates yet: sidestream --save NAME "prompt" stores one')
+    list_names(named_files.STORED, text_of, if_none='no templates yet: sidestream --save NAME "prompt" stores one')
     return exit_codes.OK
 
 
@@ -42,9 +42,9 @@ def list_templates() -> int:
 def show(name: str) -> int:
     """Print a template."""
     from sidestream.cli.display.screen import strip_controls, write
-    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs import named_files
 
-    write(sys.stdout, strip_controls(template_files.to_toml(template_files.load(name))))
+    write(sys.stdout, strip_controls(named_files.to_toml(named_files.load(name))))
     return exit_codes.OK
 
 
@@ -52,13 +52,13 @@ def show(name: str) -> int:
 @click.argument("name")
 def edit(name: str) -> int:
     """Open a template in your editor; a new one is created."""
-    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs import named_files
 
-    file = template_files.STORED.path_of(name)
+    file = named_files.STORED.path_of(name)
     if not file.exists():
-        template_files.save(name, template_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
+        named_files.save(name, named_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
     click.edit(filename=str(file))
-    template_files.load(name)  # Reports what is wrong with it.
+    named_files.load(name)  # Reports what is wrong with it.
     return exit_codes.OK
 
 
@@ -66,9 +66,9 @@ def edit(name: str) -> int:
 @click.argument("name")
 def remove(name: str) -> int:
     """Remove a template."""
-    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs import named_files
 
-    template_files.STORED.remove(name)
+    named_files.STORED.remove(name)
     click.echo(f"{name} removed", err=True)
     return exit_codes.OK
 
@@ -76,6 +76,6 @@ def remove(name: str) -> int:
 @templates.command()
 def path() -> None:
     """Print the folder of the templates."""
-    from sidestream.cli.inputs import template_files
+    from sidestream.cli.inputs import named_files
 
-    click.echo(template_files.STORED.folder)
+    click.echo(named_files.STORED.folder)

@@ -1,11 +1,13 @@
 """The live view of a run on a terminal: permanent lines above, and a few lines at the bottom for what runs."""
 
 import atexit
+import base64
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from threading import Lock
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from markdown_it import MarkdownIt
 from msgspec import Struct
@@ -18,10 +20,51 @@ from rich.table import Table
 from rich.text import Text
 
 from sidestream.cli.display import tool_words
-from sidestream.cli.display.inline_images import Protocol, drawn, picture_protocol
 from sidestream.cli.display.screen import Screen, one_line, strip_controls, write
 from sidestream.cli.display.tool_labels import tool_line
 from sidestream.results.tool_runs import ToolRun
+
+Protocol = Literal["kitty", "iterm"]
+
+_KITTY_CHUNK = 4096
+"""Characters of base64 in one escape sequence; the protocol allows no more."""
+_PREVIEW_ROWS = 8
+_FILE_ROWS = 16
+_KITTY_PROGRAMS = ("kitty", "ghostty")
+_ITERM_PROGRAMS = ("iterm.app", "wezterm", "vscode", "mintty", "rio")
+
+
+def picture_protocol(variables: Mapping[str, str] | None = None) -> Protocol | None:
+    """How this terminal shows pictures; None if it does not, or if something stands between."""
+    given = os.environ if variables is None else variables
+    if given.get("TMUX") or given.get("STY"):  # They pass such sequences on only where they are configured to.
+        return None
+    program = given.get("TERM_PROGRAM", "").lower()
+    if given.get("KITTY_WINDOW_ID") or "kitty" in given.get("TERM", "") or program in _KITTY_PROGRAMS:
+        return "kitty"
+    if program in _ITERM_PROGRAMS or given.get("LC_TERMINAL", "").lower() == "iterm2":
+        return "iterm"
+    return None
+
+
+def drawn(data: bytes, mime_type: str, protocol: Protocol, *, is_preview: bool) -> str | None:
+    """The sequences that draw a picture at the cursor, and a line break; None for a type that it cannot draw."""
+    rows = _PREVIEW_ROWS if is_preview else _FILE_ROWS
+    if protocol == "kitty":
+        return "".join(_kitty(data, rows)) + "\n" if mime_type == "image/png" else None
+    if not mime_type.startswith("image/") or mime_type == "image/svg+xml":
+        return None
+    content = base64.b64encode(data).decode()
+    return f"\x1b]1337;File=inline=1;size={len(data)};height={rows};preserveAspectRatio=1:{content}\x07\n"
+
+
+def _kitty(data: bytes, rows: int) -> Iterator[str]:
+    content = base64.b64encode(data).decode()
+    for at in range(0, len(content), _KITTY_CHUNK):
+        first = f"f=100,a=T,r={rows},q=2," if at == 0 else ""
+        is_last = at + _KITTY_CHUNK >= len(content)
+        yield f"\x1b_G{first}m={0 if is_last else 1};{content[at : at + _KITTY_CHUNK]}\x1b\\"
+
 
 KEPT_BLOCKS = 2
 """A block may still join the one before it; with two of them kept, the released ones are those of the whole text."""

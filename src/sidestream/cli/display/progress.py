@@ -42,8 +42,8 @@ from sidestream.stream.parts import (
     ToolInputEnd,
     ToolInputStart,
     ToolResult,
+    preview_of,
 )
-from sidestream.stream.previews import preview_of
 from sidestream.text.redaction import redact
 from sidestream.tools.grants import CALL_GRANTED
 

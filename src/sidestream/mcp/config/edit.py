@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
 from sidestream.files.folders import write_private
-from sidestream.mcp.config.entry import ServerEntry
-from sidestream.mcp.config.file import REMOTE_SECTION, SECTIONS, config_entries, decode_config
+from sidestream.mcp.config.file import REMOTE_SECTION, SECTIONS, ServerEntry, config_entries, decode_config
 from sidestream.text.redaction import REDACTED, redact, redact_url
 
 _SECRET_MAPS = ("headers", "env")

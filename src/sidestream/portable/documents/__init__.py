@@ -4,8 +4,7 @@
 made to exhaust both; this process imports no parser. Short UTF-8 text is only decoded.
 """
 
-from sidestream.portable.documents.document import PAGE_LIMITS, Document, DocumentLimits
-from sidestream.portable.documents.kinds import is_readable, mime_type_of
+from sidestream.portable.documents.document import PAGE_LIMITS, Document, DocumentLimits, is_readable, mime_type_of
 from sidestream.portable.documents.reading import read
 
 __all__ = ["PAGE_LIMITS", "Document", "DocumentLimits", "is_readable", "mime_type_of", "read"]

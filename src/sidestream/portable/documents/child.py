@@ -27,8 +27,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import DocumentError
 from sidestream.portable.documents.charset import load_codecs, read_text
-from sidestream.portable.documents.document import Document, DocumentLimits
-from sidestream.portable.documents.kinds import DOCX, HTML_TYPES, PDF, others
+from sidestream.portable.documents.document import DOCX, HTML_TYPES, PDF, Document, DocumentLimits, others
 
 ORDER_BYTES = 512
 """Length of an order to the template: JSON and spaces."""

@@ -21,8 +21,7 @@ import msgspec
 from sidestream.errors import DocumentError, MissingExtraError
 from sidestream.limits import MAX_PARSED_DOCUMENTS, MIB
 from sidestream.portable.documents.child import ANSWER, FAILED, LATE, LENGTHS, ORDER_BYTES, Parsed, ParseRequest
-from sidestream.portable.documents.document import Document, DocumentLimits
-from sidestream.portable.documents.kinds import LIBRARIES
+from sidestream.portable.documents.document import LIBRARIES, Document, DocumentLimits
 
 CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds") and sys.platform != "win32"
 IDLE_S = 60.0

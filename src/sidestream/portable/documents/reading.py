@@ -3,8 +3,15 @@
 from sidestream.errors import DocumentError
 from sidestream.files import media_types
 from sidestream.portable.documents.charset import plain_utf8, text_document
-from sidestream.portable.documents.document import Document, DocumentLimits
-from sidestream.portable.documents.kinds import IN_PLACE_BYTES, LIBRARIES, is_readable, mime_type_of, others
+from sidestream.portable.documents.document import (
+    IN_PLACE_BYTES,
+    LIBRARIES,
+    Document,
+    DocumentLimits,
+    is_readable,
+    mime_type_of,
+    others,
+)
 
 
 async def read(

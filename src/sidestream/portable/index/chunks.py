@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from sidestream.portable.documents import Document
-from sidestream.portable.documents.kinds import CODE
+from sidestream.portable.documents.document import CODE
 
 _MODIFIERS = (
     "export default public private protected internal static final abstract async pub unsafe const extern inline "

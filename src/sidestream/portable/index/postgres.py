@@ -9,7 +9,7 @@ from typing import Any, LiteralString, cast
 from sidestream.errors import ConfigurationError, MissingExtraError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
 from sidestream.portable.index.chunks import Chunk
-from sidestream.portable.index.ranking import match_words
+from sidestream.portable.index.index import match_words
 from sidestream.portable.index.records import (
     READ,
     Counts,

@@ -11,7 +11,7 @@ from typing import Any
 from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
 from sidestream.portable.index.chunks import Chunk
-from sidestream.portable.index.ranking import match_expression
+from sidestream.portable.index.index import match_expression
 from sidestream.portable.index.records import (
     READ,
     Counts,

@@ -1,5 +1,9 @@
 """What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from sidestream.jsontext import JsonObject
 from sidestream.providers.shared import decoding
 
 PROVIDER_NAME = "google"
@@ -22,3 +26,41 @@ class GoogleContext(decoding.DecodeContext, frozen=True, kw_only=True):
     """Width and height of the screen that the model acts on; None if it acts on none."""
     functions: frozenset[str] = frozenset()
     """The functions that the request declared; all others are predefined."""
+
+
+FINISH_REASONS = dict(
+    enumerate(
+        (
+            *("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "LANGUAGE"),
+            *("BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL", "IMAGE_SAFETY"),
+            *("UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"),
+        )
+    )
+)
+BLOCK_REASONS = dict(
+    enumerate(("BLOCK_REASON_UNSPECIFIED", "SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "IMAGE_SAFETY"))
+)
+OUTCOMES = dict(enumerate(("OUTCOME_UNSPECIFIED", "OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")))
+LANGUAGES = dict(enumerate(("LANGUAGE_UNSPECIFIED", "PYTHON")))
+URL_STATES = {
+    number: f"URL_RETRIEVAL_STATUS_{state}"
+    for number, state in enumerate(("UNSPECIFIED", "SUCCESS", "ERROR", "PAYWALL", "UNSAFE"))
+}
+
+
+def named(value: Any, names: Mapping[int, str]) -> str | None:
+    """Return the name of an enum's value, which some servers and proxies send as its number; None if it is neither."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return names.get(value, str(value))
+    return value if isinstance(value, str) and value else None
+
+
+def some_text(value: JsonObject, key: str) -> str | None:
+    """The text under a key; None if it is empty or not text."""
+    found = value.get(key)
+    return found if isinstance(found, str) and found else None
+
+
+def without_nothing(value: JsonObject) -> JsonObject:
+    """The fields that are set."""
+    return {key: content for key, content in value.items() if content is not None}

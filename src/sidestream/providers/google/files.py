@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import JsonObject, as_object, objects
+from sidestream.providers.google.context import some_text
 from sidestream.providers.google.endpoint import DEFAULT_BASE_URL, model_path
-from sidestream.providers.google.values import some_text
 from sidestream.providers.shared.endpoints import JSON, EndpointModel
 from sidestream.providers.transfers import (
     FileAddress,

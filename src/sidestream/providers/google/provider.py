@@ -11,7 +11,7 @@ from sidestream.jsontext import is_object
 from sidestream.prices.price import Bill
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
-from sidestream.providers.google import billing
+from sidestream.providers.google import catalog
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
@@ -55,7 +55,7 @@ class GeminiModel(GoogleFiles):
     options_type = GoogleOptions
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(PORTABLE)
-    price_list: str | None = billing.PRICE_LIST
+    price_list: str | None = catalog.PRICE_LIST
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
@@ -65,7 +65,7 @@ class GeminiModel(GoogleFiles):
 
     def bill(self, finish: Finish) -> Bill:
         """What a response is billed for."""
-        return billing.bill(self.name, finish)
+        return catalog.bill(self.name, finish)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """Requests a page of models."""

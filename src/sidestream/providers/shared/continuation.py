@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.messages.sessions import DIGEST, Anchor, history_digest, is_unchanged
 from sidestream.providers.protocol import Recovery
 from sidestream.stream.parts import Custom

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sidestream.durable.engines.protocol import Task
-from sidestream.durable.log.open_runs import last_start
+from sidestream.durable.log.open_runs import last_start, open_run
+from sidestream.durable.log.summaries import logged_run
 from sidestream.durable.worker.service import stats_of
-from sidestream.errors import SidestreamError
+from sidestream.errors import SidestreamError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.server.console.run_export import markdown_text, parts_text, record_json
-from sidestream.server.console.run_list import runs_in_progress
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import json_response, owner_of, server_of
 from sidestream.server.runs.live import RunInfo
@@ -24,6 +24,44 @@ from sidestream.server.runs.published_store import Feed
 from sidestream.server.server import Server
 from sidestream.store.records import Record, Row, RunStarted, unpack
 from sidestream.text.redaction import redact
+
+HERE = "this server"
+
+
+async def runs_in_progress(server: Server, owner: str) -> list[JsonObject]:
+    """The owner's runs: who drives them, since when, and what they have cost. `chat` is the id in the store."""
+    here = {str(entry["chat"]): entry for entry in server.runs.in_progress(owner)}
+    found = [*here, *(id for id in await server.runs.driving.running(owner) if id not in here)]
+    drivers = await server.runs.driving.drivers(found)
+    listed: list[JsonObject] = []
+    for id in found:
+        entry = await _described_run(server, id)
+        if entry is not None:
+            driver = HERE if id in server.runs.live else drivers.get(id)
+            listed.append({**entry, **here.get(id, {}), "driver": driver})
+    return listed
+
+
+async def _described_run(server: Server, conversation: str) -> JsonObject | None:
+    rows = await server.store.read(conversation)
+    try:
+        run = logged_run(conversation, rows) if open_run(rows) is not None else None
+    except StoreError:  # A damaged record; `logs check` reports why.
+        return None
+    job = run.job if run is not None else None
+    if run is None or job is None:
+        return None
+    return {
+        "id": run.id,
+        "chat": conversation,
+        "api": job.api,
+        "model": job.agent,
+        "cost": run.usage.cost if run.steps else 0.0,
+        "readers": server.runs.readers.count(conversation),
+        "since": run.began,
+        "at": job.at if job.attempt == 0 else None,
+    }
+
 
 _LEAF = re.compile(r"~\d+$")
 """What the id of a branch ends with."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sidestream.agent.chat import Chat
 from sidestream.durable.engines.embedded import EmbeddedEngine
-from sidestream.durable.engines.embedded.claims import EmbeddedClaim
+from sidestream.durable.engines.embedded.work import EmbeddedClaim
 from sidestream.durable.engines.protocol import Outcome, Task, TaskHeldError
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.jobs import Job

@@ -13,7 +13,7 @@ from sidestream.limits import MAX_UNSTORED_BYTES
 from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.replays import blobs_of
+from sidestream.messages.references import blobs_of
 from sidestream.store.log.flush_schedule import Moments, moments
 from sidestream.store.log.segments import SegmentFold
 from sidestream.store.protocol import Store
@@ -36,8 +36,7 @@ from sidestream.store.records import (
 )
 from sidestream.stream.parts import Custom, StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended, already_used
-from sidestream.tools.grants import Grant
-from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.tools.grants import Grant, InterruptionPolicy
 
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that reports, once, that the run is no longer recorded."""

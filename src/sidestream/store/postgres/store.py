@@ -26,11 +26,9 @@ from sidestream.store.database import (
     rows_of,
 )
 from sidestream.store.postgres.blob_table import BlobTable
-from sidestream.store.postgres.connections import LoopConnections
-from sidestream.store.postgres.listener import HEARTBEAT_S
-from sidestream.store.postgres.migration import migrate
+from sidestream.store.postgres.connections import HEARTBEAT_S, LoopConnections
 from sidestream.store.postgres.serial import allow_blobs
-from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
+from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer, migrate
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.threads import completed

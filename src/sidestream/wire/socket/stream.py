@@ -13,7 +13,7 @@ from sidestream.limits import MAX_STEER_ANSWER_S, MAX_UNREAD_BYTES, Limits
 from sidestream.transport.calls import HttpCall, Opening, SentSteer, SocketCodec, SteerReport
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
-from sidestream.wire.origins import origin_of
+from sidestream.wire.retry import origin_of
 from sidestream.wire.stream import says_nothing
 
 

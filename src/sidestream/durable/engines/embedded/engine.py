@@ -5,9 +5,8 @@ import math
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 
-from sidestream.durable.engines.embedded.claims import EmbeddedClaim, Heartbeats, described, is_dead, new_owner
 from sidestream.durable.engines.embedded.table import Granted, Held, TaskTable
-from sidestream.durable.engines.embedded.work import Work
+from sidestream.durable.engines.embedded.work import EmbeddedClaim, Heartbeats, Work, described, is_dead, new_owner
 from sidestream.durable.engines.protocol import Drive, EngineError, EngineStats, Outcome, Task, TaskHeldError
 from sidestream.errors import StoreError
 from sidestream.logs import get_logger

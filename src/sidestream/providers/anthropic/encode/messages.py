@@ -26,7 +26,7 @@ from sidestream.messages.message import (
     ToolResultPart,
     content_of_result,
 )
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.anthropic.encode.replay import (
     SERVER_CALLS,
     BlockLayout,

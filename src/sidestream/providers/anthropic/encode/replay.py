@@ -14,9 +14,9 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.anthropic.context import SESSION_KEY
-from sidestream.providers.anthropic.versions import family
+from sidestream.providers.anthropic.settings import family
 from sidestream.providers.shared.attachments import as_base64
 from sidestream.providers.shared.histories import UnsentParts, input_object
 

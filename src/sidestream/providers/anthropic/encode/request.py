@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ChatMessage, LinkPart
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.anthropic.context import INLINE_TOOLS, RESULT_TOOL, SESSION_KEY, MessagesContext
 from sidestream.providers.anthropic.encode.messages import EncodedMessages, MessagesTarget, encode_messages
 from sidestream.providers.anthropic.encode.replay import (
@@ -36,9 +36,8 @@ from sidestream.providers.anthropic.options import (
     ClearToolUses,
     Compact,
 )
-from sidestream.providers.anthropic.settings import SETTINGS
+from sidestream.providers.anthropic.settings import BETAS, SETTINGS, has_inline_tools, has_native_output
 from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
-from sidestream.providers.anthropic.versions import BETAS, has_inline_tools, has_native_output
 from sidestream.providers.protocol import CompactionPlan, ModelRequest, OutputSchema
 from sidestream.providers.shared.continuation import replay_notices
 from sidestream.providers.shared.encoding import (

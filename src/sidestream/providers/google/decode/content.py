@@ -10,11 +10,10 @@ from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.google.computer import client_action
-from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.context import LANGUAGES, OUTCOMES, PROVIDER_NAME, named
 from sidestream.providers.google.decode import shapes
 from sidestream.providers.google.decode.arguments import ClientCall
 from sidestream.providers.google.decode.state import GenerateContentState, HostedCall
-from sidestream.providers.google.values import LANGUAGES, OUTCOMES, named
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, UNREADABLE
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 

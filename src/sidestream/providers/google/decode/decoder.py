@@ -11,12 +11,18 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
-from sidestream.providers.google.context import GoogleContext
+from sidestream.providers.google.context import (
+    BLOCK_REASONS,
+    FINISH_REASONS,
+    URL_STATES,
+    GoogleContext,
+    named,
+    some_text,
+)
 from sidestream.providers.google.decode import outcome
 from sidestream.providers.google.decode.content import close_calls, on_part
 from sidestream.providers.google.decode.grounding import on_citations, on_grounding
 from sidestream.providers.google.decode.state import GenerateContentState
-from sidestream.providers.google.values import BLOCK_REASONS, FINISH_REASONS, URL_STATES, named, some_text
 from sidestream.providers.shared.decoding import (
     UNREADABLE,
     FieldRow,

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, as_list, as_object, canonical, is_array, is_object, objects
+from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.state import GeminiBlock, GenerateContentState
-from sidestream.providers.google.values import some_text
 from sidestream.providers.shared.decoding import present
 
 _VISIT = 64

@@ -4,10 +4,9 @@ from hashlib import blake2b
 from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
-from sidestream.providers.google.context import GROUNDING_KEY, REPLAYED, SESSION_KEY
+from sidestream.providers.google.context import GROUNDING_KEY, REPLAYED, SESSION_KEY, some_text
 from sidestream.providers.google.decode.grounding import grounding_of
 from sidestream.providers.google.decode.state import DRAFT_PIECES, GenerateContentState
-from sidestream.providers.google.values import some_text
 from sidestream.stream.errors import classified, violated_field
 from sidestream.stream.parts import Error, FinishReason, StepOutcome
 

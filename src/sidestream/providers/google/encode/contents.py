@@ -26,7 +26,7 @@ from sidestream.messages.message import (
     ToolResultPart,
     content_of_result,
 )
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.context import SESSION_KEY
 from sidestream.providers.google.decode.outcome import text_digest

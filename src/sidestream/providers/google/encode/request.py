@@ -9,14 +9,13 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import screen_of
-from sidestream.providers.google.context import SESSION_KEY, GoogleContext
+from sidestream.providers.google.context import SESSION_KEY, GoogleContext, some_text
 from sidestream.providers.google.encode.contents import ContentsTarget, encode_contents, system_instruction
 from sidestream.providers.google.encode.server_side import server_side_tools_of, tool_entries
 from sidestream.providers.google.options import GoogleImageOutput, GoogleMaps, GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
-from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.shared.continuation import replay_notices
 from sidestream.providers.shared.encoding import (

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, objects
-from sidestream.providers.google.values import some_text
+from sidestream.providers.google.context import some_text
 from sidestream.providers.shared.encoding import given
 from sidestream.providers.shared.endpoints import response_object
 from sidestream.text.redaction import register_secret

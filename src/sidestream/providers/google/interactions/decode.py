@@ -6,7 +6,8 @@ import msgspec
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object, objects
-from sidestream.messages.replays import HOSTED
+from sidestream.messages.references import HOSTED
+from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.outcome import error_of
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.context import REPLAY_KEY, REPLAYED, SESSION_KEY, InteractionContext
@@ -21,7 +22,6 @@ from sidestream.providers.google.interactions.steps import (
     end_step,
     on_delta,
 )
-from sidestream.providers.google.values import some_text
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
 from sidestream.providers.transfers import seconds_of
 from sidestream.stream.parts import Error, FinishReason, StepOutcome

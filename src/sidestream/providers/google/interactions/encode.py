@@ -7,9 +7,10 @@ from typing import Any
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.messages.sessions import find_anchor
 from sidestream.providers.google.computer import screen_of
+from sidestream.providers.google.context import some_text
 from sidestream.providers.google.encode.contents import system_instruction
 from sidestream.providers.google.encode.request import FINAL_ANSWER_PROMPT, defers_output, unfinished
 from sidestream.providers.google.encode.server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
@@ -29,7 +30,6 @@ from sidestream.providers.google.options import (
     GoogleServerSideTool,
 )
 from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
-from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
 from sidestream.providers.shared.encoding import (

@@ -24,11 +24,11 @@ from sidestream.messages.message import (
     ToolResultPart,
     content_of_result,
 )
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
+from sidestream.providers.google.context import some_text
 from sidestream.providers.google.encode.contents import content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
-from sidestream.providers.google.values import some_text
 from sidestream.providers.shared.attachments import as_base64
 from sidestream.providers.shared.histories import FILES_ABOVE, ToolResults, UnsentParts
 

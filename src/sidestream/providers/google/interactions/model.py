@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.prices.price import Bill
-from sidestream.providers.google import billing
+from sidestream.providers.google import catalog
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME
 from sidestream.providers.google.files import GoogleFiles
@@ -51,7 +51,7 @@ class InteractionsModel(GoogleFiles):
     options_type = GoogleInteractionsOptions
     portable_settings = frozenset(INTERACTIONS_SETTINGS)
     hosted_tools = frozenset(INTERACTIONS_PORTABLE)
-    price_list: str | None = billing.PRICE_LIST
+    price_list: str | None = catalog.PRICE_LIST
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         super().__init__(f"interactions/{name}", endpoint)
@@ -64,7 +64,7 @@ class InteractionsModel(GoogleFiles):
 
     def bill(self, finish: Finish) -> Bill:
         """What a response is billed for."""
-        return billing.bill(self._model, finish)
+        return catalog.bill(self._model, finish)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """Requests a page of models."""

@@ -9,11 +9,11 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.outcome import error_of
 from sidestream.providers.google.decode.state import DRAFT_PIECES, GeminiBlock
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.state import InteractionState, Step
-from sidestream.providers.google.values import some_text
 from sidestream.providers.shared.decoding import UNREADABLE, input_fields
 
 

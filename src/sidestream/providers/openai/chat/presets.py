@@ -11,8 +11,8 @@ from sidestream.providers.openai.account import HEADER_VARIABLES
 from sidestream.providers.openai.billing import PRICE_LIST
 from sidestream.providers.openai.chat.context import WIRE, Dialect
 from sidestream.providers.openai.chat.encode.request import DISPLAY_NAME, SERVER_SIDE_TOOLS
+from sidestream.providers.openai.chat.options import settings_of
 from sidestream.providers.openai.chat.provider import WIRE_CAPS, CompletionsProvider
-from sidestream.providers.openai.chat.settings import settings_of
 
 _COMPATIBLE = Dialect(thinking="effort", cache=None)
 _OLD_LIMIT = replace(_COMPATIBLE, lacks=frozenset({"max_completion_tokens"}))

@@ -16,8 +16,7 @@ from sidestream.providers.openai import billing
 from sidestream.providers.openai.account import decode_embeddings, embedding_calls
 from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by
-from sidestream.providers.openai.chat.options import OpenAIChatOptions
-from sidestream.providers.openai.chat.settings import settings_of
+from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIFiles
 from sidestream.providers.openai.model_families import read_models
 from sidestream.providers.protocol import (

@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from sidestream.errors import ConfigurationError
 from sidestream.providers.openai.account import Moderation
 from sidestream.providers.openai.model_families import cache_mode, effort_of
+from sidestream.providers.shared import decoding
 from sidestream.providers.shared.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
 from sidestream.providers.shared.settings_mapping import TOOL_CHOICES, Row, Target, as_option
 from sidestream.tools.configs import Config
@@ -219,3 +220,18 @@ SETTINGS: Mapping[str, Row] = {
     "tool_choice": _tool_choice,
 }
 """Portable setting → how it is expressed. The API has no stop texts and no seed."""
+
+
+SESSION_KEY = "_responses_session"
+"""Where a message keeps the session of a stored response."""
+REPLAY_KEY = "_responses_replay_session"
+"""Where a message keeps the items of a response that was not stored, for a replay."""
+REPLAYED: dict[str, str] = {SESSION_KEY: "items", REPLAY_KEY: "items"}
+"""Key of a session → the field that only a full replay needs."""
+
+
+class ResponsesContext(decoding.DecodeContext, frozen=True, kw_only=True):
+    """Facts of the request for the decoder of a response."""
+
+    store: bool = True
+    hosted_shell: bool | None = None

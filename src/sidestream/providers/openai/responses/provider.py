@@ -15,10 +15,9 @@ from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.account import HEADER_VARIABLES, decode_embeddings, embedding_calls
 from sidestream.providers.openai.files import OpenAIFiles
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.encode.request import DISPLAY_NAME, encode_request
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
-from sidestream.providers.openai.responses.options import SETTINGS, OpenAIResponsesOptions
+from sidestream.providers.openai.responses.options import SETTINGS, OpenAIResponsesOptions, ResponsesContext
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,

@@ -9,7 +9,7 @@ from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_array, is_object, objects, text_in
 from sidestream.providers.openai.chat.context import WIRE
-from sidestream.providers.openai.chat.decode import shapes
+from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import int_in
 from sidestream.stream.parts import File, Source
@@ -114,7 +114,7 @@ def _place(entry: JsonObject, place: int) -> int:
     return place if index is None else index
 
 
-def on_audio(s: CompletionsState, value: shapes.AudioPiece) -> None:
+def on_audio(s: CompletionsState, value: state.AudioPiece) -> None:
     """`text-delta` of the transcript, in a block of its own; `file` when the response is complete."""
     s.audio_facts |= {key: given for key in ("id", "expires_at") if (given := getattr(value, key)) is not None}
     if value.data:

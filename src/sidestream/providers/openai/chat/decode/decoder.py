@@ -11,7 +11,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
 from sidestream.providers.openai.chat.context import CompletionsContext
-from sidestream.providers.openai.chat.decode import content, outcome, shapes, tool_calls
+from sidestream.providers.openai.chat.decode import content, outcome, state, tool_calls
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import (
     UNREADABLE,
@@ -129,12 +129,12 @@ FIELDS: dict[str, DeltaField] = {
     "reasoning_content": DeltaField(read_text, content.on_reasoning),
     "reasoning": DeltaField(read_text, content.on_reasoning, unless="reasoning_content"),
     "reasoning_details": DeltaField(read_objects, content.on_reasoning_details),
-    "content": DeltaField(shapes.text_or_objects, content.on_content),
+    "content": DeltaField(state.text_or_objects, content.on_content),
     "refusal": DeltaField(read_text, content.on_refusal),
-    "audio": DeltaField(reader(shapes.AudioPiece), content.on_audio, may_be_late=True),
+    "audio": DeltaField(reader(state.AudioPiece), content.on_audio, may_be_late=True),
     "annotations": DeltaField(read_objects, content.on_annotations, may_be_late=True),
-    "tool_calls": DeltaField(shapes.tool_call_pieces, tool_calls.on_tool_calls),
-    "function_call": DeltaField(reader(shapes.Function), tool_calls.on_function_call, unless="tool_calls"),
+    "tool_calls": DeltaField(state.tool_call_pieces, tool_calls.on_tool_calls),
+    "function_call": DeltaField(reader(state.Function), tool_calls.on_function_call, unless="tool_calls"),
     "executed_tools": DeltaField(read_objects, content.on_executed_tools, may_be_late=True),
     # After the content: what they belong to has begun.
     "channel": DeltaField(read_text, content.extra("channel"), may_be_late=True),

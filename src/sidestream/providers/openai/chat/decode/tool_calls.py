@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.providers.openai.chat.decode import shapes
+from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.state import CallState, CompletionsState
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, input_fields, parse_input
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
@@ -12,7 +12,7 @@ MAX_NAME = 1024
 """Characters of a tool's name, after which no more is added; servers allow 64 to 128."""
 
 
-def on_tool_calls(s: CompletionsState, entries: list[shapes.ToolCallPiece]) -> None:
+def on_tool_calls(s: CompletionsState, entries: list[state.ToolCallPiece]) -> None:
     """`tool-input-start`, `tool-input-delta`; `tool-input-end` and `tool-call` when the response is complete."""
     for entry in entries:
         name, text = _pieces(entry)
@@ -26,21 +26,21 @@ def on_tool_calls(s: CompletionsState, entries: list[shapes.ToolCallPiece]) -> N
         _grow(s, call, name, text)
 
 
-def on_function_call(s: CompletionsState, value: shapes.Function) -> None:
+def on_function_call(s: CompletionsState, value: state.Function) -> None:
     """As one of `tool_calls`: the older form, at most one per message."""
-    entry = shapes.ToolCallPiece(function=value, index=0)
+    entry = state.ToolCallPiece(function=value, index=0)
     on_tool_calls(s, [entry])
 
 
-def _pieces(entry: shapes.ToolCallPiece) -> tuple[str, str]:
+def _pieces(entry: state.ToolCallPiece) -> tuple[str, str]:
     if entry.custom is not None and entry.is_custom:
         return entry.custom.name or "", entry.custom.input or ""
-    function = entry.function or shapes.Function()
+    function = entry.function or state.Function()
     given = function.arguments or ""
     return function.name or "", given if isinstance(given, str) else jsontext.dumps(given).decode()
 
 
-def _call_of(s: CompletionsState, entry: shapes.ToolCallPiece, name: str) -> CallState:
+def _call_of(s: CompletionsState, entry: state.ToolCallPiece, name: str) -> CallState:
     """The call that a piece belongs to, or a new one."""
     if s.is_whole:
         return _new(s, None)

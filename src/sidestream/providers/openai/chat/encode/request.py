@@ -12,8 +12,7 @@ from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.chat.context import WIRE, CompletionsContext, Dialect
 from sidestream.providers.openai.chat.encode.messages import CompletionsTarget, encode_messages
-from sidestream.providers.openai.chat.options import AudioOutput, OpenAIChatOptions
-from sidestream.providers.openai.chat.settings import settings_of
+from sidestream.providers.openai.chat.options import AudioOutput, OpenAIChatOptions, settings_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.registry import hosts_of
 from sidestream.providers.shared.encoding import (

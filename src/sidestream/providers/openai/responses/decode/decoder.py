@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.providers.openai.responses.context import ResponsesContext
 from sidestream.providers.openai.responses.decode import handlers, outcome, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.state import ResponsesState
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
 from sidestream.stream.parts import Error, StreamPart, TextDelta
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.messages.replays import HOSTED
-from sidestream.providers.openai.responses.context import REPLAY_KEY, SESSION_KEY
+from sidestream.messages.references import HOSTED
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.encode.replay import replayed_fields
+from sidestream.providers.openai.responses.options import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.shared.decoding import count_in, present, usage_from
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, FinishReason, Usage

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
-from sidestream.providers.openai.responses.context import ResponsesContext
+from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
 from sidestream.stream.parts import (
     ToolCall,

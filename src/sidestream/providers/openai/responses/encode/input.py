@@ -23,7 +23,7 @@ from sidestream.messages.message import (
     ToolResultPart,
     only_text,
 )
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.openai.responses.encode.answers import answer, answer_key, content_of, remark
 from sidestream.providers.openai.responses.encode.replay import RULES, ItemLayout, layout_of, replayable
 from sidestream.providers.shared.attachments import as_base64

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.providers.openai.responses.encode.answers import ANSWERS, answer_key
 
 

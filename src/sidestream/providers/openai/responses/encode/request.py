@@ -9,19 +9,21 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
-from sidestream.messages.replays import Replays
+from sidestream.messages.references import Replays
 from sidestream.messages.sessions import find_anchor
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
-from sidestream.providers.openai.responses.context import REPLAY_KEY, SESSION_KEY, ResponsesContext
 from sidestream.providers.openai.responses.encode.answers import answer, answer_key
 from sidestream.providers.openai.responses.encode.input import InputTarget, encode_input
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai.responses.options import (
+    REPLAY_KEY,
+    SESSION_KEY,
     SETTINGS,
     ContextManagement,
     OpenAIFunctionOptions,
     OpenAIResponsesOptions,
+    ResponsesContext,
     tools_of,
 )
 from sidestream.providers.protocol import ModelRequest, ToolSpec
