@@ -105,7 +105,6 @@ export function Composer(props: Props) {
           value={draft.text}
           placeholder={words.ask}
           aria-label={words.composer}
-          data-key="composer"
           onChange={(event) => change({ text: event.target.value })}
           onKeyDown={onKeyDown}
           onPaste={onPaste}

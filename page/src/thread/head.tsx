@@ -1,4 +1,6 @@
 import type { PageMessage } from "../chat/types";
+import { useCommand } from "../commands";
+import { navigate } from "../router";
 import { hasPanel } from "../routes";
 import { Dialog } from "../ui/dialog";
 import { Icon } from "../ui/icons";
@@ -28,13 +30,14 @@ export function ThreadHead({ title, messages, onMenu, onHelp }: Props) {
 }
 
 function LastRun({ messages }: { messages: PageMessage[] }) {
-  if (!hasPanel("timeline")) return null;
   const run = messages
     .flatMap(({ parts }) => parts.flatMap((part) => (part.type === "data-run" ? [part.data.run] : [])))
     .at(-1);
-  if (!run) return null;
+  const to = run && hasPanel("timeline") ? `/r/${encodeURIComponent(run)}` : null;
+  useCommand("timeline", to === null ? null : () => navigate(to));
+  if (to === null) return null;
   return (
-    <Link to={`/r/${encodeURIComponent(run)}`} className="button quiet" data-key="timeline" aria-label={words.timeline}>
+    <Link to={to} className="button quiet" aria-label={words.timeline}>
       <Icon name="bars" /> <span className="wide-only">{words.timeline}</span>
     </Link>
   );

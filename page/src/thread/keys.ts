@@ -3,8 +3,10 @@ import type { Follower } from "../chat/follow";
 import type { Session } from "../chat/session";
 import type { PageMessage } from "../chat/types";
 import { viewOf } from "../chat/view";
+import { runCommand } from "../commands";
 import { useKeys } from "../keys";
 import { navigate } from "../router";
+import { toggleCard } from "../tools/fold";
 import { announce } from "../ui/announcer";
 import type { Inspected } from "./context";
 
@@ -14,32 +16,27 @@ interface Options {
   follower: Follower;
   inspect: (change: (open: Inspected | null) => Inspected | null) => void;
   review: () => void;
-  onMenu: () => void;
   onHelp: () => void;
 }
 
 /** Binds the keys of a thread; `words.keyMap` says what they do. */
-export function useThreadKeys({ session, content, follower, inspect, review, onMenu, onHelp }: Options): void {
+export function useThreadKeys({ session, content, follower, inspect, review, onHelp }: Options): void {
   const { toEnd } = follower;
   useKeys(
     useMemo(
       () => ({
-        "/": () => search(onMenu),
+        "/": () => runCommand("search"),
         n: () => navigate("/"),
-        "g t": () => [...document.querySelectorAll<HTMLElement>('[data-key="timeline"]')].at(-1)?.click(),
+        "g t": () => runCommand("timeline"),
         a: review,
         ".": () => inspect((open) => (open ? null : lastSources(session.chat.messages))),
         End: toEnd,
         "?": onHelp,
-        o: () => {
-          const cards = content.current?.querySelectorAll(".card") ?? [];
-          const card = document.activeElement?.closest(".card") ?? [...cards].at(-1);
-          card?.querySelector<HTMLElement>("button.card-head")?.click();
-        },
+        o: toggleCard,
         "Alt+ArrowUp": () => step(content.current, -1),
         "Alt+ArrowDown": () => step(content.current, 1),
       }),
-      [session, content, toEnd, inspect, review, onMenu, onHelp],
+      [session, content, toEnd, inspect, review, onHelp],
     ),
   );
 }
@@ -57,16 +54,6 @@ export function useReview(content: RefObject<HTMLElement | null>, hasWaiting: bo
     if (hasWaiting && field instanceof HTMLTextAreaElement && field.value === "") review();
   }, [hasWaiting, review]);
   return review;
-}
-
-/** Goes to the search of conversations, which a narrow window keeps behind its menu. */
-function search(onMenu: () => void): void {
-  const field = document.querySelector<HTMLElement>('[data-key="search"]');
-  if (field?.checkVisibility()) field.focus();
-  else {
-    onMenu();
-    requestAnimationFrame(() => document.querySelector<HTMLElement>("dialog .rail-search")?.focus());
-  }
 }
 
 /** The sources of the last answer that has any. */

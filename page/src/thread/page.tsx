@@ -65,7 +65,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
   useVisit(session, isNew, leaf);
   const title = useTitle(state.title, messages);
   const review = useReview(content, waiting.length > 0);
-  useThreadKeys({ session, content, follower, inspect, review, onMenu, onHelp: openHelp });
+  useThreadKeys({ session, content, follower, inspect, review, onHelp: openHelp });
 
   const onSettings = useCallback(
     (settings: Settings) => {
