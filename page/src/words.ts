@@ -1,4 +1,5 @@
-// Every word that the page shows, in one table. Plain verbs, past tense when done, numbers with units.
+// UI strings that several areas share; an area of its own has a words.ts too. Plain verbs, past tense when done,
+// numbers with units.
 import { count, duration, money, things } from "./format";
 
 export const words = {
