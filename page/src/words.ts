@@ -89,7 +89,9 @@ export const words = {
   thoughtFor: (ms: number | null) => (ms === null || ms < 1000 ? "Thought" : `Thought for ${duration(ms)}`),
   notShown: (who: string) => `Thought (not shown by ${who})`,
   notShownAnybody: "Thought (not shown by the provider)",
-  notAnswered: (agent: string) => `${agent} did not answer`,
+  notFinished: (label: string) => `${label.replace(/…$/, "")}: not finished`,
+  here: "here",
+  granted: "allowed in this conversation",
   steps: (n: number) => things(n, "step"),
   tokensIn: (n: number, cached: number) =>
     cached > 0 ? `${count(n)} tokens in (${count(cached)} cached)` : `${count(n)} tokens in`,

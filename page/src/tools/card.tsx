@@ -2,6 +2,7 @@ import { memo, type ReactNode, useId, useRef, useState } from "react";
 import type { ToolData, ToolPart } from "../chat/types";
 import type { CallView, FileView } from "../chat/view";
 import { isShallowEqual } from "../equal";
+import { duration } from "../format";
 import { useProvider } from "../thread/models";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
@@ -10,7 +11,6 @@ import { Body, hasBody } from "./bodies";
 import { type Call, callOf, isRequestOnly, kindOf, titleOf, whereOf } from "./describe";
 import { useFold, useFoldable } from "./fold";
 import { Picture, Screenshot } from "./picture";
-import { toolWords } from "./words";
 import "./tools.css";
 
 interface Props {
@@ -154,8 +154,8 @@ function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {
         <Title text={titleOf(call)} />
       </span>
       <span className="card-where meta">
-        {where === toolWords.here ? where : provider?.label}
-        {ms !== undefined && ms >= SHOW_TIME_MS && ` · ${toolWords.took(ms)}`}
+        {where === words.here ? where : provider?.label}
+        {ms !== undefined && ms >= SHOW_TIME_MS && ` · ${duration(ms)}`}
       </span>
       {isOpen !== null && <Icon name={isOpen ? "down" : "right"} />}
     </>
@@ -204,7 +204,7 @@ export function ToolGroup({ count, ms, isGranted, children }: GroupProps) {
       <button type="button" className="card-head" aria-expanded={isOpen} aria-controls={body} onClick={toggle}>
         <Icon name="wrench" />
         <span className="card-title">{words.usedTools(count, ms)}</span>
-        <span className="card-where meta">{isGranted && toolWords.granted}</span>
+        <span className="card-where meta">{isGranted && words.granted}</span>
         <Icon name={isOpen ? "down" : "right"} />
       </button>
       <div id={body} className="tool-group-body" hidden={!isOpen}>
