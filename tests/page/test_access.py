@@ -165,6 +165,10 @@ async def test_a_narrow_window_has_one_column_and_keeps_its_composer_in_view(chr
             await expect(composer(page)).to_be_in_viewport()
         await page.get_by_role("button", name="Menu").click()
         await expect(page.get_by_role("dialog", name="Conversations")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.locator("#main").focus()
+        await page.keyboard.press("/")  # The search is in the drawer.
+        await expect(page.get_by_role("dialog").get_by_role("searchbox")).to_be_focused()
         await page.get_by_role("dialog").get_by_role("link", name="Hello Waits for you").click()
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.get_by_role("button", name="Review").click()

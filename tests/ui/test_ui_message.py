@@ -262,6 +262,39 @@ def test_what_a_policy_decided_on_a_call_of_the_provider_is_not_said_to_be_a_per
         assert (data["approved"], data.get("automatic", False)) == (True, is_automatic)
 
 
+def labels(chunks: Iterable[Chunk]) -> list[str]:
+    return [chunk["data"]["label"] for chunk in chunks if chunk["type"] == "data-tool"]
+
+
+@requirement("R141")
+@pytest.mark.parametrize(("is_approved", "label"), [(True, "Asked to call times on docs"), (False, "times was denied")])
+def test_decision_relabels_call(is_approved: bool, label: str):
+    asked = [ToolCall("c1", "times", "mcp", True, {}), ToolApprovalRequest("a1", "c1", "times", {}, "docs")]
+    encoder = UIMessageEncoder("m1")
+    for part in [StreamStart(()), *step(*asked), Finish("approval", Usage())]:
+        encoder.feed(part)
+    assert labels(encoder.decided("a1", is_approved)) == [label]
+    assert all(found == label for found in labels(encoder.feed(STOP)))
+
+
+@requirement("R141")
+def test_policy_denial_labels_call_as_denied():
+    refused = ToolResult("c1", "add", "add", denial("add", "Not here."), True, False)
+    chunks = encoded([StreamStart(()), *step(ToolCall("c1", "add", "add", False, {}), refused)])
+    assert labels(chunks)[-1] == "add was denied"
+
+
+@requirement("R141")
+def test_cancelled_run_labels_open_calls_as_not_finished():
+    encoder = UIMessageEncoder("m1")
+    for part in [StreamStart(()), StepStart(0), ToolCall("c1", "web_search", "web_search", True, {"query": "rain"})]:
+        encoder.feed(part)
+    chunks = encoder.cancelled()
+    assert labels(chunks) == ["Searching “rain”: not finished"]
+    assert chunks[-1]["type"] == "abort"
+    assert labels(encoder.cancelled()) == []
+
+
 def test_a_call_says_which_grant_let_it_run_until_a_person_is_asked_about_it_after_all():
     called = ToolCall("c1", "add", "add", False, {})
     granted = rounds.granted(Question(call_id="c1", tool="add", input={}, grant="approval_1"), "c1")

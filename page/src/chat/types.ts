@@ -48,6 +48,8 @@ export interface ToolData {
   /** The key of the tool, whatever name the model calls it by. */
   tool: string;
   name?: string;
+  /** What it is doing, did, or failed at, in words; terminals show the same. */
+  label?: string;
   /** The provider that runs it, or `here`. */
   where?: string;
   status?: "writing" | "running" | "waiting" | "done" | "failed" | "unfinished";

@@ -1,5 +1,6 @@
 import { memo, type ReactNode, useContext, useEffect, useState } from "react";
 import type { NoticeData, RunData } from "../chat/types";
+import { runCommand } from "../commands";
 import { hasPanel } from "../routes";
 import { Thread } from "../thread/context";
 import { useProvider } from "../thread/models";
@@ -46,7 +47,7 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
       </button>
     ),
     model: (
-      <button key="model" type="button" className="button" onClick={chooseModel}>
+      <button key="model" type="button" className="button" onClick={() => runCommand("model")}>
         {words.otherModel}
       </button>
     ),
@@ -82,11 +83,6 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
     </section>
   );
 });
-
-/** Leads to the picker of the composer. */
-function chooseModel(): void {
-  document.querySelector<HTMLElement>('[data-key="model"]')?.focus();
-}
 
 function useCountdown(seconds: number | null): number {
   const [left, setLeft] = useState(seconds ?? 0);

@@ -1,6 +1,6 @@
 import { memo, useEffect, useId, useRef, useState } from "react";
 import { Markdown } from "../markdown/render";
-import { useFold } from "../tools/card";
+import { useFold } from "../tools/fold";
 import { Icon } from "../ui/icons";
 import { words } from "../words";
 
@@ -12,7 +12,8 @@ interface Props {
 
 /** What the model thought: its last line while it thinks, folded after it. */
 export const Reasoning = memo(function Reasoning({ text, isStreaming, provider }: Props) {
-  const { isOpen, toggle, card } = useFold(false);
+  const isShown = text !== "" || isStreaming;
+  const { isOpen, toggle, card } = useFold(false, isShown);
   const ms = useDuration(isStreaming);
   const body = useId();
   const last = text
@@ -20,7 +21,7 @@ export const Reasoning = memo(function Reasoning({ text, isStreaming, provider }
     .split("\n")
     .at(-1)!
     .replace(/[*_#`]/g, "");
-  if (!text && !isStreaming) {
+  if (!isShown) {
     return <p className="quiet-line">{provider ? words.notShown(provider) : words.notShownAnybody}</p>;
   }
   return (

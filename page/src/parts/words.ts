@@ -1,4 +1,4 @@
-// The words of errors, as PAGE.md section 3 has them.
+// UI strings of errors.
 import type { Provider } from "../api";
 import type { ErrorData, RunData } from "../chat/types";
 import { count } from "../format";

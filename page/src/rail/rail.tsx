@@ -1,6 +1,7 @@
-import { useState } from "react";
+import { type RefObject, useEffect, useRef, useState } from "react";
 import { api, type Conversation } from "../api";
 import { forgetSession } from "../chat/chats";
+import { useCommand } from "../commands";
 import { setLook, useLook } from "../look";
 import { match, navigate, type Place } from "../router";
 import { hasPanel } from "../routes";
@@ -16,9 +17,22 @@ const STATUS: Record<string, { words: string; name: string }> = {
   failed: { words: words.failed, name: "failed" },
 };
 
+interface Props {
+  place: Place;
+  /** Opens the drawer; without it, this rail is the one in the drawer. */
+  onMenu?: (isForSearch: boolean) => void;
+  /** True for a drawer that was opened to search. */
+  isForSearch?: boolean;
+}
+
 /** The conversations, and what else can be opened. In a narrow window it is a strip of icons, or a drawer. */
-export function Rail({ place, onMenu }: { place: Place; onMenu?: () => void }) {
-  const isDrawer = onMenu === undefined;
+export function Rail({ place, onMenu, isForSearch = false }: Props) {
+  const field = useRef<HTMLInputElement>(null);
+  useSearchCommand(field, onMenu);
+  useEffect(() => {
+    // The dialog around it takes the focus first.
+    if (isForSearch) requestAnimationFrame(() => field.current?.focus());
+  }, [isForSearch]);
   const [search, setSearch] = useState("");
   const { conversations, next, more, isLoaded, error } = useConversations(search);
   const [deleting, setDeleting] = useState<Conversation | null>(null);
@@ -35,7 +49,7 @@ export function Rail({ place, onMenu }: { place: Place; onMenu?: () => void }) {
           value={search}
           placeholder={words.search}
           aria-label={words.search}
-          data-key={isDrawer ? undefined : "search"}
+          ref={field}
           dir="auto"
           onChange={(event) => setSearch(event.target.value)}
         />
@@ -69,10 +83,19 @@ export function Rail({ place, onMenu }: { place: Place; onMenu?: () => void }) {
           </Link>
         )}
       </div>
-      {onMenu && <Strip onMenu={onMenu} />}
+      {onMenu && <Strip onMenu={() => onMenu(false)} />}
       {deleting && <DeleteDialog row={deleting} isOpen={deleting.id === open} onClose={() => setDeleting(null)} />}
     </nav>
   );
+}
+
+/** Offers the search of conversations, which a narrow window keeps in its drawer. */
+function useSearchCommand(field: RefObject<HTMLInputElement | null>, onMenu: Props["onMenu"]): void {
+  const search = () => {
+    if (field.current?.checkVisibility()) field.current.focus();
+    else onMenu?.(true);
+  };
+  useCommand("search", onMenu ? search : null);
 }
 
 function Row({ row, isOpen, onDelete }: { row: Conversation; isOpen: boolean; onDelete: () => void }) {

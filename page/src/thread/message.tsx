@@ -182,9 +182,7 @@ function Footer({ view }: { view: MessageView }) {
       {hasPanel("timeline") && run.run && (
         <>
           {" · "}
-          <Link to={`/r/${encodeURIComponent(run.run)}`} data-key="timeline">
-            {words.timeline}
-          </Link>
+          <Link to={`/r/${encodeURIComponent(run.run)}`}>{words.timeline}</Link>
         </>
       )}
     </span>

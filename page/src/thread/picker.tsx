@@ -1,6 +1,7 @@
 import { type FocusEvent, useId, useRef } from "react";
 import type { Model } from "../api";
 import type { Draft } from "../chat/drafts";
+import { useCommand } from "../commands";
 import { isThere } from "../tools/places";
 import { words } from "../words";
 
@@ -22,9 +23,12 @@ function unlisted(name: string): Model {
 export function Picker({ models, current, draft, onChange }: Props) {
   const id = useId();
   const list = useRef<HTMLDetailsElement>(null);
+  const choice = useRef<HTMLSelectElement>(null);
+  const hasModels = models.length > 0;
+  useCommand("model", hasModels ? () => choice.current?.focus() : null);
   const close = () => list.current?.removeAttribute("open");
   const onLeave = (event: FocusEvent) => !event.currentTarget.contains(event.relatedTarget) && close();
-  if (models.length === 0) return null;
+  if (!hasModels) return null;
   const offered = current && !models.some((model) => model.name === current) ? [...models, unlisted(current)] : models;
   const fallback =
     offered.find((model) => model.name === current) ?? models.find((model) => model.default) ?? models[0]!;
@@ -41,7 +45,7 @@ export function Picker({ models, current, draft, onChange }: Props) {
         <span className="hidden">{words.model}</span>
         <select
           id={`${id}m`}
-          data-key="model"
+          ref={choice}
           value={chosen.name}
           onChange={({ target }) =>
             onChange({

@@ -1,16 +1,16 @@
-import { memo, type ReactNode, useContext, useEffect, useId, useRef, useState } from "react";
+import { memo, type ReactNode, useId, useRef, useState } from "react";
 import type { ToolData, ToolPart } from "../chat/types";
 import type { CallView, FileView } from "../chat/view";
 import { isShallowEqual } from "../equal";
-import { Thread } from "../thread/context";
+import { duration } from "../format";
 import { useProvider } from "../thread/models";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
 import { Body, hasBody } from "./bodies";
 import { type Call, callOf, isRequestOnly, kindOf, titleOf, whereOf } from "./describe";
+import { useFold, useFoldable } from "./fold";
 import { Picture, Screenshot } from "./picture";
-import { toolWords } from "./words";
 import "./tools.css";
 
 interface Props {
@@ -36,9 +36,10 @@ export const ToolCard = memo(function ToolCard({ part, data, isLive, files, nest
     call.state === "failed" ||
     (call.state === "waiting" && kind.body === "agent") ||
     (kind.body === "mcp" && !isRequestOnly(call));
-  const { isOpen, toggle, card } = useFold(isOpenByItself && kind.body !== "search" && kind.body !== "image");
-  const body = useId();
   const hasMore = hasBody(call, kind.body) || nested.length > 0 || (run !== null && data?.seq !== undefined);
+  const isOpenNow = isOpenByItself && kind.body !== "search" && kind.body !== "image";
+  const { isOpen, toggle, card } = useFold(isOpenNow, hasMore);
+  const body = useId();
   const head = <Head call={call} isOpen={hasMore ? isOpen : null} />;
   return (
     <section className={`card ${kind.body}-card ${call.state}`} ref={card} id={`c-${part.toolCallId}`}>
@@ -153,8 +154,8 @@ function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {
         <Title text={titleOf(call)} />
       </span>
       <span className="card-where meta">
-        {where === toolWords.here ? where : provider?.label}
-        {ms !== undefined && ms >= SHOW_TIME_MS && ` · ${toolWords.took(ms)}`}
+        {where === words.here ? where : provider?.label}
+        {ms !== undefined && ms >= SHOW_TIME_MS && ` · ${duration(ms)}`}
       </span>
       {isOpen !== null && <Icon name={isOpen ? "down" : "right"} />}
     </>
@@ -194,19 +195,16 @@ interface GroupProps {
 /** Several finished calls as one line. */
 export function ToolGroup({ count, ms, isGranted, children }: GroupProps) {
   const [isOpen, open] = useState(false);
+  const card = useRef<HTMLElement>(null);
+  const toggle = () => open(!isOpen);
+  useFoldable(card, toggle);
   const body = useId();
   return (
-    <section className="card tool-group">
-      <button
-        type="button"
-        className="card-head"
-        aria-expanded={isOpen}
-        aria-controls={body}
-        onClick={() => open(!isOpen)}
-      >
+    <section className="card tool-group" ref={card}>
+      <button type="button" className="card-head" aria-expanded={isOpen} aria-controls={body} onClick={toggle}>
         <Icon name="wrench" />
         <span className="card-title">{words.usedTools(count, ms)}</span>
-        <span className="card-where meta">{isGranted && toolWords.granted}</span>
+        <span className="card-where meta">{isGranted && words.granted}</span>
         <Icon name={isOpen ? "down" : "right"} />
       </button>
       <div id={body} className="tool-group-body" hidden={!isOpen}>
@@ -214,28 +212,4 @@ export function ToolGroup({ count, ms, isGranted, children }: GroupProps) {
       </div>
     </section>
   );
-}
-
-/** Whether a card is open: as the person wants it, else while it has something to show. */
-export function useFold(isOpenByItself: boolean) {
-  const [wish, setWish] = useState<boolean | null>(null);
-  const [isHeld, hold] = useState(false);
-  const card = useRef<HTMLElement>(null);
-  const { isFollowing } = useContext(Thread);
-  const [before, setBefore] = useState(isOpenByItself);
-  if (before !== isOpenByItself) {
-    // Decided while it is drawn: after that, it would fold before the reader's eyes for a moment.
-    setBefore(isOpenByItself);
-    hold(before && !isFollowing());
-  }
-  useEffect(() => {
-    if (!isHeld || !card.current) return;
-    const watching = new IntersectionObserver(([entry]) => {
-      if (entry && !entry.isIntersecting) hold(false);
-    });
-    watching.observe(card.current);
-    return () => watching.disconnect();
-  }, [isHeld]);
-  const isOpen = wish ?? (isOpenByItself || isHeld);
-  return { isOpen, toggle: () => setWish(!isOpen), card };
 }

@@ -48,6 +48,13 @@ def count_in(value: Any) -> int | None:
     return next((len(fields[name]) for name in _COUNTED if isinstance(fields.get(name), list)), None)
 
 
+def file_count_in(value: Any) -> int | None:
+    """Return how many files the passages in a result are from, or None if it names no files."""
+    found = jsontext.objects(as_object(value).get("results"))
+    names = [entry.get("filename") or entry.get("file_id") for entry in found]
+    return len({name for name in names if isinstance(name, str) and name}) or None
+
+
 def snippet_of(value: Any) -> str:
     """The beginning of the first text in a result, on one line, of at most `MAX_SNIPPET_CHARS` characters."""
     return cut(next(_texts(value, _MAX_DEPTH), ""))

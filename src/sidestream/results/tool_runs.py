@@ -73,6 +73,8 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Set with the call; `chunk.code` has it as it is written."""
     result_count: int | None = None
     """How many pages, passages or tools it found."""
+    file_count: int | None = None
+    """How many files the passages that it found are from."""
     snippet: str = ""
     """The beginning of its first result, at most 200 characters."""
     files: tuple[File, ...] = ()
@@ -267,6 +269,7 @@ class ToolRunFold:
             "result",
             status="failed" if part.is_error else "done",
             result_count=run.result_count if count is None else count,
+            file_count=tool_facts.file_count_in(part.result),
             snippet=_snippet(part) or run.snippet,
             # What a function of yours returns may have such a field of its own.
             server=(tool_facts.server_in(part.result) if part.provider_executed else None) or run.server,

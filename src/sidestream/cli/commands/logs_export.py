@@ -12,13 +12,13 @@ from sidestream.cli import exit_codes
 from sidestream.cli.chat.transcript import SourcesInPlace, format_time, message_lines
 from sidestream.cli.display import formatting
 from sidestream.cli.display.screen import one_line, strip_controls
-from sidestream.cli.display.tool_labels import is_code, language_of, tool_line
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import with_store
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import ResponseHead
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording
 from sidestream.results.citations import Citations
+from sidestream.results.tool_labels import is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.store.log.search import text_of
 from sidestream.store.protocol import ConversationInfo
@@ -142,7 +142,7 @@ class _RunText:
         return [*lines, ""] if self._files or self._errors else lines
 
     def _call(self, run: ToolRun) -> list[str]:
-        lines = [f"*{tool_line(run)}*{_arguments(run)}", ""]
+        lines = [f"*{formatting.tool_line(run)}*{_arguments(run)}", ""]
         if run.code and is_code(run):
             lines += _fenced(run.code, language_of(run))
         output = self._outputs.get(run.call_id, "")

@@ -10,10 +10,11 @@ import click
 from msgspec import Struct
 
 from sidestream.cli import exit_codes
+from sidestream.cli.display.formatting import duration
 from sidestream.cli.display.screen import one_line
-from sidestream.cli.display.tool_words import duration, things
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.mcp import MCPConfig, MCPServer
+from sidestream.results.tool_labels import things
 from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from sidestream import jsontext
 from sidestream.cli.display.screen import one_line
-from sidestream.cli.display.tool_labels import LINES
-from sidestream.cli.display.tool_words import things
 from sidestream.results.citations import CitedSource
+from sidestream.results.tool_labels import LABELS, MAX_LABEL_CHARS, things, tool_label
 from sidestream.results.tool_runs import ToolRun
 from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 from sidestream.text.html import without_tracking
@@ -18,6 +17,34 @@ DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
 FIRST_LINES, LAST_LINES = 4, 8
 """Of a tool's output; what stands between is counted."""
 OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text")
+
+THINKING = "Thinking…"
+LOCAL = "here"
+"""Where a tool runs that the provider does not execute."""
+GRANTED = "allowed in this conversation"
+
+
+def thought_for(seconds: float | None) -> str:
+    """Return how long the model reasoned."""
+    return "Thought" if seconds is None or seconds < 1 else f"Thought for {duration(seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text: `1.4 s`, `42 s`, `3 min 5 s`, `1 h 2 min`."""
+    if seconds < 10:
+        tenths = f"{seconds:.1f}".removesuffix(".0")
+        return f"{tenths} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min {int(seconds % 60)} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def tool_line(run: ToolRun) -> str:
+    """Return the label of a call, without control characters."""
+    return one_line(tool_label(run), MAX_LABEL_CHARS)
 
 
 def tool_output(result: Json) -> str:
@@ -43,7 +70,7 @@ def _texts(value: Json) -> Iterator[str]:
 
 def arguments_line(run: ToolRun) -> str:
     """The arguments of a function or an MCP tool, after its line; those of other tools are part of the line."""
-    is_known = run.tool in LINES and run.server is None
+    is_known = run.tool in LABELS and run.server is None
     return "" if is_known or not run.input or run.error is not None else f"  {compact(run.input)}"
 
 

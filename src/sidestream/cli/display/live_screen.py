@@ -19,9 +19,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from sidestream.cli.display import tool_words
+from sidestream.cli.display import formatting
 from sidestream.cli.display.screen import Screen, one_line, strip_controls, write
-from sidestream.cli.display.tool_labels import tool_line
 from sidestream.results.tool_runs import ToolRun
 
 Protocol = Literal["kitty", "iterm"]
@@ -205,8 +204,8 @@ class LiveScreen(Screen):
         key = f"{run.step}/{run.id}"
         with self._lock:
             known = self._calls.get(key)
-            where = "" if run.provider_executed else tool_words.here()
-            self._calls[key] = _Running(tool_line(run), where, known.began if known else self._clock())
+            where = "" if run.provider_executed else formatting.LOCAL
+            self._calls[key] = _Running(formatting.tool_line(run), where, known.began if known else self._clock())
 
     def over(self, run: ToolRun) -> None:
         with self._lock:
@@ -215,7 +214,7 @@ class LiveScreen(Screen):
     def thinking(self, is_thinking: bool) -> None:
         with self._lock:
             if is_thinking:
-                self._calls.setdefault("", _Running(tool_words.thinking_now(), "", self._clock()))
+                self._calls.setdefault("", _Running(formatting.THINKING, "", self._clock()))
             else:
                 self._calls.pop("", None)
 
@@ -358,7 +357,7 @@ class LiveScreen(Screen):
 
     def _status(self, now: float) -> Text:
         facts = [self._facts[name] for name in ("model", "step") if self._facts.get(name)]
-        facts.append(tool_words.duration(float(int(now - self._began))))
+        facts.append(formatting.duration(float(int(now - self._began))))
         facts += [self._facts["cost"]] if self._facts.get("cost") else []
         return Text("  ".join([*facts, "^C stop"]), "dim", no_wrap=True, overflow="ellipsis")
 
@@ -374,7 +373,7 @@ def _row(call: _Running, now: float) -> RenderableType:
     table.add_row(
         Text(SPINNER[int(elapsed * REFRESHES_PER_S) % len(SPINNER)], "cyan"),
         Text(call.text, "cyan"),
-        Text(tool_words.duration(float(int(elapsed))) if elapsed >= TIME_AFTER_S else "", "dim"),
+        Text(formatting.duration(float(int(elapsed))) if elapsed >= TIME_AFTER_S else "", "dim"),
         Text(call.where, "dim"),
     )
     return table

@@ -7,12 +7,12 @@ from typing import assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.cli.display import formatting, tool_words
+from sidestream.cli.display import formatting
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.screen import Screen, one_line
-from sidestream.cli.display.tool_labels import is_code, language_of, tool_line
 from sidestream.results.citations import Citations, source_key
 from sidestream.results.tool_code import CODE_FIELDS, CodeExtractor, code_in
+from sidestream.results.tool_labels import WRITING_CODE, is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
     TEXT_CORRECTED,
@@ -20,7 +20,6 @@ from sidestream.stream.parts import (
     Error,
     File,
     Finish,
-    Json,
     Raw,
     ReasoningDelta,
     ReasoningEnd,
@@ -209,7 +208,7 @@ class ProgressView:
             self._is_thinking, self._thinking_since = True, self._now
             self._screen.thinking(True)
             if self._detail.thinking:
-                self._screen.line(tool_words.thinking_now(), "dim")
+                self._screen.line(formatting.THINKING, "dim")
 
     def _end_thinking(self) -> None:
         """Reports that the model has reasoned, once for all blocks in a row."""
@@ -219,9 +218,9 @@ class ProgressView:
         self._screen.thinking(False)
         self._screen.end_block()
         now, since = self._now, self._thinking_since
-        took_ms = None if now is None or since is None else (now - since) * 1000
-        if not self._detail.thinking or took_ms is not None:
-            self._screen.line(tool_words.thought_for(took_ms), "dim")
+        took = None if now is None or since is None else now - since
+        if not self._detail.thinking or took is not None:
+            self._screen.line(formatting.thought_for(took), "dim")
 
     def _begin_input(self, part: ToolInputStart, changed: tuple[ToolRun, ...]) -> None:
         self._end_thinking()
@@ -237,7 +236,7 @@ class ProgressView:
 
     def _show_code(self, call: str, code: str, run: ToolRun | None) -> None:
         if code and run is not None and is_code(run):
-            self._screen.code(call, code, tool_words.writing_code(), language_of(run))
+            self._screen.code(call, code, WRITING_CODE, language_of(run))
 
     def _call(self, part: ToolCall, changed: tuple[ToolRun, ...]) -> None:
         self._end_thinking()
@@ -265,7 +264,7 @@ class ProgressView:
             return
         self._unanswered_calls.pop(part.id, None)
         for run in changed:
-            self._end(run, part.result)
+            self._end(run)
         output = "" if "results" in jsontext.as_object(part.result) else formatting.tool_output(part.result)
         if not part.provider_executed and not output.strip():
             output = formatting.compact(part.result)
@@ -273,7 +272,7 @@ class ProgressView:
             self._screen.block(output, "dim")
             self._screen.end_block()
 
-    def _end(self, run: ToolRun, result: Json = None) -> None:
+    def _end(self, run: ToolRun) -> None:
         """Prints the line of a call that is over, once."""
         if not run.has_ended or run.key in self._ended:
             return
@@ -283,11 +282,11 @@ class ProgressView:
             return  # The end of the run says which calls are not answered.
         self._end_thinking()
         took = run.seconds
-        time_text = f" · {tool_words.duration(took)}" if took is not None and took >= MIN_SHOWN_S else ""
-        granted = f" · {tool_words.granted()}" if run.grant is not None else ""
+        time_text = f" · {formatting.duration(took)}" if took is not None and took >= MIN_SHOWN_S else ""
+        granted = f" · {formatting.GRANTED}" if run.grant is not None else ""
         arguments = formatting.arguments_line(run)
         style = "cyan" if run.status == "done" else "yellow"
-        self._screen.line(f"{tool_line(run, result)}{time_text}{granted}{arguments}", style)
+        self._screen.line(f"{formatting.tool_line(run)}{time_text}{granted}{arguments}", style)
 
     def _file(self, part: File) -> None:
         self._end_thinking()

@@ -76,6 +76,10 @@ class AgentChunks:
         """A decision on a call of an agent."""
         return [chunk for run in self._runs.values() for chunk in run.decided(approval_id, is_approved, reason)]
 
+    def cut_off(self) -> list[Chunk]:
+        """The states of the calls that a stopped run leaves without a result."""
+        return [chunk for run in self._runs.values() for chunk in run.cut_off()]
+
     def reopened(self) -> list[Chunk]:
         """The code that is being written, from its beginning."""
         return [chunk for run in self._runs.values() for chunk in run.reopened()]
@@ -140,6 +144,9 @@ class _NestedRun:
     def decided(self, approval_id: str, is_approved: bool, reason: str | None) -> list[Chunk]:
         chunks = self._shown(self.tools.decided(approval_id, is_approved, reason))
         return [*chunks, *self._agents.decided(approval_id, is_approved, reason)]
+
+    def cut_off(self) -> list[Chunk]:
+        return [*self._shown(self.tools.cut_off()), *self._agents.cut_off()]
 
     def reopened(self) -> list[Chunk]:
         code = [

@@ -168,7 +168,7 @@ class UIMessageEncoder:
 
     def cancelled(self, reason: str = "stopped") -> list[Chunk]:
         """The run was stopped."""
-        out = [*self._begin(), *self._close()]
+        out = [*self._begin(), *self._close(), *self.tools.cut_off(), *self._agents.cut_off()]
         self._run["status"] = "cancelled"
         return [*out, self._run_data(), {"type": "abort", "reason": reason}]
 

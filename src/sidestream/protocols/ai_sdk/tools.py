@@ -3,8 +3,10 @@
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import UrlOf, data_part, error_text, filled, is_denial, with_urls
+from sidestream.results.tool_labels import tool_label
 from sidestream.results.tool_runs import ToolFolds, ToolRun
 from sidestream.stream.parts import (
+    Finish,
     StreamPart,
     ToolApprovalRequest,
     ToolCall,
@@ -13,6 +15,7 @@ from sidestream.stream.parts import (
     ToolInputEnd,
     ToolInputStart,
     ToolResult,
+    Usage,
 )
 from sidestream.tools.approvals import PendingApproval, digest_of
 
@@ -63,6 +66,9 @@ class ToolChunks:
         """Approval id → since when it is pending, in seconds since 1970."""
         self._decided: set[str] = set()
         self._denied: set[str] = set()
+        """Denied calls, by their ids on the page."""
+        self._allowed: set[str] = set()
+        """Allowed calls, by their ids on the page."""
 
     def id_of(self, call_id: str) -> str:
         """The id under which the page knows a call."""
@@ -92,8 +98,11 @@ class ToolChunks:
     def agent(self, call_id: str, facts: JsonObject) -> list[Chunk]:
         """The state of a call whose tool is an agent, with what is known of its run."""
         self._agents[call_id] = facts
-        run = self._runs.get(call_id)
-        return [] if run is None else [self._state(run)]
+        return self._again(call_id)
+
+    def cut_off(self) -> list[Chunk]:
+        """The states of the calls that a stopped run leaves without a result."""
+        return self.states(Finish("error", Usage()))
 
     def input_start(self, part: ToolInputStart) -> list[Chunk]:
         """An input begins."""
@@ -146,7 +155,8 @@ class ToolChunks:
         if call in self._denied:
             return states
         if is_denial(part):
-            return [*_refused(call, error_text(part)), *states]
+            self._denied.add(call)
+            return [*_refused(call, error_text(part)), *self._again(part.id)]
         if part.is_error and not part.preliminary:
             chunk = filled(
                 type="tool-output-error", toolCallId=call, errorText=error_text(part), providerExecuted=executed
@@ -206,7 +216,11 @@ class ToolChunks:
             # Else an agent that runs as a tool or a server asked; it continues without the call or the answers.
             call = self.id_of(request.id)
             self._denied.add(call)
-            out.append({"type": "tool-output-denied", "toolCallId": call})
+            out += [{"type": "tool-output-denied", "toolCallId": call}, *self._again(request.id)]
+        elif is_approved and (run := self._runs.get(request.id)) is not None and run.provider_executed:
+            # Only a request of the provider's: the call itself follows.
+            self._allowed.add(self.id_of(request.id))
+            out += self._again(request.id)
         return out
 
     def end_step(self) -> None:
@@ -240,6 +254,7 @@ class ToolChunks:
             call=page_id,
             tool=run.tool,
             name=run.name,
+            label=self._label(run, page_id),
             where=self.provider if run.provider_executed else "here",
             status=run.status,
             step=run.step,
@@ -256,6 +271,19 @@ class ToolChunks:
             ms=None if seconds is None else round(seconds * 1000),
             seq=self._first.get(page_id),
         )
+
+    def _label(self, run: ToolRun, page_id: str) -> str:
+        return tool_label(
+            run,
+            is_agent=run.call_id in self._agents,
+            is_allowed=page_id in self._allowed,
+            is_denied=page_id in self._denied,
+        )
+
+    def _again(self, call_id: str) -> list[Chunk]:
+        """The state of a call, of which more is known than its parts say."""
+        run = self._runs.get(call_id)
+        return [] if run is None else [self._state(run)]
 
     def _origin(self, part: ToolApprovalRequest) -> str | None:
         pending = self._pending.get(part.approval_id)

@@ -1,0 +1,42 @@
+import { useCallback, useState } from "react";
+import type { Session } from "../chat/session";
+import type { PageMessage } from "../chat/types";
+import type { Attachment } from "../chat/uploads";
+
+/** A question that is asked again in other words. */
+export interface Editing {
+  id: string;
+  text: string;
+  files: Attachment[];
+}
+
+/** Which earlier question is edited, and how that begins and ends. */
+export function useEditing(session: Session) {
+  const [editing, setEditing] = useState<Editing | null>(null);
+  /** Edits a question, or the one that an answer belongs to. */
+  const edit = useCallback(
+    (messageId: string) => {
+      const found = session.chat.messages;
+      const at = found.findIndex((message) => message.id === messageId);
+      const question = found.slice(0, at + 1).findLast((message) => message.role === "user");
+      if (question) setEditing({ id: question.id, text: textOf(question), files: filesOf(question) });
+    },
+    [session],
+  );
+  const editLast = useCallback(() => {
+    const last = session.chat.messages.findLast((message) => message.role === "user");
+    if (last) edit(last.id);
+  }, [session, edit]);
+  const endEditing = useCallback(() => setEditing(null), []);
+  return { editing, edit, editLast, endEditing };
+}
+
+function filesOf(message: PageMessage): Attachment[] {
+  return message.parts.flatMap((part) =>
+    part.type === "file" ? [{ url: part.url, name: part.filename ?? "", mediaType: part.mediaType, bytes: null }] : [],
+  );
+}
+
+export function textOf(message: PageMessage): string {
+  return message.parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n\n");
+}
