@@ -14,7 +14,7 @@ from sidestream.messages.sessions import find_anchor
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.responses.context import REPLAY_KEY, SESSION_KEY, ResponsesContext
-from sidestream.providers.openai.responses.encode.answers import answer, answer_key
+from sidestream.providers.openai.responses.encode.answers import answer_key, is_answerable
 from sidestream.providers.openai.responses.encode.input import InputTarget, encode_input
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai.responses.options import (
@@ -158,7 +158,7 @@ def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
     answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
     results = {part.id: part for part in answers}
     return all(
-        item.get("type") == "mcp_approval_request" or answer(item, results.get(answer_key(item))) is not None
+        item.get("type") == "mcp_approval_request" or is_answerable(item, results.get(answer_key(item)))
         for item in objects(session.get("pending_items"))
     )
 
