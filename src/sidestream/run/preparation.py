@@ -95,7 +95,7 @@ class Preparation:
 
     def record(self) -> None:
         """Records how the request differs from the usual one, where it does."""
-        recorder, state = self._settings.recorder, self._turn.state
+        recorder, state = self._settings.hooks.recorder, self._turn.state
         if recorder is not None and (state.without or state.defers_output):
             recorder.prepared(state.without, defers_output=state.defers_output)
 
