@@ -1,6 +1,5 @@
 """The items of a conversation, in the terms of the Responses API: what was sent, and what came of it."""
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from msgspec import ValidationError, convert
 
 from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, objects, text_in
 from sidestream.messages.message import (
     ChatMessage,
@@ -145,7 +145,7 @@ def _call(part: ToolCallPart, *names: object) -> JsonObject:
 
 
 def _file(part: DataPart | LinkPart) -> JsonObject:
-    url = part.url if isinstance(part, LinkPart) else _data_url(part)
+    url = part.url if isinstance(part, LinkPart) else media_types.data_url(part.bytes, part.mime_type)
     if (part.mime_type or "").startswith("image/"):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     field = "file_url" if isinstance(part, LinkPart) else "file_data"
@@ -161,10 +161,6 @@ def _output(value: Any) -> str | list[JsonObject]:
     if not parts:
         return shown(value)
     return [{"type": "input_text", "text": part.text} if isinstance(part, TextPart) else _file(part) for part in parts]
-
-
-def _data_url(part: DataPart) -> str:
-    return f"data:{part.mime_type};base64,{b64encode(part.bytes).decode()}"
 
 
 def _answer(decision: Decision, *names: object) -> JsonObject:

@@ -1,6 +1,5 @@
 """Answers of the client to pending items: type of the call → the item that answers it."""
 
-import base64
 import struct
 import zlib
 from collections.abc import Callable
@@ -84,7 +83,7 @@ def empty_screen(width: int = 1024, height: int = 768) -> str:
     data = b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
     )
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return media_types.data_url(data, "image/png")
 
 
 def content_of(part: DataPart | LinkPart, image_detail: str) -> JsonObject:
