@@ -5,16 +5,17 @@ from typing import Any
 import pytest
 
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, UnsupportedError
+from sidestream.jsontext import without_none
 from sidestream.providers.openai.account import request_headers
 from sidestream.providers.protocol import Settings
 from sidestream.providers.registry import find_provider
-from sidestream.providers.shared.encoding import check_function_options, checked_options, given, merged, without_none
-from sidestream.providers.shared.endpoints import response_object
+from sidestream.providers.shared.encoding import check_function_options, checked_options, given, merged
 from sidestream.providers.shared.hosting import allowed_names, refuse, refuse_others, require_hosted, without_repeats
 from sidestream.text.redaction import redact
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ToolFilter, WebFetch, WebSearch
 from sidestream.tools.spec import ToolSpec
+from sidestream.transport.calls import response_object
 
 
 class Options(Config, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
-from sidestream.jsontext import dumps
+from sidestream.jsontext import dumps, without_none
 from sidestream.stream.parts import Json
 from sidestream.testing.replies import Event, Reply, json_reply, sse
 
@@ -100,4 +100,4 @@ def base64_text(data: bytes) -> str:
 
 def present(**fields: Json) -> Event:
     """The fields that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return without_none(fields)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from sidestream import jsontext
 from sidestream.files import media_types
-from sidestream.jsontext import Json, JsonObject
+from sidestream.jsontext import Json, JsonObject, without_none
 from sidestream.messages.message import Content, DataPart, LinkPart, TextPart
 from sidestream.results import tool_facts
 from sidestream.stream.parts import Error, File, Source, ToolResult, Usage
@@ -23,7 +23,7 @@ _MAX_ERROR_CHARS = 4000
 
 def filled(**fields: Json) -> JsonObject:
     """The fields that are not None: pages reject null where a field is optional."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return without_none(fields)
 
 
 def blob_url(data: bytes | str, url_of: UrlOf | None) -> str | None:

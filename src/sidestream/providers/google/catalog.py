@@ -6,9 +6,9 @@ from sidestream.jsontext import JsonObject, is_array, objects
 from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.decoding import count_in
-from sidestream.providers.shared.endpoints import Endpoint, response_object
+from sidestream.providers.shared.endpoints import Endpoint
 from sidestream.providers.shared.modalities import abilities
-from sidestream.transport.calls import HttpCall
+from sidestream.transport.calls import HttpCall, response_object
 
 PAGE = 1000
 

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import MissingKeyError, ProtocolError
-from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
 from sidestream.providers.shared.attachments import elsewhere
 from sidestream.providers.shared.encoding import ContextT, EncodedRequest
@@ -122,17 +121,6 @@ def as_segment(part: str) -> str:
         raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
     # Half a character has no form in a URL; the provider answers that there is no such id.
     return quote(part, safe="", errors="replace")
-
-
-def response_object(body: bytes) -> JsonObject:
-    """The JSON object in the body of a response. Raises ProtocolError."""
-    try:
-        value = jsontext.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError("the response is not JSON") from error
-    if not is_object(value):
-        raise ProtocolError("the response is not a JSON object")
-    return value
 
 
 class EndpointModel:

@@ -149,6 +149,14 @@ async def read_json(request: Request) -> jsontext.JsonObject:
     return value
 
 
+def query_number(request: Request, name: str) -> int | None:
+    """Parse a non-negative integer query parameter; None if the query does not have it. Raises RequestError."""
+    text = request.query_params.get(name)
+    if text is not None and (not text.isdecimal() or len(text) > 15):
+        raise RequestError(400, f"{name} must be a non-negative integer", param=name)
+    return None if text is None else int(text)
+
+
 def checked(value: Any, shape: type[T]) -> T:
     """The value as this shape. Raises RequestError, which names the parameter."""
     try:

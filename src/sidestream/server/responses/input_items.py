@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, as_object, is_array, objects, text_in
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -171,12 +171,8 @@ class _Reader:
             self._model([ToolCallPart(id, name, {"input": _text(item, "input", at)})])
             return
         text = _text(item, "arguments", at)
-        try:
-            arguments = jsontext.loads(text or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-        call = ToolCallPart(id, name, arguments) if is_object(arguments) else ToolCallPart(id, name, None, text)
-        self._model([call])
+        arguments = jsontext.object_in(text or "{}")
+        self._model([ToolCallPart(id, name, arguments, text if arguments is None else None)])
 
     def _output(self, item: JsonObject, at: str) -> None:
         id = _text(item, "call_id", at)

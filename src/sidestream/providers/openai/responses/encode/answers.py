@@ -8,7 +8,7 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.files import media_types
-from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects, without_none
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -21,7 +21,6 @@ from sidestream.messages.message import (
 )
 from sidestream.providers.openai.account import FILE_SCHEME
 from sidestream.providers.shared.attachments import PAGES, data_url, is_image, link_text, link_type, stored_id, text_of
-from sidestream.providers.shared.encoding import without_none
 
 _PLACES = ("image_url", "file_id")
 _URLS = ("data:image/", "https://", "http://")

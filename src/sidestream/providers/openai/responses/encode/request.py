@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects, without_none
 from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
 from sidestream.messages.replays import Replays
 from sidestream.messages.sessions import find_anchor
@@ -34,7 +34,6 @@ from sidestream.providers.shared.encoding import (
     loose_warning,
     merged,
     nothing_to_send,
-    without_none,
 )
 from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
