@@ -12,7 +12,7 @@ from sidestream.messages.message import ChatMessage, DataPart, LinkPart, Message
 from sidestream.server.chat.branches import MESSAGE_ID
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_files import file_in
-from sidestream.server.http.request_functions import check_names, function_fields
+from sidestream.server.http.request_functions import Declared, functions_of
 from sidestream.server.http.requests import checked
 from sidestream.server.runs.decisions import Answer
 
@@ -219,13 +219,11 @@ def _is_link(url: str) -> bool:
 def functions_in(body: ChatBody) -> tuple[JsonObject, ...]:
     """The client's functions in a body, as a job has them. Raises RequestError."""
     field, schema_name = body.functions_at
-    check_names([(function.name, f"{field}[{index}].name") for index, function in enumerate(body.functions)])
-    return tuple(
-        function_fields(
-            f"{field}[{index}]", function.name, function.description, function.schema, schema_name=schema_name
-        )
+    declared: list[Declared] = [
+        (f"{field}[{index}]", function.name, function.description, function.schema, None)
         for index, function in enumerate(body.functions)
-    )
+    ]
+    return functions_of(declared, schema_name=schema_name)
 
 
 def settings_in(body: ChatBody) -> dict[str, Any]:
