@@ -309,8 +309,8 @@ class AnthropicProvider:
             settings,
             base_url,
             self.key_variables,
-            missing=f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (create one at "
-            "https://platform.claude.com/settings/keys), or pass api_key or auth to Agent",
+            who="Anthropic",
+            keys_at="https://platform.claude.com/settings/keys",
             headers={"anthropic-version": API_VERSION},
         )
         return MessagesModel(name, endpoint)

@@ -81,14 +81,15 @@ def open_endpoint(
     base_url: str,
     key_variables: Sequence[str],
     *,
-    missing: str,
+    who: str,
+    keys_at: str | None = None,
     key_header: str = "Authorization",
     headers: Mapping[str, str] | None = None,
 ) -> Endpoint:
     """The endpoint with the key of the settings, or of the first variable that is set.
 
-    Raises MissingKeyError with the message `missing`, unless the settings provide auth, the server is on this machine,
-    or no variable is named.
+    Raises MissingKeyError, which says `who` needs a key and where to create one, unless the settings provide auth, the
+    server is on this machine, or no variable is named.
     """
     if settings.auth is not None:
         return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
@@ -98,7 +99,9 @@ def open_endpoint(
     if key is not None:
         register_secret(key)
     elif key_variables and not is_loopback(base_url):
-        raise MissingKeyError(missing)
+        place = f" (create one at {keys_at})" if keys_at else ""
+        variables = " or ".join(key_variables)
+        raise MissingKeyError(f"{who} needs a key: set {variables}{place}, or pass api_key or auth to Agent")
     return Endpoint(
         base_url=base_url,
         settings=settings,
