@@ -582,9 +582,7 @@ class Turn:
         return [*lost, Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
-        if not parts:
-            return parts
-        completed = self._ledger.feed(parts)
+        completed = self._ledger.feed(parts) if parts else ()
         if completed or self._round is not None:
             self._completes(parts, completed)
         return parts
