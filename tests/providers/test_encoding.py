@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, UnsupportedError
-from sidestream.jsontext import without_none
+from sidestream.jsontext import object_in, without_none
 from sidestream.providers.openai.account import request_headers
 from sidestream.providers.protocol import Settings
 from sidestream.providers.registry import find_provider
@@ -41,6 +41,13 @@ def test_only_fields_that_differ_from_their_defaults_are_sent():
     assert given(Options(names=("a",))) == {"names": ["a"]}
     assert given(Options(size=2, names=("a",)), {"size": "max_size"}) == {"max_size": 2}
     assert without_none({"a": None, "b": 0, "c": []}) == {"b": 0, "c": []}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [('{"a": 1}', {"a": 1}), (b"{}", {}), ("[1]", None), ("{", None), ("[" * 100_000, None)]
+)
+def test_object_in_returns_only_objects(text: bytes | str, found: object):
+    assert object_in(text) == found
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ async def get_stream(request: Request) -> Response:
     """The stream of the turn in progress: all of it, or with `after` what follows that record. 204 without one."""
     server = server_of(request)
     chat = await read_chat(server, owner_of(request), request.path_params["id"])
-    after = query_number(request, "after")
-    leaf_number = query_number(request, "leaf")
+    after = query_number(request.query_params, "after")
+    leaf_number = query_number(request.query_params, "leaf")
     if not chat.exists:
         return Response(status_code=204)
     turn = open_turn(chat, chat.leaf(leaf_number), after)
@@ -74,7 +74,7 @@ async def get_stream(request: Request) -> Response:
 async def get_chat(request: Request) -> Response:
     """The messages of a chat, and the number of the last record that they include."""
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    leaf = chat.leaf(query_number(request, "leaf"))
+    leaf = chat.leaf(query_number(request.query_params, "leaf"))
     snapshot = await snapshot_of(chat, leaf)
     job = chat.last_job(leaf)
     return json_response(
@@ -121,7 +121,7 @@ async def steer(request: Request) -> Response:
 async def get_grants(request: Request) -> Response:
     """The tools that a person has allowed in a chat."""
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    return json_response({"grants": _grants_json(chat, chat.leaf(query_number(request, "leaf")))})
+    return json_response({"grants": _grants_json(chat, chat.leaf(query_number(request.query_params, "leaf")))})
 
 
 async def withdraw_grant(request: Request) -> Response:
@@ -143,7 +143,7 @@ def _grants_json(chat: Chat, leaf: Leaf) -> list[JsonObject]:
 
 async def _leaf(request: Request) -> Leaf:
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    return chat.leaf(query_number(request, "leaf"))
+    return chat.leaf(query_number(request.query_params, "leaf"))
 
 
 def _streamed(server: Server, turn: Turn, features: Container[str]) -> Response:

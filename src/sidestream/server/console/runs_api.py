@@ -93,7 +93,8 @@ async def resume(request: Request) -> Response:
 
 async def records(request: Request) -> Response:
     """The records of a run after a number; with `wait`, once there are any, or after so many seconds."""
-    after, wait_s = query_number(request, "after") or 0, min(query_number(request, "wait") or 0, MAX_WAIT_S)
+    query = request.query_params
+    after, wait_s = query_number(query, "after") or 0, min(query_number(query, "wait") or 0, MAX_WAIT_S)
     server = server_of(request)
     info = await _run(request)
     with server.store.subscribed(info.conversation) as feed:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from datetime import datetime
 from functools import wraps
@@ -149,9 +149,18 @@ async def read_json(request: Request) -> jsontext.JsonObject:
     return value
 
 
-def query_number(request: Request, name: str) -> int | None:
+def read_frame(data: str | bytes, max_bytes: int) -> jsontext.JsonObject:
+    """The JSON object that a WebSocket message holds. Raises RequestError."""
+    if len(data) > max_bytes:
+        raise RequestError(413, f"a frame has at most {max_bytes} bytes", code="request_too_large")
+    if (frame := jsontext.object_in(data)) is None:
+        raise RequestError(400, "a frame must be a JSON object", code="invalid_json")
+    return frame
+
+
+def query_number(query: Mapping[str, str], name: str) -> int | None:
     """Parse a non-negative integer query parameter; None if the query does not have it. Raises RequestError."""
-    text = request.query_params.get(name)
+    text = query.get(name)
     if text is not None and (not text.isdecimal() or len(text) > 15):
         raise RequestError(400, f"{name} must be a non-negative integer", param=name)
     return None if text is None else int(text)

@@ -21,6 +21,7 @@ from sidestream.messages.message import (
 from sidestream.messages.steering import steered_message
 from sidestream.protocols.responses.items import approval_item_id, made_id, response_of_item, shown
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.http.requests import query_number
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, responses_in
 from sidestream.server.responses.service import find_response, read_response
 from sidestream.server.server import Server
@@ -181,7 +182,7 @@ def listed(items: Sequence[JsonObject], query: Mapping[str, str], default_order:
     order = query.get("order", default_order)
     if order not in ("asc", "desc"):
         raise RequestError(400, "order is asc or desc", param="order")
-    limit = numbered(query.get("limit"), "limit")
+    limit = query_number(query, "limit")
     if limit is not None and not 1 <= limit <= MAX_LISTED:
         raise RequestError(400, f"limit is 1 to {MAX_LISTED}", param="limit")
     found = list(items) if order == "asc" else list(reversed(items))
@@ -197,12 +198,3 @@ def listed(items: Sequence[JsonObject], query: Mapping[str, str], default_order:
 def _page(page: list[JsonObject], *, has_more: bool) -> JsonObject:
     ids: list[Any] = [item["id"] for item in page] or [None]
     return {"object": "list", "data": page, "first_id": ids[0], "last_id": ids[-1], "has_more": has_more}
-
-
-def numbered(text: str | None, name: str) -> int | None:
-    """A number of the query."""
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > 15:
-        raise RequestError(400, f"{name} is a number", param=name)
-    return int(text)
