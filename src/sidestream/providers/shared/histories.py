@@ -114,13 +114,13 @@ class HistoryWriter(ABC):
     def flush(self) -> None:
         """Append the results of pending calls, then the files of the last answer as the user's."""
         self.settle()
-        if files := self.taken_files():
-            self.append("user", files)
+        if self.files:
+            self.append("user", self.taken_files())
 
     def settle(self) -> None:
         """Append the results of pending calls."""
-        calls, self._calls = self._calls, []
-        if calls:
+        if self._calls:
+            calls, self._calls = self._calls, []
             self.append("tool", [self.result(call, self._results.claim(key)) for key, call in calls])
 
     def taken_files(self) -> list[JsonObject]:

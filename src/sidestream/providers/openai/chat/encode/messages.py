@@ -158,7 +158,7 @@ class _CompletionsWriter(HistoryWriter):
 
     def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
         # Audio of the model is in the message as a transcript already.
-        return [], [part for part in message.parts if not (isinstance(part, DataPart) and _is_audio(part))]
+        return [], [part for part in message.parts if type(part) is not DataPart or not _is_audio(part)]
 
     def call(self, part: ToolCallPart) -> JsonObject:
         call_id = self._legal_id(part.id)
