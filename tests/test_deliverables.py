@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.files.media_types import digest, extension, from_base64, from_data_url, is_text, sniff
+from sidestream.files.media_types import (
+    data_url,
+    digest,
+    extension,
+    from_base64,
+    from_data_url,
+    is_text,
+    sniff,
+    split_data_url,
+)
 from sidestream.testing import pixel_png
 
 PNG = pixel_png(red=7)
@@ -138,6 +147,26 @@ def test_base64_of_any_text_never_raises(text: str):
 )
 def test_a_data_url_gives_its_bytes(url: str, data: bytes | None):
     assert from_data_url(url) == data
+
+
+@given(st.binary(min_size=1, max_size=20))
+def test_data_url_round_trips(data: bytes):
+    url = data_url(data, "image/png")
+    assert split_data_url(url) == ("image/png", True, url.partition(",")[2])
+    assert from_data_url(url) == data
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("data:;base64,aGk=", ("", True, "aGk=")),
+        ("data:text/plain;charset=utf-8,hi,you", ("text/plain", False, "hi,you")),
+        ("data:text/plain", None),
+        ("https://a.example/?data:,", None),
+    ],
+)
+def test_split_data_url_keeps_content_verbatim(url: str, found: tuple[str, bool, str] | None):
+    assert split_data_url(url) == found
 
 
 def test_equal_files_have_equal_digests():

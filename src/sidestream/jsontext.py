@@ -6,6 +6,7 @@ msgspec rejects both; here they fall back to the standard library.
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 import msgspec
@@ -147,6 +148,20 @@ def is_object(value: Any) -> TypeGuard[JsonObject]:
 def is_array(value: Any) -> TypeGuard[list[Any]]:
     """True for a JSON array."""
     return isinstance(value, list)
+
+
+def without_none(fields: Mapping[str, Any]) -> JsonObject:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def object_in(text: bytes | str) -> JsonObject | None:
+    """The JSON object that a text holds; None if it is not JSON, or not an object."""
+    try:
+        value = loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if is_object(value) else None
 
 
 def objects(value: Any) -> list[JsonObject]:

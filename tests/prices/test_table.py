@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+import pytest
 
 from sidestream.prices.price import TokenKind
-from sidestream.prices.pricing import PriceTable, price_table
+from sidestream.prices.pricing import PriceList, PriceTable, price_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -100,6 +101,18 @@ def test_every_price_of_the_table_has_an_input_rate_and_none_is_absurd() -> None
             assert all(rate is None or 0 < rate < 1000 for rate in rates), name
             assert all(0 < fee < 1 for fee in price.tools.values()), name
             assert price.long is None or price.long_from is not None, name
+
+
+def test_price_list_decodes_only_requested_price() -> None:
+    prices = PriceList({"a": msgspec.Raw(b'{"input": 1}'), "b": msgspec.Raw(b'{"input": "?"}')})
+    table = PriceTable("2026-01-01", "here", {"ours": prices})
+    price = table.find("ours", "a")
+    assert price is not None
+    assert price.input == 1
+    assert prices["a"] is prices["a"]
+    assert len(prices) == 2
+    with pytest.raises(msgspec.ValidationError):
+        table.find("ours", "b")
 
 
 def test_neither_an_import_nor_a_new_agent_reads_the_table() -> None:

@@ -5,16 +5,17 @@ from typing import Any
 import pytest
 
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, UnsupportedError
+from sidestream.jsontext import object_in, without_none
 from sidestream.providers.openai.account import request_headers
 from sidestream.providers.protocol import Settings
 from sidestream.providers.registry import find_provider
-from sidestream.providers.shared.encoding import check_function_options, checked_options, given, merged, without_none
-from sidestream.providers.shared.endpoints import response_object
+from sidestream.providers.shared.encoding import check_function_options, checked_options, given, merged
 from sidestream.providers.shared.hosting import allowed_names, refuse, refuse_others, require_hosted, without_repeats
 from sidestream.text.redaction import redact
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ToolFilter, WebFetch, WebSearch
 from sidestream.tools.stages import ToolSpec
+from sidestream.transport.calls import response_object
 
 
 class Options(Config, frozen=True, kw_only=True):
@@ -40,6 +41,13 @@ def test_only_fields_that_differ_from_their_defaults_are_sent():
     assert given(Options(names=("a",))) == {"names": ["a"]}
     assert given(Options(size=2, names=("a",)), {"size": "max_size"}) == {"max_size": 2}
     assert without_none({"a": None, "b": 0, "c": []}) == {"b": 0, "c": []}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [('{"a": 1}', {"a": 1}), (b"{}", {}), ("[1]", None), ("{", None), ("[" * 100_000, None)]
+)
+def test_object_in_returns_only_objects(text: bytes | str, found: object):
+    assert object_in(text) == found
 
 
 @pytest.mark.parametrize(

@@ -120,14 +120,34 @@ def from_base64(text: str) -> bytes | None:
     return data if any(data.startswith(mark, offset) for offset, mark, _ in _SIGNATURES) else None
 
 
+def to_base64(data: bytes) -> str:
+    """The bytes as JSON carries them."""
+    return base64.b64encode(data).decode()
+
+
+def data_url(data: bytes, mime_type: str) -> str:
+    """The bytes as a `data:` URL."""
+    return f"data:{mime_type};base64,{to_base64(data)}"
+
+
+def split_data_url(url: str) -> tuple[str, bool, str] | None:
+    """Return the media type that a `data:` URL states, whether its content is base64, and the content.
+
+    None means that it is not a `data:` URL.
+    """
+    head, comma, body = url.partition(",")
+    if not head.startswith("data:") or not comma:
+        return None
+    return head[5:].partition(";")[0], head.endswith(";base64"), body
+
+
 def from_data_url(url: str) -> bytes | None:
     """The bytes of a `data:` URL, or None if it is not one."""
-    if not url.startswith("data:"):
+    found = split_data_url(url)
+    if found is None:
         return None
-    head, comma, body = url[5:].partition(",")
-    if not comma:
-        return None
-    if head.endswith(";base64"):
+    _, is_base64, body = found
+    if is_base64:
         return from_base64(body)
     from urllib.parse import unquote_to_bytes
 

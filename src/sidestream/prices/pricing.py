@@ -1,7 +1,7 @@
 """The cost of a response: its bill, times the prices."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 import msgspec
@@ -14,12 +14,31 @@ from sidestream.stream.parts import Finish, Usage
 _DATED = r"-(\d{8}|\d{4}-\d{2}-\d{2})$"
 
 
+class PriceList(Mapping[str, Price]):
+    """The prices of one list, by model. Each is decoded when first read, since most runs need one of hundreds."""
+
+    def __init__(self, prices: Mapping[str, Price | msgspec.Raw]) -> None:
+        self._prices = dict(prices)
+
+    def __getitem__(self, model: str) -> Price:
+        price = self._prices[model]
+        if isinstance(price, msgspec.Raw):
+            price = self._prices[model] = msgspec.json.decode(price, type=Price)
+        return price
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._prices)
+
+    def __len__(self) -> int:
+        return len(self._prices)
+
+
 class PriceTable(Struct, frozen=True):
     """List prices in US dollars, with their date and source."""
 
     date: str
     source: str
-    lists: dict[str, dict[str, Price]]
+    lists: Mapping[str, Mapping[str, Price]]
     """Name of a price list → model → its price."""
     fees: dict[str, dict[str, float]] = {}
     """Name of a price list → tool → its fee per call with every model."""
@@ -32,13 +51,21 @@ class PriceTable(Struct, frozen=True):
         return price if price is None or not fees else replace(price, tools={**fees, **price.tools})
 
 
+class _StoredTable(Struct):
+    date: str
+    source: str
+    lists: dict[str, dict[str, msgspec.Raw]]
+    fees: dict[str, dict[str, float]]
+
+
 @cache
 def price_table() -> PriceTable:
     """The prices that the package knows, with their date and source; read once, when first needed."""
     from importlib.resources import files
 
-    text = (files("sidestream.prices") / "table.json").read_bytes()
-    return msgspec.json.decode(text, type=PriceTable)
+    table = msgspec.json.decode((files("sidestream.prices") / "table.json").read_bytes(), type=_StoredTable)
+    lists = {name: PriceList(prices) for name, prices in table.lists.items()}
+    return PriceTable(table.date, table.source, lists, table.fees)
 
 
 DECIMALS = 12

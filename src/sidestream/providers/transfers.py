@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from sidestream import jsontext
-from sidestream.errors import ConfigurationError, ProtocolError, ProviderError, UnsupportedError
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.errors import ConfigurationError, ProviderError, UnsupportedError
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import LinkPart
-from sidestream.transport.calls import FileBody, HttpCall
+from sidestream.transport.calls import FileBody, HttpCall, response_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,13 +102,7 @@ class TransferResponse(Struct, frozen=True):
     @property
     def json(self) -> JsonObject:
         """The body as a JSON object. Raises ProtocolError."""
-        try:
-            value = jsontext.loads(self.body)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError("the response is not JSON") from error
-        if not is_object(value):
-            raise ProtocolError("the response is not a JSON object")
-        return value
+        return response_object(self.body)
 
 
 Transfer = Generator[Request | Pause, TransferResponse, T]

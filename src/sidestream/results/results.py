@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, NoOutputError
-from sidestream.jsontext import as_object
+from sidestream.jsontext import as_object, without_none
 from sidestream.messages.fold import DRAFT, THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
@@ -269,7 +269,7 @@ class ChunkFold:
                 return ChatResult(parts=(part,), text_id=part.id, correction=final)
             case ResponseMetadata():
                 facts = {"response_id": part.id, "model": part.model}
-                known = {key: value for key, value in facts.items() if value is not None}
+                known = without_none(facts)
                 return ChatResult(metadata=known, id=part.id, parts=(part,))
             case Custom():
                 return ChatResult(metadata=self._drafted(part), parts=(part,), tool_runs=self.runs_changed_by(part))

@@ -62,6 +62,7 @@ class Driver:
         self._turn = turn
         self._settings = settings
         self._listener = settings.hooks.listener
+        self._recorder = settings.hooks.recorder
         self._began_s = 0.0
         self._encoded: Encoded | None = None
         """The request that is sent next."""
@@ -80,7 +81,7 @@ class Driver:
         self._decisions = None if decisions is None else tuple(decisions)
         self._preparation = Preparation(turn, settings)
         self._staging = Staging()
-        if settings.recorder is not None:
+        if self._recorder is not None:
             turn.set_logged()
         self._asked = tuple(approval.approval_id for approval in turn.state.waiting)
         """Pending approvals that the log has."""
@@ -129,7 +130,7 @@ class Driver:
             log_left(self._turn.state)
             if self._listener is not None:
                 self._listener.ended()
-        recorder = self._settings.recorder
+        recorder = self._recorder
         if recorder is None or not self._is_begun:
             return
         if self._is_ended:
@@ -266,8 +267,8 @@ class Driver:
         try:
             if spent is not None and settings.hooks.decided is not None:
                 settings.hooks.decided(spent)
-            if settings.recorder is not None:
-                settings.recorder.begin(
+            if self._recorder is not None:
+                self._recorder.begin(
                     self._turn.state.run_id,
                     model=f"{settings.model.provider}:{settings.model.name}",
                     opening=settings.opening,
@@ -288,7 +289,7 @@ class Driver:
         if self._native is not None:
             await self._native.aclose()
         self.reason = next((part.reason for part in reversed(self.ready) if isinstance(part, Finish)), None)
-        if self._settings.recorder is not None:
+        if self._recorder is not None:
             await self._commit()
         if self._settings.hooks.ended is not None and self.error is None:
             self._settings.hooks.ended(self._turn)
@@ -327,12 +328,12 @@ class Driver:
             for part in parts:
                 if isinstance(part, StepFinish):
                     self._settings.context.measure(self._turn.state.messages, part)
-        if self._settings.recorder is not None and not self._is_ended:
-            self._settings.recorder.feed(self._turn.logged(parts))
+        if self._recorder is not None and not self._is_ended:
+            self._recorder.feed(self._turn.logged(parts))
 
     def _put_asked(self, parts: list[StreamPart]) -> None:
         """Puts parts after which calls may wait for a person; the log has these approvals before the parts."""
-        recorder, waiting = self._settings.recorder, self._turn.state.waiting
+        recorder, waiting = self._recorder, self._turn.state.waiting
         if recorder is not None:
             for approval in waiting:
                 if approval.approval_id not in self._asked:
@@ -342,7 +343,7 @@ class Driver:
 
     async def _commit(self) -> None:
         """Waits until all parts are safe in the log; emits a notice, once, if they cannot be."""
-        recorder = self._settings.recorder
+        recorder = self._recorder
         notice = await recorder.commit() if recorder is not None else None
         if notice is not None:
             self.ready.insert(1 if self.ready and isinstance(self.ready[0], StreamStart) else 0, notice)
@@ -397,7 +398,7 @@ class Driver:
         self._decoder = decoder_for(encoded, turn)
         self._follow_native(response, self._decoder)
         self._use(response)
-        self._staging.begin_step(turn.state.messages if settings.toolbox.is_staged else ())
+        self._staging.begin_step(turn.state.messages, settings.toolbox)
         self._put(turn.opened())
         opening: Opening = getattr(response, "opening", _AT_ONCE)
         if opening.fallback:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import RunError
-from sidestream.jsontext import loads
+from sidestream.jsontext import loads, without_none
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, TakesUpCalls
@@ -95,7 +95,7 @@ class Preparation:
 
     def record(self) -> None:
         """Records how the request differs from the usual one, where it does."""
-        recorder, state = self._settings.recorder, self._turn.state
+        recorder, state = self._settings.hooks.recorder, self._turn.state
         if recorder is not None and (state.without or state.defers_output):
             recorder.prepared(state.without, defers_output=state.defers_output)
 
@@ -172,6 +172,6 @@ def fallback_notice(failed: str, model: str, error: Error) -> Custom:
             "message": f"{failed} failed before it answered; the run continues with {model}. {message}",
             "failed": failed,
             "model": model,
-            "error": {key: value for key, value in why.items() if value is not None},
+            "error": without_none(why),
         },
     )

@@ -240,7 +240,7 @@ class Run(Generic[T]):
 
         False if the run is over or waits: then `Chat.withdraw` does it.
         """
-        state, recorder = self.turn.state, self._settings.recorder
+        state, recorder = self.turn.state, self._settings.hooks.recorder
         if self.turn.is_over:
             return False
         state.grants = without_grant(state.grants, grant)

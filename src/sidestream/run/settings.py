@@ -238,11 +238,6 @@ class RunSettings(ModelSetup, kw_only=True):
             setattr(self, name, getattr(setup, name))
 
     @property
-    def recorder(self) -> Recorder | None:
-        """Records the run, if it is recorded."""
-        return self.hooks.recorder
-
-    @property
     def conversation(self) -> str | None:
         """The id of the conversation that the run belongs to, if it has one."""
         return self.hooks.conversation

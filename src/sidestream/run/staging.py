@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sidestream.jsontext import Json
 from sidestream.messages.message import ChatMessage
 from sidestream.results.citation_marks import CitationMarks
-from sidestream.results.passages import passages_in
+from sidestream.results.passages import CitablePassage, passages_in
 from sidestream.stream.parts import (
     StreamPart,
     ToolCall,
@@ -15,6 +15,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.tools.stages import CallStages, Stage
 from sidestream.tools.tool import Tool
+from sidestream.tools.toolset import ToolBox
 from sidestream.turn.rounds import function_of
 
 
@@ -27,14 +28,17 @@ class Staging:
         self._own: dict[str | None, None] = {}
         """Ids of calls whose events the provider sends itself: it leaves only their execution to the client."""
         self._count = 0
+        self._passages: dict[int, CitablePassage] | None = None
         self._marks: CitationMarks | None = None
         """Reads the citations of the answer, if there is anything to cite."""
 
-    def begin_step(self, messages: Sequence[ChatMessage] = ()) -> None:
-        """A new answer to these messages begins: its calls may have the ids of earlier ones."""
+    def begin_step(self, messages: Sequence[ChatMessage], toolbox: ToolBox) -> None:
+        """Prepare for a new answer to these messages. Its calls may have the ids of earlier ones."""
         self._calls, self._own, self._count = {}, {}, 0
-        passages = passages_in(messages)
-        self._marks = CitationMarks(passages) if passages else None
+        # Only tools with passages add to those that the run began with.
+        if toolbox.is_staged and (self._passages is None or toolbox.has_passages):
+            self._passages = passages_in(messages)
+        self._marks = CitationMarks(self._passages) if self._passages else None
 
     def expanded(self, parts: Iterable[StreamPart], tools: Mapping[str, Tool]) -> list[StreamPart]:
         """The parts of an answer, with the stages of its calls among them."""

@@ -183,6 +183,7 @@ class ToolRound:
         self._turn = turn
         self._staging = staging
         self._settings = settings
+        self._recorder = settings.hooks.recorder
         self._emit_to_run = emit
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -269,13 +270,13 @@ class ToolRound:
             tool = settings.toolbox.tools.get(function_of(call))
             outcome = await self._observed(call, tool, context)
         if outcome.suspended is not None:
-            if self._settings.recorder is not None:
-                self._settings.recorder.tool_suspended(call.id, outcome.suspended)
+            if self._recorder is not None:
+                self._recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
             outcome, cites = self._numbered(tool, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
-            self._emit(self._turn.tool_reported(stages) if stages else [])
+            self._emit(self._turn.tool_reported(stages))
             done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, cites, source=outcome.source)
             self._emit(done)
 
@@ -291,7 +292,7 @@ class ToolRound:
 
     async def _checkpoint(self, call: ToolCall, suspended: Suspended) -> None:
         self._turn.tool_saved(call.id, suspended)
-        recorder = self._settings.recorder
+        recorder = self._recorder
         if recorder is not None:
             recorder.tool_suspended(call.id, suspended)
             notice = await recorder.commit()
@@ -315,12 +316,12 @@ class ToolRound:
         # Once it runs, it runs again only as it declared: after a crash, and also when the run is left and resumed.
         key = context.idempotency_key
         self._turn.tool_started(call.id, key, tool.on_interruption)
-        if settings.recorder is not None:
-            settings.recorder.tool_started(call, key, tool.on_interruption)
-            notice = await settings.recorder.commit()
+        if self._recorder is not None:
+            self._recorder.tool_started(call, key, tool.on_interruption)
+            notice = await self._recorder.commit()
             self._emit([notice] if notice is not None else [])
         stages = self._staging.running(call, tool)
-        self._emit(self._turn.tool_reported(stages) if stages else [])
+        self._emit(self._turn.tool_reported(stages))
         if call.action is not None:
             # Most programs have no function for a provider's own calls.
             from sidestream.tools.client_calls import answer_call

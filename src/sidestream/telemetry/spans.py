@@ -10,7 +10,7 @@ from opentelemetry import context as contexts, metrics, trace
 from opentelemetry.trace import SpanKind
 
 from sidestream.errors import ContextOverflowError, RunError
-from sidestream.jsontext import as_object
+from sidestream.jsontext import as_object, without_none
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.run_log import type_of
 from sidestream.run.settings import ObservedRun
@@ -336,7 +336,7 @@ def _server(url: str) -> Attributes:
 
 def _settings(request: ModelRequest) -> Attributes:
     given = {name: getattr(request.settings, setting) for setting, name in names.SETTINGS.items()}
-    attributes: Attributes = {name: value for name, value in given.items() if value is not None}
+    attributes: Attributes = without_none(given)
     stop = request.settings.stop
     if stop is not None:
         attributes[names.STOP_SEQUENCES] = [stop] if isinstance(stop, str) else list(stop)

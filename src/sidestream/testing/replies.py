@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 from msgspec import Struct
 
-from sidestream.jsontext import dumps
+from sidestream.jsontext import dumps, without_none
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ChunkSizes
 from sidestream.stream.parts import Json
@@ -236,4 +236,4 @@ def base64_text(data: bytes) -> str:
 
 def present(**fields: Json) -> Event:
     """The fields that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return without_none(fields)

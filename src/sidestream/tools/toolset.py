@@ -54,6 +54,8 @@ class ToolBox:
         self.tools = own
         self.is_staged = False
         """True if calls of some tools have stages of a hosted tool."""
+        self.has_passages = False
+        """Whether results of some tools hold passages to cite."""
         self.is_known = not self.sets
         """False until the toolsets have been listed."""
         self._is_searched = is_searched
@@ -94,6 +96,7 @@ class ToolBox:
                 found[name] = tool if tool.name == name else replace(tool, name=name)
         self.tools, self.is_known = found, True
         self.is_staged = any(tool.stages is not None for tool in found.values())
+        self.has_passages = any(tool.has_passages for tool in found.values())
         new = [text for toolset in self.sets for text in toolset.warnings if text not in self._warned]
         self._warned += tuple(new)
         return new

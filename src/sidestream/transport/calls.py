@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
-from sidestream.jsontext import as_object
+from sidestream import jsontext
+from sidestream.errors import ProtocolError
+from sidestream.jsontext import JsonObject, as_object, is_object
 from sidestream.limits import Limits
 from sidestream.text.redaction import redact_url
 
@@ -340,3 +342,14 @@ class OpensHttp(Protocol):
     """Creates the transport that speaks HTTP. Providers get it from the agent, so that none imports `wire`."""
 
     def __call__(self, *, uses_proxies: bool = True) -> Transport: ...
+
+
+def response_object(body: bytes) -> JsonObject:
+    """The JSON object in the body of a response. Raises ProtocolError."""
+    try:
+        value = jsontext.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("the response is not JSON") from error
+    if not is_object(value):
+        raise ProtocolError("the response is not a JSON object")
+    return value

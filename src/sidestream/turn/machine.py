@@ -250,8 +250,9 @@ class Turn:
                     out.append(self._ledger.placed(part, out))
                 case _:
                     out.append(rounds.of_server(part, self._facts))
-        self._emit(out)
-        self._joined = len(out), self._ledger.fold.joined
+        if out:
+            self._emit(out)
+            self._joined = len(out), self._ledger.fold.joined
         if state.ending is not None and downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)
         elif state.ending is not None:
@@ -583,7 +584,7 @@ class Turn:
         return [*lost, Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
-        completed = self._ledger.feed(parts)
+        completed = self._ledger.feed(parts) if parts else ()
         if completed or self._round is not None:
             self._completes(parts, completed)
         return parts

@@ -9,6 +9,7 @@ import click
 
 from sidestream.cli import exit_codes
 from sidestream.cli.display.screen import one_line, write
+from sidestream.jsontext import without_none
 
 if TYPE_CHECKING:
     from sidestream.providers.local.adding import ListedModel
@@ -66,7 +67,7 @@ def add(
     from sidestream.providers.local import adding
 
     given = {"context": context, "threads": threads, "gpu_layers": gpu_layers}
-    options = {key: value for key, value in given.items() if value is not None}
+    options = without_none(given)
     chosen = adding.check_name(name) if name else adding.name_of(path)
     info = adding.register(chosen, Path(os.path.expanduser(path)), sha256=sha256, options=options)
     tools = "tools" if info.has_tools or info.is_chatml else "no tools"

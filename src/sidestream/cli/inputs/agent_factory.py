@@ -13,6 +13,7 @@ from sidestream.cli.inputs.field_values import ModelOptions, read_options, read_
 from sidestream.cli.inputs.imports import import_agent, import_functions
 from sidestream.cli.interrupts import run_async
 from sidestream.errors import ConfigurationError
+from sidestream.jsontext import without_none
 from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
 from sidestream.text.redaction import redact
@@ -131,7 +132,7 @@ class AgentFactory:
             "limits": _limits(config, options) if options.limits or config.max_cost is not None else None,
             "output_type": config.output_type,
         }
-        return {name: value for name, value in given.items() if value is not None} | options.settings
+        return without_none(given) | options.settings
 
     def create(self, model: str | None = None) -> Agent[Any]:
         """Creates an agent with this model, or with the configured one. Raises ConfigurationError."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from sidestream.files.media_types import from_base64
+from sidestream.jsontext import without_none
 from sidestream.logs import get_logger
 from sidestream.mcp.client.content import mime_type_of
 from sidestream.mcp.display import one_line, visible
@@ -87,7 +88,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
             "sampling_callback": self.sample if self.on_sampling else None,
             "list_roots_callback": self.list_roots if self.roots is not None else None,
         }
-        given = {name: callback for name, callback in callbacks.items() if callback is not None}
+        given = without_none(callbacks)
         return given | {"logging_callback": self.log_message}
 
     async def elicit(self, _: "ClientRequestContext", params: "ElicitRequestParams") -> "ElicitResult":

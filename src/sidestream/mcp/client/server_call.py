@@ -22,7 +22,7 @@ from mcp_types import (
 from msgspec.structs import replace
 
 from sidestream.errors import SidestreamError, SignInError, ToolServerError
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, without_none
 from sidestream.mcp.client import questions
 from sidestream.mcp.client.connection import Connection, ServerStoppedError
 from sidestream.mcp.client.content import outcome_of
@@ -209,7 +209,7 @@ class ServerCall:
             return
         message = report["message"]
         report["message"] = message and visible(message, _MAX_PROGRESS_CHARACTERS)
-        self._context.progress({key: value for key, value in report.items() if value is not None})
+        self._context.progress(without_none(report))
 
 
 def _seconds(interval_ms: float | None) -> float:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
 from sidestream.files.folders import write_private
+from sidestream.jsontext import without_none
 from sidestream.mcp.config.file import REMOTE_SECTION, SECTIONS, ServerEntry, config_entries, decode_config
 from sidestream.text.redaction import REDACTED, redact, redact_url
 
@@ -125,9 +126,9 @@ def _merged(entry: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         if name in _SECRET_MAPS and isinstance(value, dict) and isinstance(old, dict):
             value = {**cast(dict[str, Any], old), **cast(dict[str, Any], value)}
         if isinstance(value, dict):
-            value = {key: inner for key, inner in cast(dict[str, Any], value).items() if inner is not None}
+            value = without_none(cast(dict[str, Any], value))
         entry[name] = value
-    return {name: value for name, value in entry.items() if value is not None}
+    return without_none(entry)
 
 
 def _shown(entry: ServerEntry) -> ConfiguredServer:

@@ -17,7 +17,7 @@ from sidestream.errors import (
     RunError,
     SearchError,
 )
-from sidestream.jsontext import JsonObject, as_list, as_object
+from sidestream.jsontext import JsonObject, as_list, as_object, without_none
 from sidestream.limits import Limits
 from sidestream.portable.search.engine import Hit, Query, filtered, hits_in, parsed, with_sites
 from sidestream.text.redaction import redact_url, register_secret
@@ -124,7 +124,7 @@ def _unresponsive(answer: JsonObject) -> str | None:
 
 
 def _get(url: str, parameters: dict[str, Any], headers: dict[str, str] | None = None) -> HttpCall:
-    query = urlencode({name: value for name, value in parameters.items() if value is not None})
+    query = urlencode(without_none(parameters))
     return HttpCall(method="GET", url=f"{url}?{query}", headers=headers or {})
 
 

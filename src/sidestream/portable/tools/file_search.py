@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import SidestreamError
+from sidestream.jsontext import without_none
 from sidestream.portable.index import Index, Passage
 from sidestream.portable.index.index import Embed
 from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
@@ -129,12 +130,12 @@ def _result(passage: Passage) -> dict[str, Any]:
         "filename": passage.filename,
         "score": passage.score,
         "text": passage.text,
-        "attributes": {name: value for name, value in passage.attributes.items() if value is not None},
+        "attributes": without_none(passage.attributes),
         "start": passage.start,
         "end": passage.end,
     }
     more = {"page": passage.page, "title": passage.title, "heading": passage.heading or None}
-    return found | {name: value for name, value in more.items() if value is not None}
+    return found | without_none(more)
 
 
 def _absolute(path: str) -> str:

@@ -1,13 +1,13 @@
 """What the encoders of pages share: files as URLs, usage, sources and notices as JSON without empty fields."""
 
 import mimetypes
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 from urllib.parse import quote
 
 from sidestream import jsontext
-from sidestream.jsontext import Json, JsonObject
+from sidestream.files import media_types
+from sidestream.jsontext import Json, JsonObject, without_none
 from sidestream.messages.message import Content, DataPart, LinkPart, TextPart
 from sidestream.results import tool_facts
 from sidestream.stream.parts import Error, File, Source, ToolResult, Usage
@@ -23,7 +23,7 @@ _MAX_ERROR_CHARS = 4000
 
 def filled(**fields: Json) -> JsonObject:
     """The fields that are not None: pages reject null where a field is optional."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return without_none(fields)
 
 
 def blob_url(data: bytes | str, url_of: UrlOf | None) -> str | None:
@@ -40,7 +40,7 @@ def file_url(data: bytes | None, url: str | None, mime_type: str, name: str | No
         return url or ""
     if (own := blob_url(data, url_of)) is not None:
         return f"{own}?name={quote(name, safe='')}" if name else own
-    return f"data:{mime_type};base64,{b64encode(data).decode()}"
+    return media_types.data_url(data, mime_type)
 
 
 def url_of_file(file: File, url_of: UrlOf | None) -> str:

@@ -1,11 +1,11 @@
 """Tool calls of any provider, and of the server itself, as items of the Responses API."""
 
 import re
-from base64 import b64encode
 from hashlib import sha256
 from typing import Any, Final
 
 from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
 from sidestream.protocols.responses.object import Dialect
 from sidestream.results import tool_facts
@@ -260,14 +260,12 @@ def _outputs(result: Json, files: list[File]) -> list[JsonObject]:
 
 def _image(file: File) -> JsonObject:
     form = file.mime_type.removeprefix("image/").partition("+")[0]
-    return {"result": b64encode(file.data or b"").decode(), "output_format": form}
+    return {"result": media_types.to_base64(file.data or b""), "output_format": form}
 
 
 def data_url(file: File) -> str:
     """The file as a URL."""
-    if file.data is None:
-        return file.url or ""
-    return f"data:{file.mime_type};base64,{b64encode(file.data).decode()}"
+    return file.url or "" if file.data is None else media_types.data_url(file.data, file.mime_type)
 
 
 # The specification has items for functions only: what others ran is a call with its output.

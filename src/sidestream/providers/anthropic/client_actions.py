@@ -5,8 +5,8 @@ Their values are checked when a function is called with them.
 
 from collections.abc import Callable
 
-from sidestream.jsontext import JsonObject, as_list, text_in
-from sidestream.providers.shared.decoding import int_in, present
+from sidestream.jsontext import JsonObject, as_list, text_in, without_none
+from sidestream.providers.shared.decoding import int_in
 
 TOOLSETS = {"computer": "computer_use", "browser": "browser"}
 """Name of a toolset → the function that answers the calls of all its members."""
@@ -45,7 +45,7 @@ def _browser(member: str, given: JsonObject) -> JsonObject:
 
     if member not in BROWSER_MEMBERS:
         return {"actions": [{"type": "other", "name": member, "arguments": given}]}
-    call: JsonObject = {"actions": [{**present(given), "type": member}]}
+    call: JsonObject = {"actions": [{**without_none(given), "type": member}]}
     if member in APPROVED:
         call["safety_checks"] = [{"id": member, "code": member, "message": APPROVED[member]}]
     return call
@@ -93,7 +93,7 @@ def _scroll(fields: JsonObject) -> JsonObject:
 
 
 def _key(fields: JsonObject) -> JsonObject:
-    return present({"type": "keypress", "keys": _keys(fields), "repeat": fields.get("repeat")})
+    return without_none({"type": "keypress", "keys": _keys(fields), "repeat": fields.get("repeat")})
 
 
 def _hold_key(fields: JsonObject) -> JsonObject:
@@ -121,7 +121,7 @@ ACTIONS: dict[str, Callable[[JsonObject], JsonObject]] = {
     "key": _key,
     "hold_key": _hold_key,
     "type": lambda fields: {"type": "type", "text": fields.get("text")},
-    "wait": lambda fields: present({"type": "wait", "duration_s": fields.get("duration")}),
+    "wait": lambda fields: without_none({"type": "wait", "duration_s": fields.get("duration")}),
     "screenshot": lambda fields: {"type": "screenshot"},
     "zoom": _zoom,
     "cursor_position": lambda fields: {"type": "cursor_position"},

@@ -8,7 +8,7 @@ from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.anthropic.context import PROVIDER_NAME
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.attachments import abilities
-from sidestream.providers.shared.endpoints import EndpointModel, as_segment, response_object
+from sidestream.providers.shared.endpoints import EndpointModel, as_segment
 from sidestream.providers.transfers import (
     FileAddress,
     Request,
@@ -23,7 +23,7 @@ from sidestream.providers.transfers import (
     seconds_of,
     unsupported,
 )
-from sidestream.transport.calls import HttpCall
+from sidestream.transport.calls import HttpCall, response_object
 
 FILE_SCHEME = "anthropic-file"
 """`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""

@@ -39,11 +39,11 @@ from sidestream.providers.protocol import (
 )
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, fallback_notice
 from sidestream.providers.shared.decoding import count_in
-from sidestream.providers.shared.endpoints import BYTES, as_segment, open_endpoint, response_object
+from sidestream.providers.shared.endpoints import BYTES, as_segment, open_endpoint
 from sidestream.stream.parts import File, Finish, StreamPart, ToolResult
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
-from sidestream.transport.calls import HttpCall, OpensHttp, Transport
+from sidestream.transport.calls import HttpCall, OpensHttp, Transport, response_object
 
 INSTRUCTION = (
     "Make what the user asks for as a file, by running code in the sandbox. Write every final file into $OUTPUT_DIR, "
@@ -308,8 +308,8 @@ class AnthropicProvider:
             settings,
             base_url,
             self.key_variables,
-            missing=f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (create one at "
-            "https://platform.claude.com/settings/keys), or pass api_key or auth to Agent",
+            who="Anthropic",
+            keys_at="https://platform.claude.com/settings/keys",
             headers={"anthropic-version": API_VERSION},
         )
         return MessagesModel(name, endpoint)

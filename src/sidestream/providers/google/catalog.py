@@ -8,9 +8,9 @@ from sidestream.providers.google.context import some_text
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.attachments import abilities
 from sidestream.providers.shared.decoding import count_in
-from sidestream.providers.shared.endpoints import Endpoint, response_object
+from sidestream.providers.shared.endpoints import Endpoint
 from sidestream.stream.parts import Finish
-from sidestream.transport.calls import HttpCall
+from sidestream.transport.calls import HttpCall, response_object
 
 PRICE_LIST = "google"
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sidestream.errors import UnsupportedError
-from sidestream.jsontext import JsonObject, as_list, as_object, text_in
+from sidestream.jsontext import JsonObject, as_list, as_object, text_in, without_none
 from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.options import GoogleComputerUse
-from sidestream.providers.shared.decoding import present
 from sidestream.providers.shared.hosting import refuse_others
 from sidestream.tools.server_side import ComputerUse
 
@@ -64,7 +63,7 @@ def _check(decision: Any) -> JsonObject | None:
     code = text_in(fields, "decision") or str(decision)
     if code.lower() in _SAFE:
         return None
-    return present({"id": SAFETY, "code": code, "message": text_in(fields, "explanation")})
+    return without_none({"id": SAFETY, "code": code, "message": text_in(fields, "explanation")})
 
 
 def _pixels(value: Any, size: int) -> Any:
@@ -73,7 +72,7 @@ def _pixels(value: Any, size: int) -> Any:
 
 def _at(fields: JsonObject, screen: Screen, prefix: str = "") -> JsonObject:
     x, y = fields.get(f"{prefix}x"), fields.get(f"{prefix}y")
-    return present({"x": _pixels(x, screen[0]), "y": _pixels(y, screen[1])})
+    return without_none({"x": _pixels(x, screen[0]), "y": _pixels(y, screen[1])})
 
 
 def _click(kind: str = "click", **more: str) -> Convert:
@@ -86,7 +85,7 @@ def _plain(kind: str, **more: Any) -> Convert:
 
 def _type(fields: JsonObject, screen: Screen) -> JsonObject:
     flags = {"clears": fields.get("clear_before_typing"), "enters": fields.get("press_enter")}
-    return {"type": "type", "text": fields.get("text"), **_at(fields, screen), **present(flags)}
+    return {"type": "type", "text": fields.get("text"), **_at(fields, screen), **without_none(flags)}
 
 
 def _keys(fields: JsonObject, screen: Screen) -> JsonObject:

@@ -12,9 +12,10 @@ from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vect
 from sidestream.providers.google.endpoint import model_path
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.encoding import checked_options, given
-from sidestream.providers.shared.endpoints import Endpoint, response_object
+from sidestream.providers.shared.endpoints import Endpoint
 from sidestream.stream.parts import InputUsage, Usage
 from sidestream.tools.configs import Config
+from sidestream.transport.calls import response_object
 
 BATCH = 100
 """The most texts in one request."""

@@ -25,8 +25,8 @@ def endpoint_of(settings: Settings) -> Endpoint:
         settings,
         normal_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL),
         (KEY_VARIABLE, OTHER_KEY_VARIABLE),
-        missing=f"Google needs a key: set {KEY_VARIABLE} or {OTHER_KEY_VARIABLE} "
-        "(create one at https://aistudio.google.com/apikey), or pass api_key or auth to Agent",
+        who="Google",
+        keys_at="https://aistudio.google.com/apikey",
         key_header="x-goog-api-key",
     )
 

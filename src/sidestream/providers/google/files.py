@@ -1,4 +1,4 @@
-"""Google's files: resumable uploads to the Files API and to file search stores. Pure.
+"""What Google's models share: their list, and resumable uploads to the Files API and to file search stores. Pure.
 
 An upload is started, then sent in chunks. After a failure the server is asked how much it has, and the upload continues
 from there, so nothing is stored twice.
@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import JsonObject, as_object, objects
+from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.endpoint import DEFAULT_BASE_URL, model_path
+from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.endpoints import JSON, EndpointModel
 from sidestream.providers.transfers import (
     FileAddress,
@@ -41,10 +43,18 @@ FILE_SCHEME = "google-file"
 _STORES = "fileSearchStores/"
 
 
-class GoogleFiles(EndpointModel):
-    """A model whose endpoint has Google's Files API."""
+class GoogleModel(EndpointModel):
+    """A model whose endpoint has Google's Files and Models APIs."""
 
     file_scheme = FILE_SCHEME
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """Requests a page of models."""
+        return list_models_call(self._endpoint, after)
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of a page, and the token of the next one."""
+        return decode_models(body)
 
     def upload(self, upload: Upload) -> Transfer[StoredFile]:
         """To the Files API, which keeps a file for 48 hours, or to a file search store."""

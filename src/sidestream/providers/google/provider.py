@@ -12,7 +12,6 @@ from sidestream.prices.price import Bill
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.google import catalog
-from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.google.encode.request import encode_request
@@ -25,7 +24,7 @@ from sidestream.providers.google.endpoint import (
     endpoint_of,
     model_path,
 )
-from sidestream.providers.google.files import GoogleFiles
+from sidestream.providers.google.files import GoogleModel
 from sidestream.providers.google.options import GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
 from sidestream.providers.protocol import (
@@ -34,7 +33,6 @@ from sidestream.providers.protocol import (
     Encoded,
     FileRef,
     MediaPlan,
-    ModelInfo,
     ModelRequest,
     Recovery,
     Settings,
@@ -47,7 +45,7 @@ INTERACTIONS = "interactions/"
 """Prefix of a model's name: use the Interactions API."""
 
 
-class GeminiModel(GoogleFiles):
+class GeminiModel(GoogleModel):
     """One model behind generateContent."""
 
     provider = PROVIDER_NAME
@@ -66,14 +64,6 @@ class GeminiModel(GoogleFiles):
     def bill(self, finish: Finish) -> Bill:
         """What a response is billed for."""
         return catalog.bill(self.name, finish)
-
-    def list_models(self, after: str | None = None) -> HttpCall:
-        """Requests a page of models."""
-        return list_models_call(self._endpoint, after)
-
-    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of a page, and the token of the next one."""
-        return decode_models(body)
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""

@@ -14,10 +14,9 @@ from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.encoding import checked_options, given
-from sidestream.providers.shared.endpoints import response_object
 from sidestream.stream.parts import InputUsage, Usage
 from sidestream.tools.configs import Config
-from sidestream.transport.calls import HttpCall
+from sidestream.transport.calls import HttpCall, response_object
 
 MAX_BATCH = 2048
 """The most texts in one request."""

@@ -1,15 +1,19 @@
-"""OpenAI's files: the Files API, containers and vector stores. Pure."""
+"""What OpenAI's models have in common: files, containers and vector stores; models and embeddings. Pure."""
 
 import mimetypes
 import posixpath
+from collections.abc import Sequence
 from math import ceil
+from typing import Any
 from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import JsonObject, as_object, objects, text_in
-from sidestream.providers.openai.account import FILE_SCHEME
-from sidestream.providers.shared.endpoints import EndpointModel, as_segment
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.openai.account import FILE_SCHEME, decode_embeddings, embedding_calls
+from sidestream.providers.protocol import ModelInfo
+from sidestream.providers.shared.endpoints import JSON, EndpointModel, as_segment
 from sidestream.providers.transfers import (
     FileAddress,
     Pause,
@@ -32,10 +36,28 @@ _STORES = {"OpenAI-Beta": "assistants=v2"}
 _DAY_S = 86_400
 
 
-class OpenAIFiles(EndpointModel):
-    """A model whose endpoint has OpenAI's Files API."""
+class OpenAIModel(EndpointModel):
+    """A model whose endpoint has OpenAI's Files, Models and Embeddings APIs."""
 
     file_scheme = FILE_SCHEME
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """Requests all models in one page."""
+        return self._endpoint.call("models", method="GET")
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of the one page."""
+        from sidestream.providers.openai.model_families import read_models
+
+        return read_models(body), None
+
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
+        """One call per batch."""
+        return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
+
+    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
+        """The vectors of a batch."""
+        return decode_embeddings(body, count, self.name)
 
     def upload(self, upload: Upload) -> Transfer[StoredFile]:
         """To the Files API, from there to a vector store if one is named; or to a container."""

@@ -1,11 +1,11 @@
 """What encoders share for files and links in messages: their types, and their content as text or base64. Pure."""
 
-import base64
 import mimetypes
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, as_object, is_array
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 
@@ -59,12 +59,12 @@ def link_text(part: LinkPart) -> str:
 
 def as_base64(part: DataPart) -> str:
     """The bytes of a file as JSON carries them."""
-    return base64.b64encode(part.bytes).decode()
+    return media_types.to_base64(part.bytes)
 
 
 def data_url(part: DataPart) -> str:
     """A file as a `data:` URL."""
-    return f"data:{part.mime_type};base64,{as_base64(part)}"
+    return media_types.data_url(part.bytes, part.mime_type)
 
 
 def is_image(mime_type: str) -> bool:

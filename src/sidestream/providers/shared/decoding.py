@@ -414,11 +414,6 @@ def seconds(value: Any) -> float | None:
         return None
 
 
-def present(fields: JsonObject) -> JsonObject:
-    """The fields that are not None."""
-    return {key: value for key, value in fields.items() if value is not None}
-
-
 def usage_from(
     raw: JsonObject,
     server_tool_use: dict[str, int],

@@ -55,11 +55,6 @@ def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
     }
 
 
-def without_none(body: JsonObject) -> JsonObject:
-    """The fields that are set."""
-    return {name: value for name, value in body.items() if value is not None}
-
-
 def merged(body: JsonObject, extra: JsonObject) -> JsonObject:
     """The body with extra parameters, which win; objects are merged field by field."""
     if not extra:

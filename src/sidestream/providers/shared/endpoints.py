@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import MissingKeyError, ProtocolError
-from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
 from sidestream.providers.shared.attachments import elsewhere
 from sidestream.providers.shared.encoding import ContextT, EncodedRequest
@@ -82,14 +81,15 @@ def open_endpoint(
     base_url: str,
     key_variables: Sequence[str],
     *,
-    missing: str,
+    who: str,
+    keys_at: str | None = None,
     key_header: str = "Authorization",
     headers: Mapping[str, str] | None = None,
 ) -> Endpoint:
     """The endpoint with the key of the settings, or of the first variable that is set.
 
-    Raises MissingKeyError with the message `missing`, unless the settings provide auth, the server is on this machine,
-    or no variable is named.
+    Raises MissingKeyError, which says `who` needs a key and where to create one, unless the settings provide auth, the
+    server is on this machine, or no variable is named.
     """
     if settings.auth is not None:
         return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
@@ -99,7 +99,9 @@ def open_endpoint(
     if key is not None:
         register_secret(key)
     elif key_variables and not is_loopback(base_url):
-        raise MissingKeyError(missing)
+        place = f" (create one at {keys_at})" if keys_at else ""
+        variables = " or ".join(key_variables)
+        raise MissingKeyError(f"{who} needs a key: set {variables}{place}, or pass api_key or auth to Agent")
     return Endpoint(
         base_url=base_url,
         settings=settings,
@@ -122,17 +124,6 @@ def as_segment(part: str) -> str:
         raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
     # Half a character has no form in a URL; the provider answers that there is no such id.
     return quote(part, safe="", errors="replace")
-
-
-def response_object(body: bytes) -> JsonObject:
-    """The JSON object in the body of a response. Raises ProtocolError."""
-    try:
-        value = jsontext.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError("the response is not JSON") from error
-    if not is_object(value):
-        raise ProtocolError("the response is not a JSON object")
-    return value
 
 
 class EndpointModel:

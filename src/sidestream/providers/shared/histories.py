@@ -1,18 +1,21 @@
-"""What encoders share to walk a history: results paired with calls; ids, names and input that APIs accept. Pure."""
+"""What encoders share to write a history: the walk over it; ids, names and input that APIs accept. Pure."""
 
 import re
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, assert_never, cast
 
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
+    ApprovalPart,
     ChatMessage,
     DataPart,
     LinkPart,
     MessagePart,
+    Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -50,6 +53,115 @@ class ToolResults:
         if id(part) in self._claimed:
             return []
         return [f"the result {part.id} of {part.name} belongs to no call and is left out"]
+
+
+class HistoryWriter(ABC):
+    """Writes a history in the form of an API, whose messages, contents, calls and results a subclass encodes.
+
+    Every call gets exactly one result, right after the answer that made it. Files of answers follow as the user's.
+    """
+
+    def __init__(self, messages: Sequence[ChatMessage]) -> None:
+        self.warnings: list[str] = []
+        self.files: list[JsonObject] = []
+        """Files to send with the next message."""
+        self._results = ToolResults(messages)
+        self._calls: list[tuple[str, JsonObject]] = []
+        """Calls without a result yet, with the ids that their results have."""
+        self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """Id that came more than once → its last number."""
+
+    @abstractmethod
+    def append(self, role: Role, entries: list[JsonObject]) -> None:
+        """Append a message. The entries of the role `tool` are results."""
+
+    @abstractmethod
+    def text(self, text: str, role: Role) -> JsonObject | None:
+        """Encode a text; None leaves it out."""
+
+    @abstractmethod
+    def file(self, part: DataPart | LinkPart) -> JsonObject:
+        """Encode a file or a link."""
+
+    @abstractmethod
+    def call(self, part: ToolCallPart) -> JsonObject:
+        """Encode a call, which may be another provider's, and `expect` its result."""
+
+    @abstractmethod
+    def result(self, call: JsonObject, result: ToolResultPart | None) -> JsonObject:
+        """Encode the result of a call. None means that it was not executed."""
+
+    def instruct(self, text: str) -> None:  # noqa: B027 (optional)
+        """Append a system message; by default it is left out."""
+
+    def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
+        """Return what an answer was received as, and the parts that this does not cover."""
+        return [], message.parts
+
+    def write(self, message: ChatMessage) -> None:
+        """Append a message and what must come before it."""
+        if message.role == "system":
+            self.instruct(message.text)
+            return
+        self.flush()
+        if message.role == "model":
+            entries, rest = self.replay(message)
+            self.append("model", entries + self.content("model", rest))
+        else:
+            self.append("user", self.content(message.role, message.parts))
+
+    def flush(self) -> None:
+        """Append the results of pending calls, then the files of the last answer as the user's."""
+        self.settle()
+        if self.files:
+            self.append("user", self.taken_files())
+
+    def settle(self) -> None:
+        """Append the results of pending calls."""
+        if self._calls:
+            calls, self._calls = self._calls, []
+            self.append("tool", [self.result(call, self._results.claim(key)) for key, call in calls])
+
+    def taken_files(self) -> list[JsonObject]:
+        """Return the files to send, with their introduction, and forget them."""
+        files, self.files = self.files, []
+        return [*self.content("user", [TextPart(FILES_ABOVE)]), *files] if files else []
+
+    def expect(self, key: str, call: JsonObject) -> JsonObject:
+        """Mark a call as pending; `key` is the id of its result in the history."""
+        self._calls.append((key, call))
+        return call
+
+    def unique_id(self, wanted: str, replacement: Callable[[int], str]) -> str:
+        """Return an id that no call has yet, since APIs accept each once and some providers reuse theirs."""
+        unique, number = wanted, self._numbers.get(wanted, 0)
+        while unique in self._used:
+            number += 1
+            unique = replacement(number)
+        self._numbers[wanted] = number
+        self._used.add(unique)
+        return unique
+
+    def content(self, role: Role, parts: Sequence[MessagePart]) -> list[JsonObject]:
+        """Encode the parts of a message. Files of the model are set aside."""
+        entries: list[JsonObject] = []
+        for part in parts:
+            match part:
+                case TextPart():
+                    if (entry := self.text(part.text, role)) is not None:
+                        entries.append(entry)
+                case DataPart() | LinkPart():
+                    (self.files if role == "model" else entries).append(self.file(part))
+                case ToolCallPart() if role == "model":
+                    entries.append(self.call(part))
+                case ToolResultPart() if role != "model":
+                    self.warnings += self._results.warnings_for(part)
+                case ThinkingPart() | ToolCallPart() | ToolResultPart() | ApprovalPart():
+                    pass
+                case _:
+                    assert_never(part)
+        return entries
 
 
 class UnsentParts:

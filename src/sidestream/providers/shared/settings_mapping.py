@@ -6,6 +6,7 @@ from typing import Any, NoReturn, TypeVar
 from msgspec import Struct
 
 from sidestream.errors import UnsupportedError
+from sidestream.jsontext import without_none
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.registry import providers_with
 from sidestream.providers.shared.encoding import merged
@@ -109,7 +110,7 @@ def supported_settings(
 def given_settings(settings: ModelSettings) -> dict[str, Any]:
     """The settings that were set, with their values. None is the provider's default."""
     values = {name: getattr(settings, name) for name in levels_of(settings) if name in PORTABLE}
-    return {name: value for name, value in values.items() if value is not None}
+    return without_none(values)
 
 
 def _lacks(name: str, provider: str) -> NoReturn:

@@ -14,7 +14,15 @@ from sidestream.server.chat.stream import sse_frames
 from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.event_stream import event_stream
-from sidestream.server.http.requests import checked, json_response, owner_of, read_json, sent_at, server_of
+from sidestream.server.http.requests import (
+    checked,
+    json_response,
+    owner_of,
+    query_number,
+    read_json,
+    sent_at,
+    server_of,
+)
 from sidestream.server.server import Server
 
 
@@ -52,8 +60,8 @@ async def get_stream(request: Request) -> Response:
     """The stream of the turn in progress: all of it, or with `after` what follows that record. 204 without one."""
     server = server_of(request)
     chat = await read_chat(server, owner_of(request), request.path_params["id"])
-    after = _number(request, "after")
-    leaf_number = _number(request, "leaf")
+    after = query_number(request.query_params, "after")
+    leaf_number = query_number(request.query_params, "leaf")
     if not chat.exists:
         return Response(status_code=204)
     turn = open_turn(chat, chat.leaf(leaf_number), after)
@@ -66,7 +74,7 @@ async def get_stream(request: Request) -> Response:
 async def get_chat(request: Request) -> Response:
     """The messages of a chat, and the number of the last record that they include."""
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    leaf = chat.leaf(_number(request, "leaf"))
+    leaf = chat.leaf(query_number(request.query_params, "leaf"))
     snapshot = await snapshot_of(chat, leaf)
     job = chat.last_job(leaf)
     return json_response(
@@ -113,7 +121,7 @@ async def steer(request: Request) -> Response:
 async def get_grants(request: Request) -> Response:
     """The tools that a person has allowed in a chat."""
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    return json_response({"grants": _grants_json(chat, chat.leaf(_number(request, "leaf")))})
+    return json_response({"grants": _grants_json(chat, chat.leaf(query_number(request.query_params, "leaf")))})
 
 
 async def withdraw_grant(request: Request) -> Response:
@@ -135,21 +143,12 @@ def _grants_json(chat: StoredChat, leaf: Leaf) -> list[JsonObject]:
 
 async def _leaf(request: Request) -> Leaf:
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    return chat.leaf(_number(request, "leaf"))
+    return chat.leaf(query_number(request.query_params, "leaf"))
 
 
 def _streamed(server: Server, turn: StreamedTurn, features: Container[str]) -> Response:
     headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf)}
     return event_stream(sse_frames(turn.chunks(server, features)), headers)
-
-
-def _number(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > 15:
-        raise RequestError(400, f"{name} is a number", param=name)
-    return int(text)
 
 
 def _title(snapshot: Snapshot) -> str:

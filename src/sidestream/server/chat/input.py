@@ -1,8 +1,6 @@
 """What a page posts: the body of the AI SDK, or a shorter one of our own. The history is that of the server."""
 
-import binascii
 import re
-from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
@@ -13,7 +11,8 @@ from sidestream.jsontext import JsonObject, as_object, objects
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, MessagePart, TextPart
 from sidestream.server.chat.branches import MESSAGE_ID
 from sidestream.server.errors import RequestError
-from sidestream.server.http.request_functions import check_names, function_fields
+from sidestream.server.http.request_files import file_in
+from sidestream.server.http.request_functions import Declared, functions_of
 from sidestream.server.http.requests import checked
 from sidestream.server.runs.decisions import Answer
 
@@ -196,7 +195,10 @@ async def _content(part: JsonObject, at: str, read_blob: ReadBlob) -> MessagePar
 async def _file(url: str, mime_type: str | None, name: str | None, at: str, read_blob: ReadBlob) -> MessagePart:
     if found := _DATA_URL.match(url):
         kind = mime_type or found["type"] or "text/plain"
-        return DataPart(_data(url[found.end() :], found["parameters"], at), kind, name)
+        text = url[found.end() :]
+        if found["parameters"].lower().endswith(";base64"):
+            return file_in(unquote(text), f"{at}.url", mime_type=kind, name=name)
+        return DataPart(unquote_to_bytes(text), kind, name)
     if found := _BLOB_URL.fullmatch(url):
         if (data := await read_blob(found[1])) is None:
             raise RequestError(404, "this chat has no such file", type="not_found", param=f"{at}.url")
@@ -214,25 +216,14 @@ def _is_link(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-def _data(text: str, parameters: str, at: str) -> bytes:
-    if not parameters.lower().endswith(";base64"):
-        return unquote_to_bytes(text)
-    try:
-        return b64decode(unquote(text), validate=True)
-    except (binascii.Error, ValueError):
-        raise RequestError(400, "the data: URL is not valid base64", param=f"{at}.url") from None
-
-
 def functions_in(body: ChatBody) -> tuple[JsonObject, ...]:
     """The client's functions in a body, as a job has them. Raises RequestError."""
     field, schema_name = body.functions_at
-    check_names([(function.name, f"{field}[{index}].name") for index, function in enumerate(body.functions)])
-    return tuple(
-        function_fields(
-            f"{field}[{index}]", function.name, function.description, function.schema, schema_name=schema_name
-        )
+    declared: list[Declared] = [
+        (f"{field}[{index}]", function.name, function.description, function.schema, None)
         for index, function in enumerate(body.functions)
-    )
+    ]
+    return functions_of(declared, schema_name=schema_name)
 
 
 def settings_in(body: ChatBody) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sidestream.server.chat.branches import read_chat
 from sidestream.server.chat.input import ChatBody
 from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, as_request_error
-from sidestream.server.http.requests import checked, owner_of, server_of
+from sidestream.server.http.requests import checked, owner_of, read_frame, server_of
 from sidestream.text.redaction import redact
 
 MAX_REQUESTS = 32
@@ -45,7 +45,7 @@ async def chat_socket(websocket: WebSocket) -> None:
         while True:
             text = await websocket.receive_text()
             try:
-                frame = checked(_parsed(text, server_of(websocket).settings.max_body_bytes), ClientFrame)
+                frame = checked(read_frame(text, server_of(websocket).settings.max_body_bytes), ClientFrame)
             except RequestError as error:
                 await websocket.close(_UNSUPPORTED_DATA, error.close_reason)
                 return
@@ -155,12 +155,3 @@ class _Socket:
     async def _send(self, frame: JsonObject) -> None:
         with suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError: the socket was closed meanwhile.
             await self._websocket.send_text(jsontext.dumps(frame).decode())
-
-
-def _parsed(text: str, max_bytes: int) -> JsonObject:
-    if len(text) > max_bytes:
-        raise RequestError(413, f"a frame is larger than {max_bytes} bytes")
-    try:
-        return jsontext.as_object(jsontext.loads(text))
-    except (ValueError, RecursionError):
-        raise RequestError(400, "a frame is not JSON") from None

@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream import jsontext
 from sidestream.durable.log.jobs import Job
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, object_in
 from sidestream.messages.message import (
     ChatMessage,
     MessagePart,
@@ -21,11 +20,11 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
-from sidestream.server.compatible.shared import all_events, events_of, started
+from sidestream.server.compatible.shared import all_events, events_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import document_in, file_at, file_in, is_empty
-from sidestream.server.http.request_functions import ANY_OBJECT, check_names, checked_output, function_fields
+from sidestream.server.http.request_functions import ANY_OBJECT, checked_output, functions_of, unknown_tool
 from sidestream.server.http.requests import checked, json_response, read_json, server_of
 from sidestream.server.runs.live import RunInfo
 
@@ -211,12 +210,11 @@ class CompletionRequest(Struct):
             "thinking": self._thinking(),
             "tool_choice": self._must_call(),
         }
-        given = {name: value for name, value in settings.items() if value is not None}
         return Job(
             agent=self.model or default,
             api="completions",
-            settings={**given, "unsupported": "warn"},
-            functions=tuple(self._functions()),
+            settings=settings_of(settings),
+            functions=self._functions(),
             allowed=self._allowed(),
             output=self._output(),
         )
@@ -229,33 +227,30 @@ class CompletionRequest(Struct):
             where = f"messages[{index}]"
             match message:
                 case _System() | _Developer():
-                    history.append(ChatMessage.system("".join(_texts(message.content, where))))
+                    history.append(ChatMessage.system(_text(message.content, where)))
                 case _User():
                     parts = _parts(message.content, where)
                     if is_empty(parts):
                         raise RequestError(400, "the message is empty", param=f"{where}.content")
                     history.append(ChatMessage("user", tuple(parts)))
                 case _Assistant():
-                    calls = [_call(call, where) for call in message.tool_calls or ()]
+                    calls = [_call(call) for call in message.tool_calls or ()]
                     names |= {call.id: call.name for call in calls}
                     history.append(ChatMessage("model", (*_parts(message.content or [], where), *calls)))
                 case _Tool():
-                    result = _result(message, names, where)
+                    name = name_of(message.tool_call_id, names, f"{where}.tool_call_id")
+                    result = ToolResultPart(message.tool_call_id, name, _text(message.content, where))
                     if history and history[-1].role == "tool":
                         history[-1] = ChatMessage("tool", (*history[-1].parts, result))
                     else:
                         history.append(ChatMessage("tool", (result,)))
         return history
 
-    def _functions(self) -> list[JsonObject]:
-        functions = [tool.function for tool in self.tools or ()]
-        check_names([(function.name, f"tools[{index}].function.name") for index, function in enumerate(functions)])
-        return [
-            function_fields(
-                f"tools[{index}].function", function.name, function.description, function.parameters, function.strict
-            )
-            for index, function in enumerate(functions)
-        ]
+    def _functions(self) -> tuple[JsonObject, ...]:
+        declared = enumerate(tool.function for tool in self.tools or ())
+        return functions_of(
+            [(f"tools[{index}].function", f.name, f.description, f.parameters, f.strict) for index, f in declared]
+        )
 
     def _must_call(self) -> str | None:
         """What the model must call first: any function, or the one of this name."""
@@ -284,7 +279,7 @@ class CompletionRequest(Struct):
 
     def _known(self, name: str, at: str) -> str:
         if all(tool.function.name != name for tool in self.tools or ()):
-            raise RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
+            raise unknown_tool(name, at)
         return name
 
     def _output(self) -> JsonObject | None:
@@ -325,25 +320,14 @@ def _parts(content: _Content, where: str) -> list[MessagePart]:
     return parts
 
 
-def _texts(content: _Content, where: str) -> list[str]:
+def _text(content: _Content, where: str) -> str:
     parts = _parts(content, where)
     if not all(isinstance(part, TextPart) for part in parts):
         raise RequestError(400, "only text is possible here", param=f"{where}.content")
-    return [part.text for part in parts if isinstance(part, TextPart)]
+    return text_in(parts)
 
 
-def _call(call: _Call, where: str) -> ToolCallPart:
-    try:
-        arguments = jsontext.loads(call.function.arguments or "{}")
-    except (ValueError, RecursionError):
-        return ToolCallPart(call.id, call.function.name, None, call.function.arguments)
-    if not jsontext.is_object(arguments):
-        return ToolCallPart(call.id, call.function.name, None, call.function.arguments)
-    return ToolCallPart(call.id, call.function.name, arguments)
-
-
-def _result(message: _Tool, names: dict[str, str], where: str) -> ToolResultPart:
-    name = names.get(message.tool_call_id)
-    if name is None:
-        raise RequestError(400, f"no call has the id {message.tool_call_id!r}", param=f"{where}.tool_call_id")
-    return ToolResultPart(message.tool_call_id, name, "".join(_texts(message.content, where)))
+def _call(call: _Call) -> ToolCallPart:
+    name, text = call.function.name, call.function.arguments
+    arguments = object_in(text or "{}")
+    return ToolCallPart(call.id, name, arguments, text if arguments is None else None)

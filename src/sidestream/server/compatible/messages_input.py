@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.durable.log.jobs import Job
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, as_object, is_array, is_object
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, without_none
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -24,11 +24,11 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.tokens import message_tokens
 from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of
-from sidestream.server.compatible.shared import all_events, events_of, started
+from sidestream.server.compatible.shared import all_events, events_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import file_at, file_in, is_empty
-from sidestream.server.http.request_functions import check_names, checked_output, function_fields
+from sidestream.server.http.request_functions import Declared, checked_output, functions_of, unknown_tool
 from sidestream.server.http.requests import checked, json_response, read_json, server_of, with_errors
 from sidestream.server.runs.live import RunInfo
 from sidestream.tools.server_side import TOOLS
@@ -220,27 +220,23 @@ class MessagesRequest(TokensRequest):
             "thinking": self._thinking(),
             "tool_choice": self._must_call(),
         }
-        given = {name: value for name, value in settings.items() if value is not None}
         hosted = [_hosted(tool, f"tools[{index}]") for index, tool in enumerate(self.tools) if tool.type != "custom"]
         form = self.output_config.format if self.output_config is not None else None
         return Job(
             agent=self.model or default,
             api="messages",
-            settings={**given, "unsupported": "warn"},
+            settings=settings_of(settings),
             tools=tuple(hosted) or None,
             adds_tools=True,
-            functions=tuple(self._functions()),
+            functions=self._functions(),
             allowed=() if self.tool_choice is not None and self.tool_choice.type == "none" else None,
             output=checked_output(form.schema, "output_config.format.schema") if form is not None else None,
         )
 
-    def _functions(self) -> list[JsonObject]:
+    def _functions(self) -> tuple[JsonObject, ...]:
         own = [(f"tools[{index}]", tool) for index, tool in enumerate(self.tools) if tool.type == "custom"]
-        check_names([(tool.name, f"{at}.name") for at, tool in own])
-        return [
-            function_fields(at, tool.name, tool.description, tool.input_schema, tool.strict, schema_name="input_schema")
-            for at, tool in own
-        ]
+        declared: list[Declared] = [(at, t.name, t.description, t.input_schema, t.strict) for at, t in own]
+        return functions_of(declared, schema_name="input_schema")
 
     def _must_call(self) -> str | None:
         """What the model must call first: any function, or the one of this name."""
@@ -249,8 +245,7 @@ class MessagesRequest(TokensRequest):
                 return "required" if any(tool.type == "custom" for tool in self.tools) else None
             case _Choice(type="tool", name=name):
                 if name is None or all(tool.name != name for tool in self.tools if tool.type == "custom"):
-                    message = f"the request has no tool {name!r:.80}"
-                    raise RequestError(400, message, param="tool_choice.name", code="unknown_tool")
+                    raise unknown_tool(name, "tool_choice.name")
                 return name
             case _:
                 return None
@@ -313,7 +308,7 @@ def _restrictions(tool: _Tool, name: str) -> JsonObject:
     else:
         fields["max_content_tokens"] = tool.max_content_tokens
         fields["citations"] = (tool.citations or {}).get("enabled")
-    return {name: value for name, value in fields.items() if value is not None}
+    return without_none(fields)
 
 
 def _messages(message: _Message, where: str, names: dict[str, str]) -> list[ChatMessage]:
@@ -326,7 +321,7 @@ def _messages(message: _Message, where: str, names: dict[str, str]) -> list[Chat
         ]
     match message.role:
         case "system":
-            return [ChatMessage.system("".join(part.text for part in parts if isinstance(part, TextPart)))]
+            return [ChatMessage.system(text_in(parts))]
         case "assistant":
             return [ChatMessage("model", tuple(parts))] if parts else []
         case "user":
@@ -368,13 +363,9 @@ def _file(block: _Image | _Document, where: str) -> DataPart | LinkPart | TextPa
 
 
 def _result(block: _ToolResult, where: str, names: dict[str, str]) -> ToolResultPart:
-    name = names.get(block.tool_use_id)
-    if name is None:
-        raise RequestError(400, f"no tool_use has the id {block.tool_use_id!r}", param=f"{where}.tool_use_id")
-    if isinstance(block.content, str):
-        return ToolResultPart(block.tool_use_id, name, block.content, block.is_error)
-    parts = [part for index, entry in enumerate(block.content) for part in _parts(entry, f"{where}[{index}]", names)]
-    if all(isinstance(part, TextPart) for part in parts):
-        text = "".join(part.text for part in parts if isinstance(part, TextPart))
-        return ToolResultPart(block.tool_use_id, name, text, block.is_error)
-    return ToolResultPart(block.tool_use_id, name, to_builtins(parts), block.is_error)
+    name = name_of(block.tool_use_id, names, f"{where}.tool_use_id", what="tool_use")
+    result: Any = block.content
+    if not isinstance(result, str):
+        parts = [part for index, entry in enumerate(result) for part in _parts(entry, f"{where}[{index}]", names)]
+        result = text_in(parts) if all(isinstance(part, TextPart) for part in parts) else to_builtins(parts)
+    return ToolResultPart(block.tool_use_id, name, result, block.is_error)

@@ -1,7 +1,7 @@
 """What the APIs without state share: the history comes with each request, and a run ends with its response."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -9,8 +9,8 @@ from starlette.requests import Request
 
 from sidestream.agent.agent import Agent
 from sidestream.durable.log.jobs import Job
-from sidestream.jsontext import JsonObject
-from sidestream.messages.message import ChatMessage
+from sidestream.jsontext import JsonObject, without_none
+from sidestream.messages.message import ChatMessage, MessagePart, TextPart
 from sidestream.server.errors import RequestError
 from sidestream.server.http.event_stream import parts_of
 from sidestream.server.http.requests import server_of, stored_id
@@ -26,6 +26,23 @@ class Encoder(Protocol):
     def feed(self, part: StreamPart) -> list[JsonObject]:
         """The events of a part."""
         ...
+
+
+def settings_of(settings: Mapping[str, Any]) -> JsonObject:
+    """The settings that a request has. The client may be written for another model, so unsupported ones only warn."""
+    return {**without_none(settings), "unsupported": "warn"}
+
+
+def text_in(parts: Iterable[MessagePart]) -> str:
+    """The texts among these parts, joined."""
+    return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def name_of(call_id: str, names: Mapping[str, str], at: str, *, what: str = "call") -> str:
+    """The tool of an earlier call. Raises RequestError if no call has this id."""
+    if call_id not in names:
+        raise RequestError(400, f"no {what} has the id {call_id!r}", param=at)
+    return names[call_id]
 
 
 async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMessage], job: Job) -> RunInfo:

@@ -18,7 +18,7 @@ from sidestream.errors import SidestreamError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.server.console.run_export import markdown_text, parts_text, record_json
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.http.requests import json_response, owner_of, server_of
+from sidestream.server.http.requests import json_response, owner_of, query_number, server_of
 from sidestream.server.runs.live import RunInfo
 from sidestream.server.runs.published_store import Feed
 from sidestream.server.server import Server
@@ -131,7 +131,8 @@ async def resume(request: Request) -> Response:
 
 async def records(request: Request) -> Response:
     """The records of a run after a number; with `wait`, once there are any, or after so many seconds."""
-    after, wait_s = _number(request, "after"), min(_number(request, "wait"), MAX_WAIT_S)
+    query = request.query_params
+    after, wait_s = query_number(query, "after") or 0, min(query_number(query, "wait") or 0, MAX_WAIT_S)
     server = server_of(request)
     info = await _run(request)
     with server.store.subscribed(info.conversation) as feed:
@@ -207,10 +208,3 @@ async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject
 
 def _chat_of(conversation: str) -> str:
     return _LEAF.sub("", conversation.partition("/")[2])
-
-
-def _number(request: Request, name: str) -> int:
-    text = request.query_params.get(name, "0")
-    if not text.isdecimal() or len(text) > 15:
-        raise RequestError(400, f"{name} must be a number from 0 on", param=name)
-    return int(text)

@@ -16,6 +16,16 @@ ANY_OBJECT: JsonObject = {"type": "object"}
 """The schema of an answer that must be a JSON object, and no other thing."""
 
 
+Declared = tuple[str, str, str | None, JsonObject | None, bool | None]
+"""A function in a request: its place, name, description, schema, and whether it is strict."""
+
+
+def functions_of(declared: Sequence[Declared], *, schema_name: str = "parameters") -> tuple[JsonObject, ...]:
+    """The functions of a request, as a job has them. Raises RequestError."""
+    check_names([(name, f"{at}.name") for at, name, *_ in declared])
+    return tuple(function_fields(*entry, schema_name=schema_name) for entry in declared)
+
+
 def function_fields(
     at: str,
     name: str,
@@ -52,6 +62,11 @@ def checked_output(schema: JsonObject, at: str) -> JsonObject:
     if is_wrapped:
         raise RequestError(400, "the schema must be that of an object, with type 'object'", param=at)
     return whole
+
+
+def unknown_tool(name: str | None, at: str) -> RequestError:
+    """The error for a choice that names no tool of its request."""
+    return RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
 
 
 def check_names(names: Sequence[tuple[str, str]]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from datetime import datetime
 from functools import wraps
@@ -147,6 +147,23 @@ async def read_json(request: Request) -> jsontext.JsonObject:
     if not jsontext.is_object(value):
         raise RequestError(400, "the body must be a JSON object", code="invalid_json")
     return value
+
+
+def read_frame(data: str | bytes, max_bytes: int) -> jsontext.JsonObject:
+    """The JSON object that a WebSocket message holds. Raises RequestError."""
+    if len(data) > max_bytes:
+        raise RequestError(413, f"a frame has at most {max_bytes} bytes", code="request_too_large")
+    if (frame := jsontext.object_in(data)) is None:
+        raise RequestError(400, "a frame must be a JSON object", code="invalid_json")
+    return frame
+
+
+def query_number(query: Mapping[str, str], name: str) -> int | None:
+    """Parse a non-negative integer query parameter; None if the query does not have it. Raises RequestError."""
+    text = query.get(name)
+    if text is not None and (not text.isdecimal() or len(text) > 15):
+        raise RequestError(400, f"{name} must be a non-negative integer", param=name)
+    return None if text is None else int(text)
 
 
 def checked(value: Any, shape: type[T]) -> T:

@@ -16,6 +16,7 @@ from sidestream.server.http.requests import (
     checked,
     json_response,
     owner_of,
+    query_number,
     read_json,
     sent_at,
     server_of,
@@ -25,7 +26,7 @@ from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import DELETED, ResponseFold, ResponseInfo, responses_in
 from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, dialect_of, error_type, prepared
 from sidestream.server.responses.service import base_of, find_response, followed, forget, read_response, start
-from sidestream.server.responses.stored_items import conversation_items, known_items, listed, numbered
+from sidestream.server.responses.stored_items import conversation_items, known_items, listed
 from sidestream.server.runs.service import append
 from sidestream.server.server import Server
 from sidestream.server.settings import Dialect
@@ -111,7 +112,7 @@ async def retrieve(request: Request) -> Response:
     dialect, query = dialect_of(request), request.query_params
     server = server_of(request)
     info = await find_response(server, owner_of(request), request.path_params["id"])
-    after = numbered(query.get("starting_after"), "starting_after")
+    after = query_number(query, "starting_after")
     if query.get("stream", "false").lower() != "true":
         if after is not None:
             raise RequestError(400, "starting_after needs stream=true", param="starting_after")

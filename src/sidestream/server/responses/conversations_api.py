@@ -14,6 +14,7 @@ from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import checked, json_response, owner_of, read_json, server_of
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import METADATA, notes_in
+from sidestream.server.responses.request import Metadata
 from sidestream.server.responses.service import find_conversation
 from sidestream.server.responses.stored_items import conversation_items, listed
 from sidestream.server.runs.service import append
@@ -22,10 +23,6 @@ from sidestream.store.log.writer import imported
 from sidestream.store.records import Body, Noted
 
 MAX_ADDED = 20
-
-Metadata = Annotated[
-    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
-]
 
 
 class _Create(Struct):

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, as_object, is_array, objects, text_in
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -23,6 +23,7 @@ from sidestream.messages.message import (
 from sidestream.messages.provenance import written
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_files import document_at, document_in, file_at, is_empty
+from sidestream.server.runs.decisions import Answer
 
 _PREFIX = "ssc1_"
 _MAX_BYTES = 16 * 1024 * 1024
@@ -68,25 +69,17 @@ _SKIPPED = frozenset(
 """Items that a client sends back and that say nothing to a model beside the text that came of them."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What a client answers to a call that waits."""
+class PlacedAnswer(Answer, frozen=True, kw_only=True):
+    """An answer with its place in the request. `approval_id` is the id of the item that requests the approval."""
 
     at: str
-    """Where in the request it stands."""
-    call_id: str | None = None
-    output: Any = None
-    """Of a function that the client ran."""
-    approval: str | None = None
-    """The id of an item that requests an approval."""
-    approve: bool = False
-    reason: str | None = None
 
 
 class Sent(Struct, frozen=True, kw_only=True):
     """The input of a request."""
 
     messages: list[ChatMessage]
-    answers: list[Answer]
+    answers: list[PlacedAnswer]
 
 
 def read_input(given: str | list[JsonObject] | None, known: Mapping[str, JsonObject] | None = None) -> Sent:
@@ -105,7 +98,7 @@ def read_input(given: str | list[JsonObject] | None, known: Mapping[str, JsonObj
 class _Reader:
     def __init__(self, known: Mapping[str, JsonObject]) -> None:
         self.messages: list[ChatMessage] = []
-        self.answers: list[Answer] = []
+        self.answers: list[PlacedAnswer] = []
         self._known = known
         self._names: dict[str, str] = {}
         """Calls among these items: id → name."""
@@ -171,18 +164,14 @@ class _Reader:
             self._model([ToolCallPart(id, name, {"input": _text(item, "input", at)})])
             return
         text = _text(item, "arguments", at)
-        try:
-            arguments = jsontext.loads(text or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-        call = ToolCallPart(id, name, arguments) if is_object(arguments) else ToolCallPart(id, name, None, text)
-        self._model([call])
+        arguments = jsontext.object_in(text or "{}")
+        self._model([ToolCallPart(id, name, arguments, text if arguments is None else None)])
 
     def _output(self, item: JsonObject, at: str) -> None:
         id = _text(item, "call_id", at)
         output = _output_value(item.get("output"), f"{at}.output")
         if id not in self._names:
-            self.answers.append(Answer(at=at, call_id=id, output=output))
+            self.answers.append(PlacedAnswer(at=at, call_id=id, output=output))
             return
         result = ToolResultPart(id, self._names[id], output)
         if self.messages and self.messages[-1].role == "tool":
@@ -196,7 +185,7 @@ class _Reader:
             raise RequestError(400, "say whether the call is approved", param=f"{at}.approve")
         id = _text(item, "approval_request_id", at)
         said = reason if isinstance(reason, str) else None
-        self.answers.append(Answer(at=at, approval=id, approve=approve, reason=said))
+        self.answers.append(PlacedAnswer(at=at, approval_id=id, approved=approve, reason=said))
 
 
 def _content(content: Any, at: str) -> list[MessagePart]:

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 from starlette.requests import HTTPConnection
 
 from sidestream.durable.log.jobs import Job
-from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in, without_none
 from sidestream.protocols.responses.object import ECHOED
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_functions import ANY_OBJECT, checked_output
@@ -27,6 +27,7 @@ THINKING = {
 }
 """`reasoning.effort` → our `thinking`."""
 Short = Annotated[str, Meta(max_length=64)]
+Metadata = Annotated[dict[Short, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)]
 
 
 class _Reasoning(Struct):
@@ -88,10 +89,7 @@ class ResponsesRequest(Struct, kw_only=True):
     reasoning: _Reasoning | None = None
     text: _Text | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    metadata: (
-        Annotated[dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     prompt_cache_key: Short | None = None
@@ -131,7 +129,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
             agent=self.agent,
             api="responses",
             system=body.instructions,
-            settings={**{name: value for name, value in settings.items() if value is not None}, "unsupported": "warn"},
+            settings={**without_none(settings), "unsupported": "warn"},
             tools=self.tools.hosted or None,
             adds_tools=True,
             functions=self.tools.functions,

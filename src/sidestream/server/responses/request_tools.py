@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from sidestream.durable.log.jobs import INDEX
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import Json, JsonObject, as_list, as_object, is_array, is_object, objects
+from sidestream.jsontext import Json, JsonObject, as_list, as_object, is_array, is_object, objects, without_none
 from sidestream.server.errors import RequestError
-from sidestream.server.http.request_functions import check_names, function_fields
+from sidestream.server.http.request_functions import check_names, function_fields, unknown_tool
 from sidestream.server.http.requests import checked
 from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
@@ -97,7 +97,7 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
     known = functions | {str(tool.get("label") or tool["name"]) for tool in tools.hosted}
     for name, at in chosen:
         if name not in known:
-            raise RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
+            raise unknown_tool(name, at)
     if choice.get("type") in _NAMED:
         return replace(tools, choice=chosen[0][0])
     # One hosted tool is forced by offering no other: only some providers can name it.
@@ -144,7 +144,7 @@ def _custom(found: RequestTools, tool: JsonObject, at: str, settings: ServerSett
 def _hosted(key: str, fields_of: Callable[[JsonObject], JsonObject]) -> Handler:
     def handler(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:
         _check_secrets(tool, at)
-        given = {name: value for name, value in fields_of(tool).items() if value is not None}
+        given = without_none(fields_of(tool))
         made = _converted(TOOLS[key], given, at)
         if isinstance(made, FileSearch):
             given |= _searched(made, at, settings)
@@ -191,7 +191,7 @@ def _mcp(found: RequestTools, tool: JsonObject, at: str, settings: ServerSetting
         "headers": tool.get("headers"),
         "authorization": tool.get("authorization"),
     }
-    given = {name: value for name, value in given.items() if value is not None}
+    given = without_none(given)
     whole = _converted(TOOLS["mcp"], given, at)
     public = {name: value for name, value in given.items() if name not in _SECRET}
     shown = {name: value for name, value in tool.items() if name not in _SECRET}
@@ -232,7 +232,7 @@ def _filter(given: Json) -> Json:
     if not is_object(given):
         return given
     fields: JsonObject = {"names": as_list(given.get("tool_names")), "read_only": given.get("read_only")}
-    return {name: value for name, value in fields.items() if value is not None}
+    return without_none(fields)
 
 
 def _web_search(tool: JsonObject) -> JsonObject:
@@ -302,7 +302,7 @@ def _image_generation(tool: JsonObject) -> JsonObject:
         "compression": tool.get("output_compression"),
         "mask_file_id": mask.get("file_id"),
         "mask_url": mask.get("image_url"),
-        "svg": {name: value for name, value in drawing.items() if value is not None} or None,
+        "svg": without_none(drawing) or None,
     }
 
 

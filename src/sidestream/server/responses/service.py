@@ -16,7 +16,7 @@ from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.protocols.responses.items import approval_item_id
 from sidestream.server.errors import RequestError, as_request_error, not_found
 from sidestream.server.http.requests import AT_HEADER
-from sidestream.server.responses.input_items import Answer, Sent
+from sidestream.server.responses.input_items import PlacedAnswer, Sent
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses.request import PreparedRequest
 from sidestream.server.runs.decisions import RefusedDecisionError
@@ -220,7 +220,7 @@ async def _base(server: Server, conversation: str, rows: Sequence[Row], *, is_ti
 # Answers to calls that wait
 
 
-def _matched(pending: Sequence[PendingApproval], answers: Sequence[Answer]) -> list[Decision]:
+def _matched(pending: Sequence[PendingApproval], answers: Sequence[PlacedAnswer]) -> list[Decision]:
     """The decisions on what the server holds; nothing of what a client says of the calls themselves counts."""
     functions = {entry.call_id: entry for entry in pending if entry.is_external}
     approvals = {approval_item_id(entry.approval_id): entry for entry in pending if not entry.is_external}
@@ -232,12 +232,12 @@ def _matched(pending: Sequence[PendingApproval], answers: Sequence[Answer]) -> l
                 raise RequestError(400, message, param=f"{answer.at}.call_id", code="unknown_call")
             decisions.append(entry.answer(answer.output))
         else:
-            entry = approvals.pop(answer.approval or "", None)
+            entry = approvals.pop(answer.approval_id or "", None)
             if entry is None:
-                message = f"nothing waits for a decision on {answer.approval!r:.100}; it may have been made already"
-                named, param = (answer.approval or "")[:100], f"{answer.at}.approval_request_id"
+                message = f"nothing waits for a decision on {answer.approval_id!r:.100}; it may have been made already"
+                named, param = (answer.approval_id or "")[:100], f"{answer.at}.approval_request_id"
                 raise RefusedDecisionError(named, message, param=param, code="nothing_waits")
-            decisions.append(entry.approve() if answer.approve else entry.deny(answer.reason))
+            decisions.append(entry.approve() if answer.approved else entry.deny(answer.reason))
     if missing := [*functions, *approvals]:
         message = f"no output for the calls {', '.join(missing)}"
         raise RequestError(400, message, param="input", code="missing_output")

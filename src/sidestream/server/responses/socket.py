@@ -15,7 +15,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steered_message
 from sidestream.protocols.responses.items import approval_item_id
 from sidestream.server.errors import RequestError, as_request_error
-from sidestream.server.http.requests import checked, owner_of, server_of
+from sidestream.server.http.requests import checked, owner_of, read_frame, server_of
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, responses_in
 from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, dialect_of, error_type, prepared
@@ -99,7 +99,7 @@ class _Socket:
         """Takes a frame."""
         lane: str | None = None
         try:
-            frame = _parsed(data, self._server.settings.max_body_bytes)
+            frame = read_frame(data, self._server.settings.max_body_bytes)
             given = frame.get("stream_id")
             if given is not None:
                 if not isinstance(given, str) or not _LANE.fullmatch(given):
@@ -318,15 +318,3 @@ def _nested(event: JsonObject) -> JsonObject:
     fields = {name: value for name, value in event.items() if name in ("code", "message", "param")}
     error = {"type": "server_error", **fields}
     return {"type": "error", "sequence_number": event["sequence_number"], "status": 500, "error": error}
-
-
-def _parsed(data: str | bytes, limit: int) -> JsonObject:
-    if len(data) > limit:
-        raise RequestError(413, f"a frame has at most {limit} bytes", code="request_too_large")
-    try:
-        value = jsontext.loads(data)
-    except (ValueError, RecursionError):
-        raise RequestError(400, "a frame is not JSON", code="invalid_json") from None
-    if not jsontext.is_object(value):
-        raise RequestError(400, "a frame must be a JSON object", code="invalid_json")
-    return value

@@ -1,6 +1,5 @@
 """The items of a conversation, in the terms of the Responses API: what was sent, and what came of it."""
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from msgspec import ValidationError, convert
 
 from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, objects, text_in
 from sidestream.messages.message import (
     ChatMessage,
@@ -21,6 +21,7 @@ from sidestream.messages.message import (
 from sidestream.messages.steering import steered_message
 from sidestream.protocols.responses.items import approval_item_id, made_id, response_of_item, shown
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.http.requests import query_number
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, responses_in
 from sidestream.server.responses.service import find_response, read_response
 from sidestream.server.server import Server
@@ -145,7 +146,7 @@ def _call(part: ToolCallPart, *names: object) -> JsonObject:
 
 
 def _file(part: DataPart | LinkPart) -> JsonObject:
-    url = part.url if isinstance(part, LinkPart) else _data_url(part)
+    url = part.url if isinstance(part, LinkPart) else media_types.data_url(part.bytes, part.mime_type)
     if (part.mime_type or "").startswith("image/"):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     field = "file_url" if isinstance(part, LinkPart) else "file_data"
@@ -161,10 +162,6 @@ def _output(value: Any) -> str | list[JsonObject]:
     if not parts:
         return shown(value)
     return [{"type": "input_text", "text": part.text} if isinstance(part, TextPart) else _file(part) for part in parts]
-
-
-def _data_url(part: DataPart) -> str:
-    return f"data:{part.mime_type};base64,{b64encode(part.bytes).decode()}"
 
 
 def _answer(decision: Decision, *names: object) -> JsonObject:
@@ -185,7 +182,7 @@ def listed(items: Sequence[JsonObject], query: Mapping[str, str], default_order:
     order = query.get("order", default_order)
     if order not in ("asc", "desc"):
         raise RequestError(400, "order is asc or desc", param="order")
-    limit = numbered(query.get("limit"), "limit")
+    limit = query_number(query, "limit")
     if limit is not None and not 1 <= limit <= MAX_LISTED:
         raise RequestError(400, f"limit is 1 to {MAX_LISTED}", param="limit")
     found = list(items) if order == "asc" else list(reversed(items))
@@ -201,12 +198,3 @@ def listed(items: Sequence[JsonObject], query: Mapping[str, str], default_order:
 def _page(page: list[JsonObject], *, has_more: bool) -> JsonObject:
     ids: list[Any] = [item["id"] for item in page] or [None]
     return {"object": "list", "data": page, "first_id": ids[0], "last_id": ids[-1], "has_more": has_more}
-
-
-def numbered(text: str | None, name: str) -> int | None:
-    """A number of the query."""
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > 15:
-        raise RequestError(400, f"{name} is a number", param=name)
-    return int(text)

@@ -3,13 +3,13 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, text_in
+from sidestream.jsontext import JsonObject, text_in, without_none
 from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY, THREAD
 from sidestream.providers.anthropic.decode.blocks import BLOCKS
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.anthropic.encode.replay import NOTE, SUMMARY, TURN, WHOLE
 from sidestream.providers.anthropic.threads import is_continuable
-from sidestream.providers.shared.decoding import count_in, present, usage_from
+from sidestream.providers.shared.decoding import count_in, usage_from
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage
 
@@ -46,7 +46,7 @@ _FACTS = (
 def note(s: MessagesState, facts: JsonObject, usage: Any) -> None:
     """Keeps what an event says about the whole response. Counts are cumulative: the last ones hold."""
     s.facts |= {key: facts[key] for key in _FACTS if facts.get(key) is not None}
-    s.usage |= {key: value for key, value in jsontext.as_object(usage).items() if value is not None}
+    s.usage |= without_none(jsontext.as_object(usage))
 
 
 def is_cut(s: MessagesState) -> bool:
@@ -80,7 +80,7 @@ def finish(s: MessagesState) -> Finish:
     facts = {"response_id": s.message_id, "model": s.facts.get("model"), "status": raw_reason}
     facts |= {key: value for key, value in s.facts.items() if key not in ("model", "stop_reason")}
     facts |= {"container_id": _container_id(s), "service_tier": s.usage.get("service_tier")}
-    return Finish(reason, usage_of(s), raw_reason, present(facts), outcome=meaning)
+    return Finish(reason, usage_of(s), raw_reason, without_none(facts), outcome=meaning)
 
 
 def error_of(error: Any, fallback: str) -> Error:
@@ -144,7 +144,7 @@ def message_metadata(s: MessagesState) -> JsonObject:
         **_thread(s),
         "blocks": [_layout(block) for block in s.blocks if block.kind in BLOCKS],
     }
-    return {SESSION_KEY: present(session)}
+    return {SESSION_KEY: without_none(session)}
 
 
 def _summary(s: MessagesState) -> str | None:

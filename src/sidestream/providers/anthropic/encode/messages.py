@@ -6,22 +6,22 @@ are never sent.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import (
     BROWSER_STATE,
     NOT_EXECUTED,
-    ApprovalPart,
     ChatMessage,
     DataPart,
     LinkPart,
     MessagePart,
+    Role,
     TextPart,
-    ThinkingPart,
     ToolCallPart,
     ToolResultPart,
     content_of_result,
@@ -38,9 +38,8 @@ from sidestream.providers.anthropic.encode.replay import (
 from sidestream.providers.anthropic.files import FILE_SCHEME
 from sidestream.providers.shared.attachments import as_base64, link_text, link_type, stored_id, text_of
 from sidestream.providers.shared.histories import (
-    FILES_ABOVE,
     ILLEGAL_IN_NAME,
-    ToolResults,
+    HistoryWriter,
     hashed_id,
     input_object,
     legal_name,
@@ -123,10 +122,9 @@ def result_content(result: Any) -> str | list[JsonObject]:
 
 def _picture(url: str) -> JsonObject:
     """A screenshot, by its URL or inline from a `data:` URL."""
-    head, comma, data = url.partition(",")
-    if url.startswith("data:") and comma:
-        mime_type = head[5:].partition(";")[0] or "image/png"
-        return {"type": "image", "source": {"type": "base64", "media_type": mime_type, "data": data}}
+    if inline := media_types.split_data_url(url):
+        mime_type, _, data = inline
+        return {"type": "image", "source": {"type": "base64", "media_type": mime_type or "image/png", "data": data}}
     return {"type": "image", "source": {"type": "url", "url": url}}
 
 
@@ -169,97 +167,68 @@ class EncodedMessages(Struct, frozen=True):
 
 def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
     """The history on the wire."""
-    encoder = _MessagesEncoder(messages, target)
+    writer = _MessagesWriter(messages, target)
     held = 0
     for place, message in enumerate(messages):
         if place == target.first:
-            held = len(encoder.messages)
+            held = len(writer.messages)
         if place in target.added_tools:
-            encoder.add_tools(target.added_tools[place])
-        encoder.message(message)
+            writer.add_tools(target.added_tools[place])
+        writer.write(message)
     if target.first >= len(messages):
-        held = len(encoder.messages)
-    encoder.flush()
-    waiting = _drop_unpaired(encoder.messages)
-    kept = [message for message in encoder.messages[held:] if message["content"]]
-    return EncodedMessages(_merged(kept), encoder.system, encoder.warnings, waiting)
+        held = len(writer.messages)
+    writer.flush()
+    waiting = _drop_unpaired(writer.messages)
+    kept = [message for message in writer.messages[held:] if message["content"]]
+    return EncodedMessages(_merged(kept), writer.system, writer.warnings, waiting)
 
 
-class _MessagesEncoder:
-    """The messages so far, with the calls that are still pending."""
+class _MessagesWriter(HistoryWriter):
+    """The messages so far."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: MessagesTarget) -> None:
+        super().__init__(messages)
         self.messages: list[JsonObject] = []
         self.system: list[str] = []
-        self.warnings: list[str] = []
         self._target = target
-        self._results = ToolResults(messages)
-        self._calls: list[tuple[str, JsonObject]] = []
-        self._used: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        """For an id that came more than once, the number that comes next."""
-        self._files: list[JsonObject] = []
-
-    def message(self, message: ChatMessage) -> None:
-        """Appends a message."""
-        match message.role:
-            case "system":
-                self._instruct(message)
-            case "model":
-                self.flush()
-                self._answer(message)
-            case "user" | "tool":
-                self.flush()
-                content = [block for part in message.parts if (block := self._block(part)) is not None]
-                self._append("user", content)
 
     def add_tools(self, tools: Sequence[JsonObject]) -> None:
         """Appends the system message that adds tools, after the results of pending calls."""
         self.flush()
-        self._append("system", addition_blocks(tools))
+        self.append("system", addition_blocks(tools))
 
-    def flush(self) -> None:
-        """Appends the results of pending calls, then the files of the last answer as the user's."""
-        self._answer_calls()
-        if self._files:
-            files, self._files = self._files, []
-            self._append("user", [{"type": "text", "text": FILES_ABOVE}, *files])
+    def append(self, role: Role, entries: list[JsonObject]) -> None:
+        self.messages.append({"role": _ROLES[role], "content": entries})
 
-    def _append(self, role: str, content: list[JsonObject]) -> None:
-        self.messages.append({"role": role, "content": content})
-
-    def _instruct(self, message: ChatMessage) -> None:
+    def instruct(self, text: str) -> None:
         """Leading instructions become the system prompt; later ones keep their place."""
         if not self.messages:
-            self.system.append(message.text)
-        elif message.text.strip():
+            self.system.append(text)
+        elif text.strip():
             self.flush()
-            self._append("system", [{"type": "text", "text": message.text}])
+            self.append("system", [{"type": "text", "text": text}])
 
-    def _answer(self, message: ChatMessage) -> None:
+    def text(self, text: str, role: Role) -> JsonObject | None:
+        return {"type": "text", "text": text} if text.strip() else None
+
+    def file(self, part: DataPart | LinkPart) -> JsonObject:
+        if not can_show(part):
+            kind = part.mime_type or "a file"
+            self.warnings.append(f"the API does not accept {part.name or 'a file'} ({kind}); only its name is sent")
+        return content_of(part, citations=self._target.citations)
+
+    def result(self, call: JsonObject, result: ToolResultPart | None) -> JsonObject:
+        return tool_result(call, result)
+
+    def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
         target = self._target
         layout = layout_of(message, target.model, target.base_url, target.replays) if target.has_session else None
-        rest: Sequence[MessagePart] = message.parts
-        content: list[JsonObject] = []
-        if layout is not None:
-            parts = BlockParts(message.parts)
-            content = self._replayed(layout, parts)
-            # Files and links are in the replayed blocks already.
-            rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
-        for part in rest:
-            match part:
-                case TextPart():
-                    if part.text.strip():
-                        content.append({"type": "text", "text": part.text})
-                case ToolCallPart():
-                    content.append(self._call(part))
-                case DataPart() | LinkPart():
-                    self._files.append(self._shown(part))
-                case ThinkingPart() | ToolResultPart() | ApprovalPart():
-                    pass
-                case _:
-                    assert_never(part)
-        self._append("assistant", content)
+        if layout is None:
+            return [], message.parts
+        parts = BlockParts(message.parts)
+        content = self._replayed(layout, parts)
+        # Files and links are in the replayed blocks already.
+        return content, [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
 
     def _replayed(self, layout: BlockLayout, parts: BlockParts) -> list[JsonObject]:
         content: list[JsonObject] = []
@@ -292,52 +261,18 @@ class _MessagesEncoder:
             body["caller"] = {**caller, "tool_id": legal_id(caller["tool_id"])}
         return body
 
-    def _call(self, part: ToolCallPart) -> JsonObject:
-        """A call of another provider, whose id and name may be illegal here."""
+    def call(self, part: ToolCallPart) -> JsonObject:
         name = legal_name(part.name, max_length=128)
         return self._expected(
             part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": input_object(part)}
         )
 
     def _expected(self, key: str, call: JsonObject) -> JsonObject:
-        """Marks a call as pending. The API accepts each id once; other providers reuse ids across answers."""
-        unique, number = call["id"], self._numbers.get(call["id"], 1)
-        while unique in self._used:
-            unique, number = f"{call['id']}_{number}", number + 1
-        self._numbers[call["id"]] = number
-        self._used.add(unique)
-        call = {**call, "id": unique}
-        self._calls.append((key, call))
-        return call
+        unique = self.unique_id(call["id"], lambda number: f"{call['id']}_{number}")
+        return self.expect(key, {**call, "id": unique})
 
-    def _answer_calls(self) -> None:
-        """Appends the results of pending calls, which must come first after the answer."""
-        answers: list[JsonObject] = []
-        for call_id, call in self._calls:
-            answers.append(tool_result(call, self._results.claim(call_id)))
-        self._calls = []
-        if answers:
-            self._append("user", answers)
 
-    def _block(self, part: MessagePart) -> JsonObject | None:
-        match part:
-            case TextPart():
-                return {"type": "text", "text": part.text} if part.text.strip() else None
-            case DataPart() | LinkPart():
-                return self._shown(part)
-            case ToolResultPart():
-                self.warnings += self._results.warnings_for(part)
-                return None
-            case ThinkingPart() | ToolCallPart() | ApprovalPart():
-                return None
-            case _:
-                assert_never(part)
-
-    def _shown(self, part: DataPart | LinkPart) -> JsonObject:
-        if not can_show(part):
-            kind = part.mime_type or "a file"
-            self.warnings.append(f"the API does not accept {part.name or 'a file'} ({kind}); only its name is sent")
-        return content_of(part, citations=self._target.citations)
+_ROLES: dict[Role, str] = {"system": "system", "model": "assistant", "user": "user", "tool": "user"}
 
 
 def legal_id(call_id: Any) -> str:

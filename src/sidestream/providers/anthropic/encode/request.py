@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects, without_none
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.messages.references import Replays
 from sidestream.providers.anthropic.context import INLINE_TOOLS, RESULT_TOOL, SESSION_KEY, MessagesContext
@@ -46,7 +46,6 @@ from sidestream.providers.shared.encoding import (
     given,
     merged,
     nothing_to_send,
-    without_none,
 )
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool

@@ -9,10 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject, as_list, as_object, canonical, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, as_list, as_object, canonical, is_array, is_object, objects, without_none
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.state import GeminiBlock, GenerateContentState
-from sidestream.providers.shared.decoding import present
 
 _VISIT = 64
 """What looking into a block costs, besides the length of its text."""
@@ -180,7 +179,7 @@ def _chunk_source(s: GenerateContentState, chunk: Any, span: Span | None, segmen
 
 
 def _emit_source(s: GenerateContentState, fields: JsonObject, span: Span | None, cited: str | None) -> None:
-    details = present(fields.pop("details", {}))
+    details = without_none(fields.pop("details", {}))
     place: JsonObject = {}
     if span is not None:
         cited = span.cited

@@ -5,11 +5,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, without_none
 from sidestream.messages.fold import DRAFT
 from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
 from sidestream.providers.google.decode.arguments import ClientCall
-from sidestream.providers.shared.decoding import DecoderState, count_in, present, usage_from
+from sidestream.providers.shared.decoding import DecoderState, count_in, usage_from
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -176,7 +176,7 @@ class GoogleState(DecoderState):
         """Emits a source; `details` are what no field of it holds."""
         self.count_entry()
         metadata = {PROVIDER_NAME: details} if details else None
-        self.out.append(Source(f"source-{self.sources}", **present(fields), provider_metadata=metadata))
+        self.out.append(Source(f"source-{self.sources}", **without_none(fields), provider_metadata=metadata))
         self.sources += 1
 
     def file(self, mime_type: str, name: str | None, **fields: Any) -> None:
@@ -221,7 +221,7 @@ class GoogleState(DecoderState):
         if self.draft:
             metadata = {**metadata, "draft": "".join(self.draft)}
         outcome = replace(outcome, is_kept=bool(self.draft))
-        self.out.append(Finish(reason, self.total_usage(), raw_reason, present(metadata), outcome=outcome))
+        self.out.append(Finish(reason, self.total_usage(), raw_reason, without_none(metadata), outcome=outcome))
 
 
 class HostedCall:

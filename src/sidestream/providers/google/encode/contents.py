@@ -7,19 +7,20 @@ never sent.
 
 import re
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any
 
 from msgspec import Struct
 
+from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
     NOT_EXECUTED,
-    ApprovalPart,
     ChatMessage,
     Content,
     DataPart,
     LinkPart,
     MessagePart,
+    Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -32,7 +33,7 @@ from sidestream.providers.google.context import SESSION_KEY
 from sidestream.providers.google.decode.outcome import text_digest
 from sidestream.providers.google.files import FILE_SCHEME
 from sidestream.providers.shared.attachments import PAGES, as_base64, link_text, link_type, stored_id
-from sidestream.providers.shared.histories import FILES_ABOVE, ToolResults, UnsentParts, input_object, legal_name
+from sidestream.providers.shared.histories import HistoryWriter, UnsentParts, input_object, legal_name
 
 _OF_HOSTED = ("toolCall", "toolResponse")
 
@@ -168,85 +169,58 @@ class ContentsTarget(Struct, frozen=True, kw_only=True):
 
 def encode_contents(messages: Sequence[ChatMessage], target: ContentsTarget) -> tuple[list[JsonObject], list[str]]:
     """The contents and warnings."""
-    encoder = _ContentsEncoder(messages, target)
+    writer = _ContentsWriter(messages, target)
     for message in messages:
-        encoder.message(message)
-    return encoder.contents, list(dict.fromkeys(encoder.warnings))
+        writer.write(message)
+    writer.flush()
+    return writer.contents, list(dict.fromkeys(writer.warnings))
 
 
-class _ContentsEncoder:
-    """The contents so far, and the results that no call has claimed yet."""
+class _ContentsWriter(HistoryWriter):
+    """The contents so far. System messages are encoded by `system_instruction`."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: ContentsTarget) -> None:
+        super().__init__(messages)
         self.contents: list[JsonObject] = []
-        self.warnings: list[str] = []
         self._target = target
-        self._results = ToolResults(messages)
 
-    def message(self, message: ChatMessage) -> None:
-        """Appends the contents of a message. System messages are encoded by `system_instruction`."""
-        if message.role == "model":
-            self._model_message(message)
-        elif message.role != "system":
-            parts = [entry for part in message.parts if (entry := self._user_part(part)) is not None]
-            self._append("user", parts)
+    def append(self, role: Role, entries: list[JsonObject]) -> None:
+        if not entries:
+            return
+        last = self.contents[-1] if self.contents else None
+        if role == "model":
+            self._sign(entries)
+        if role == "model" and last is not None and last["role"] == "model":
+            last["parts"] += entries
+        else:
+            self.contents.append({"role": "model" if role == "model" else "user", "parts": entries})
 
-    def _user_part(self, part: MessagePart) -> JsonObject | None:
-        match part:
-            case TextPart():
-                return {"text": part.text} if part.text else None
-            case DataPart() | LinkPart():
-                return content_of(part)
-            case ToolResultPart():
-                self.warnings += self._results.warnings_for(part)
-                return None
-            case ThinkingPart() | ToolCallPart() | ApprovalPart():
-                return None
-            case _:
-                assert_never(part)
+    def text(self, text: str, role: Role) -> JsonObject | None:
+        return {"text": text} if text else None
 
-    def _model_message(self, message: ChatMessage) -> None:
+    def file(self, part: DataPart | LinkPart) -> JsonObject:
+        return content_of(part)
+
+    def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
         layout = layout_of(message, self._target.model, self._target.base_url, self._target.replays)
-        parts, rest = (
-            ([], list(message.parts)) if layout is None else layout.replay(message, has_tools=self._target.has_tools)
-        )
-        answers = [self._answer(call_id, part) for call_id, part in parts if call_id is not None]
-        encoded = [part for _, part in parts]
-        files: list[JsonObject] = []
-        for part in rest:
-            if isinstance(part, TextPart) and part.text:
-                encoded.append({"text": part.text})
-            elif isinstance(part, ToolCallPart):
-                call = _function_call(part)
-                encoded.append(call)
-                answers.append(self._answer(part.id, call))
-            elif isinstance(part, DataPart | LinkPart):
-                files.append(content_of(part))
-        self._sign(encoded)
-        self._append("model", encoded)
-        self._append("user", answers)
-        self._append("user", [{"text": FILES_ABOVE}, *files] if files else [])
+        if layout is None:
+            return [], message.parts
+        parts, rest = layout.replay(message, has_tools=self._target.has_tools)
+        return [part if call_id is None else self.expect(call_id, part) for call_id, part in parts], rest
+
+    def call(self, part: ToolCallPart) -> JsonObject:
+        return self.expect(part.id, _function_call(part))
+
+    def result(self, call: JsonObject, result: ToolResultPart | None) -> JsonObject:
+        called = call["functionCall"]
+        body: JsonObject = {"id": called["id"]} if "id" in called else {}
+        return {"functionResponse": {**body, "name": called["name"], **response_of(result)}}
 
     def _sign(self, parts: list[JsonObject]) -> None:
         """A model that signs its calls requires a signature on the first call of each message."""
         calls = [part for part in parts if "functionCall" in part]
         if self._target.signs_calls and calls and not any("thoughtSignature" in part for part in calls):
             calls[0]["thoughtSignature"] = UNSIGNED
-
-    def _answer(self, call_id: str, part: JsonObject) -> JsonObject:
-        call = part["functionCall"]
-        result = self._results.claim(call_id)
-        body: JsonObject = {"id": call["id"]} if "id" in call else {}
-        return {"functionResponse": {**body, "name": call["name"], **response_of(result)}}
-
-    def _append(self, role: str, parts: list[JsonObject]) -> None:
-        if not parts:
-            return
-        last = self.contents[-1] if self.contents else None
-        if role == "model" and last is not None and last["role"] == "model":
-            last["parts"] += parts
-        else:
-            self.contents.append({"role": role, "parts": parts})
 
 
 def response_of(result: ToolResultPart | None) -> JsonObject:
@@ -284,9 +258,9 @@ def content_of(part: DataPart | LinkPart) -> JsonObject:
     """Bytes are sent inline. A link is sent as a file if its type is known and is not a page; else as text."""
     if isinstance(part, DataPart):
         return {"inlineData": {"mimeType": part.mime_type, "data": as_base64(part)}}
-    inline = _inline(part.url)
-    if inline is not None:
-        return inline
+    inline = media_types.split_data_url(part.url)
+    if inline is not None and inline[1]:
+        return {"inlineData": {"mimeType": inline[0] or "text/plain", "data": inline[2]}}
     kind = link_type(part)
     if uri := stored_id(part, FILE_SCHEME):
         return {"fileData": {"fileUri": uri, "mimeType": kind or "application/octet-stream"}}
@@ -295,13 +269,6 @@ def content_of(part: DataPart | LinkPart) -> JsonObject:
     if part.url.startswith(("https://", "http://", "gs://")) and kind and kind not in PAGES:
         return {"fileData": {"fileUri": part.url, "mimeType": kind}}
     return {"text": link_text(part)}
-
-
-def _inline(url: str) -> JsonObject | None:
-    head, comma, body = url.partition(",")
-    if not url.startswith("data:") or not comma or not head.endswith(";base64"):
-        return None
-    return {"inlineData": {"mimeType": head[5:].partition(";")[0] or "text/plain", "data": body}}
 
 
 def system_instruction(messages: Sequence[ChatMessage], system: str | None) -> Any:

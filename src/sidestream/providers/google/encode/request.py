@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.jsontext import JsonObject, is_object, without_none
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import screen_of
@@ -25,7 +25,6 @@ from sidestream.providers.shared.encoding import (
     given,
     merged,
     nothing_to_send,
-    without_none,
 )
 from sidestream.providers.shared.settings_mapping import with_settings
 

@@ -14,9 +14,9 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, objects
 from sidestream.providers.google.context import some_text
 from sidestream.providers.shared.encoding import given
-from sidestream.providers.shared.endpoints import response_object
 from sidestream.text.redaction import register_secret
 from sidestream.tools.configs import Config
+from sidestream.transport.calls import response_object
 
 Place = Literal["header", "query", "body"]
 

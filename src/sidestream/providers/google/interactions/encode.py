@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sidestream.errors import UnsupportedError
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.jsontext import JsonObject, is_object, without_none
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import find_anchor
@@ -38,7 +38,6 @@ from sidestream.providers.shared.encoding import (
     given,
     merged,
     nothing_to_send,
-    without_none,
 )
 from sidestream.providers.shared.hosting import allowed_names, refuse_approval, refuse_others
 from sidestream.providers.shared.settings_mapping import with_settings

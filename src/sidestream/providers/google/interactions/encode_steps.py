@@ -18,6 +18,7 @@ from sidestream.messages.message import (
     DataPart,
     LinkPart,
     MessagePart,
+    Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -30,7 +31,7 @@ from sidestream.providers.google.context import some_text
 from sidestream.providers.google.encode.contents import content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.shared.attachments import as_base64
-from sidestream.providers.shared.histories import FILES_ABOVE, ToolResults, UnsentParts
+from sidestream.providers.shared.histories import HistoryWriter, UnsentParts
 
 
 class StepsTarget(Struct, frozen=True, kw_only=True):
@@ -46,69 +47,55 @@ def encode_steps(
     messages: Sequence[ChatMessage], index: int, target: StepsTarget
 ) -> tuple[list[JsonObject], list[str]]:
     """The steps of the messages from `index` on, and warnings. The server holds those before it."""
-    encoder = _StepsEncoder(messages[index:], target)
+    writer = _StepsWriter(messages[index:], target)
     if index:
-        encoder.answer_pending(messages[index - 1])
+        writer.expect_pending(messages[index - 1])
     for message in messages[index:]:
-        encoder.message(message)
-    return encoder.steps, list(dict.fromkeys(encoder.warnings))
+        writer.write(message)
+    writer.flush()
+    return writer.steps, list(dict.fromkeys(writer.warnings))
 
 
-class _StepsEncoder:
-    """The steps so far, and the results that no call has claimed yet."""
+class _StepsWriter(HistoryWriter):
+    """The steps so far. System messages are encoded by `system_instruction`."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: StepsTarget) -> None:
+        super().__init__(messages)
         self.steps: list[JsonObject] = []
-        self.warnings: list[str] = []
         self._target = target
-        self._results = ToolResults(messages)
 
-    def answer_pending(self, message: ChatMessage) -> None:
-        """Appends the results of the calls in the last message that the server holds."""
+    def expect_pending(self, message: ChatMessage) -> None:
+        """Expects the results of the calls in the last message that the server holds."""
         names = _given_ids(message)
-        self.steps += [self._answer(call.id, names.get(call.id, call.id), call.name) for call in message.tool_calls]
+        for call in message.tool_calls:
+            self.expect(call.id, {"id": names.get(call.id, call.id), "name": call.name})
 
-    def message(self, message: ChatMessage) -> None:
-        """Appends the steps of a message. System messages are encoded by `system_instruction`."""
-        if message.role == "model":
-            self._model_message(message)
-        elif message.role != "system":
-            content = [entry for part in message.parts if (entry := self._content(part)) is not None]
-            if content:
-                self.steps.append({"type": "user_input", "content": content})
+    def append(self, role: Role, entries: list[JsonObject]) -> None:
+        if role != "user":
+            self.steps += entries
+        elif entries:
+            self.steps.append({"type": "user_input", "content": entries})
 
-    def _content(self, part: MessagePart) -> JsonObject | None:
-        if isinstance(part, TextPart):
-            return {"type": "text", "text": part.text} if part.text else None
-        if isinstance(part, DataPart | LinkPart):
-            return media_of(part)
-        if isinstance(part, ToolResultPart):
-            self.warnings += self._results.warnings_for(part)
-        return None
+    def text(self, text: str, role: Role) -> JsonObject | None:
+        entry = {"type": "text", "text": text}
+        return None if not text else {"type": "model_output", "content": [entry]} if role == "model" else entry
 
-    def _model_message(self, message: ChatMessage) -> None:
+    def file(self, part: DataPart | LinkPart) -> JsonObject:
+        return media_of(part)
+
+    def call(self, part: ToolCallPart) -> JsonObject:
+        call = {"type": "function_call", "id": part.id, "name": part.name, "arguments": input_of(part)}
+        return self.expect(part.id, call)
+
+    def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
         parts = UnsentParts(message.parts)
-        answers: list[JsonObject] = []
+        steps: list[JsonObject] = []
         for step in self._layout(message):
             filled = _filled(step, parts)
-            if filled is None:
-                continue
-            self.steps.append(filled)
-            if filled["type"] == "function_call":
-                answers.append(self._answer(step.get("call_id"), filled["id"], filled["name"]))
-        files: list[JsonObject] = []
-        for part in parts.rest:
-            if isinstance(part, TextPart) and part.text:
-                self.steps.append({"type": "model_output", "content": [{"type": "text", "text": part.text}]})
-            elif isinstance(part, ToolCallPart):
-                call = {"type": "function_call", "id": part.id, "name": part.name, "arguments": input_of(part)}
-                self.steps.append(call)
-                answers.append(self._answer(part.id, part.id, part.name))
-            elif isinstance(part, DataPart | LinkPart):
-                files.append(media_of(part))
-        self.steps += answers
-        if files:
-            self.steps.append({"type": "user_input", "content": [{"type": "text", "text": FILES_ABOVE}, *files]})
+            if filled is not None:
+                is_call = filled["type"] == "function_call"
+                steps.append(self.expect(str(step.get("call_id")), filled) if is_call else filled)
+        return steps, parts.rest
 
     def _layout(self, message: ChatMessage) -> list[JsonObject]:
         session: Any = message.metadata.get(SESSION_KEY) or message.metadata.get(REPLAY_KEY)
@@ -127,9 +114,8 @@ class _StepsEncoder:
             same_model and (kind != "thought" or "signature" in step) and (kind == "thought" or self._target.has_tools)
         )
 
-    def _answer(self, key: Any, call_id: str, name: str) -> JsonObject:
-        result = self._results.claim(str(key))
-        step: JsonObject = {"type": "function_result", "call_id": call_id, "name": name}
+    def result(self, call: JsonObject, result: ToolResultPart | None) -> JsonObject:
+        step: JsonObject = {"type": "function_result", "call_id": call["id"], "name": call["name"]}
         if result is None:
             return {**step, "result": NOT_EXECUTED, "is_error": True}
         return {**step, "result": _result(result)} | ({"is_error": True} if result.is_error else {})

@@ -7,9 +7,8 @@ from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.prices.price import Bill
 from sidestream.providers.google import catalog
-from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME
-from sidestream.providers.google.files import GoogleFiles
+from sidestream.providers.google.files import GoogleModel
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.credentials import GoogleCredential, credential_body
 from sidestream.providers.google.interactions.encode import INTERACTIONS_PORTABLE, encode_interaction
@@ -19,7 +18,6 @@ from sidestream.providers.protocol import (
     Decoder,
     Encoded,
     FileRef,
-    ModelInfo,
     ModelRequest,
     Recovery,
     Refusal,
@@ -43,7 +41,7 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of an interaction that is in progress."""
 
 
-class InteractionsModel(GoogleFiles):
+class InteractionsModel(GoogleModel):
     """One model or agent. A conversation continues by the id of the previous interaction."""
 
     provider = PROVIDER_NAME
@@ -65,14 +63,6 @@ class InteractionsModel(GoogleFiles):
     def bill(self, finish: Finish) -> Bill:
         """What a response is billed for."""
         return catalog.bill(self._model, finish)
-
-    def list_models(self, after: str | None = None) -> HttpCall:
-        """Requests a page of models."""
-        return list_models_call(self._endpoint, after)
-
-    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of a page, and the token of the next one."""
-        return decode_models(body)
 
     def recover(self, error: RunError) -> Recovery | None:
         """Retries without a session that the server no longer has."""

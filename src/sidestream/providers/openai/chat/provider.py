@@ -1,7 +1,7 @@
 """The chat model and the provider: key, base URL, headers, and recovery from refusals."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -11,26 +11,22 @@ from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, text_in
 from sidestream.prices.price import Bill
 from sidestream.providers.capabilities import Capabilities
-from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.openai import billing
-from sidestream.providers.openai.account import decode_embeddings, embedding_calls
 from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by
 from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
-from sidestream.providers.openai.files import OpenAIFiles
-from sidestream.providers.openai.model_families import read_models
+from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
     Encoded,
     FileRef,
-    ModelInfo,
     ModelRequest,
     Recovery,
     Refusal,
     Settings,
 )
-from sidestream.providers.shared.endpoints import BYTES, JSON, Endpoint, as_segment, from_environment, open_endpoint
+from sidestream.providers.shared.endpoints import BYTES, Endpoint, as_segment, from_environment, open_endpoint
 from sidestream.stream.parts import Custom, Finish
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
@@ -126,13 +122,12 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
-        place = f" (create one at {self.keys_at})" if self.keys_at else ""
         endpoint = open_endpoint(
             settings,
             base_url,
             self.key_variables,
-            missing=f"{self.display_name} needs a key: set {self.key_variable}{place}, "
-            "or pass api_key or auth to Agent",
+            who=self.display_name,
+            keys_at=self.keys_at,
             headers=from_environment(self.header_variables),
         )
         return CompletionsModel(self, name, endpoint)
@@ -152,7 +147,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
 _MODEL_CALL = re.compile(r"/chat/completions/?$")
 
 
-class CompletionsModel(OpenAIFiles):
+class CompletionsModel(OpenAIModel):
     """One model behind Chat Completions."""
 
     options_type = OpenAIChatOptions
@@ -195,22 +190,6 @@ class CompletionsModel(OpenAIFiles):
     def download(self, ref: FileRef) -> HttpCall:
         """Downloads an uploaded file; answers contain none."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
-
-    def list_models(self, after: str | None = None) -> HttpCall:
-        """Requests all models in one page."""
-        return self._endpoint.call("models", method="GET")
-
-    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of the one page."""
-        return read_models(body), None
-
-    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
-        """One call per batch."""
-        return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
-
-    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
-        """The vectors of a batch."""
-        return decode_embeddings(body, count, self.name)
 
 
 def _decoder(context: CompletionsContext) -> Decoder:

@@ -1,7 +1,7 @@
 """The chat model and the provider: key, base URL, headers, downloads, and recovery from refusals."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -11,10 +11,9 @@ from sidestream.jsontext import is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Bill
 from sidestream.providers.capabilities import Capabilities
-from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.openai import billing
-from sidestream.providers.openai.account import HEADER_VARIABLES, decode_embeddings, embedding_calls
-from sidestream.providers.openai.files import OpenAIFiles
+from sidestream.providers.openai.account import HEADER_VARIABLES
+from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.openai.responses.encode.request import DISPLAY_NAME, encode_request
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai.responses.options import SETTINGS, OpenAIResponsesOptions, ResponsesContext
@@ -24,7 +23,6 @@ from sidestream.providers.protocol import (
     Encoded,
     FileRef,
     MediaPlan,
-    ModelInfo,
     ModelRequest,
     Recovery,
     Refusal,
@@ -33,7 +31,7 @@ from sidestream.providers.protocol import (
     under_way,
 )
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, SESSION_REFUSED
-from sidestream.providers.shared.endpoints import BYTES, JSON, as_segment, from_environment, open_endpoint
+from sidestream.providers.shared.endpoints import BYTES, as_segment, from_environment, open_endpoint
 from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
@@ -69,7 +67,7 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of a response that is in progress."""
 
 
-class ResponsesModel(OpenAIFiles):
+class ResponsesModel(OpenAIModel):
     """One model behind the Responses API."""
 
     provider = NAME
@@ -94,16 +92,6 @@ class ResponsesModel(OpenAIFiles):
     def bill(self, finish: Finish) -> Bill:
         """What a response is billed for."""
         return billing.bill(self.name, finish)
-
-    def list_models(self, after: str | None = None) -> HttpCall:
-        """Requests all models in one page."""
-        return self._endpoint.call("models", method="GET")
-
-    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of the one page."""
-        from sidestream.providers.openai.model_families import read_models
-
-        return read_models(body), None
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
         """Resumes the stream of a background response, which continues without a connection, after the last event."""
@@ -148,14 +136,6 @@ class ResponsesModel(OpenAIFiles):
         pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(original.get("include")))]
         url = f"{self.base_url}/responses/{as_segment(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
         return encoded.follow_up("GET", url, self._endpoint.settings.auth, stream="stream" in query)
-
-    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
-        """One call per batch."""
-        return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
-
-    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
-        """The vectors of a batch."""
-        return decode_embeddings(body, count, self.name)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by image generation, everything else by code."""
@@ -231,8 +211,8 @@ class ResponsesProvider:
             settings,
             base_url,
             self.key_variables,
-            missing=f"OpenAI needs a key: set {KEY_VARIABLE} (create one at https://platform.openai.com/api-keys), "
-            "or pass api_key or auth to Agent",
+            who="OpenAI",
+            keys_at="https://platform.openai.com/api-keys",
             headers=from_environment(HEADER_VARIABLES),
         )
         return ResponsesModel(name, endpoint)

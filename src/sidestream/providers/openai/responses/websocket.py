@@ -128,10 +128,7 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
 
 
 def _event_in(message: bytes) -> JsonObject:
-    try:
-        return as_object(jsontext.loads(message))
-    except (ValueError, RecursionError):
-        return {}
+    return jsontext.object_in(message) or {}
 
 
 def _lenient_head(message: bytes) -> FrameHead:

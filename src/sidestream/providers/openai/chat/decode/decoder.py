@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
 from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode import content, outcome, state, tool_calls
 from sidestream.providers.openai.chat.decode.state import CompletionsState
@@ -17,7 +17,6 @@ from sidestream.providers.shared.decoding import (
     UNREADABLE,
     FieldRow,
     ResponseDecoder,
-    present,
     read_objects,
     read_text,
     reader,
@@ -356,7 +355,7 @@ def _finish(s: CompletionsState) -> None:
     if s.finish_reason is None and not s.is_whole:
         s.out.append(outcome.no_reason(reason))
     s.is_over = True
-    s.out.append(Finish(reason, outcome.usage_of(s.usage), raw_reason, present(s.facts)))
+    s.out.append(Finish(reason, outcome.usage_of(s.usage), raw_reason, without_none(s.facts)))
 
 
 def _fail(s: CompletionsState, error: Error) -> None:

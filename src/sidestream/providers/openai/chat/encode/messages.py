@@ -6,7 +6,6 @@ and of tool results follow in a message of the user, since no other message can 
 
 import re
 from collections.abc import Sequence
-from typing import assert_never
 
 from msgspec import Struct
 
@@ -15,13 +14,12 @@ from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     NOT_EXECUTED,
-    ApprovalPart,
     ChatMessage,
     DataPart,
     LinkPart,
     MessagePart,
+    Role,
     TextPart,
-    ThinkingPart,
     ToolCallPart,
     ToolResultPart,
     content_of_result,
@@ -37,7 +35,7 @@ from sidestream.providers.shared.attachments import (
     stored_id,
     text_of,
 )
-from sidestream.providers.shared.histories import FILES_ABOVE, ToolResults, hashed_id, input_object, legal_name
+from sidestream.providers.shared.histories import HistoryWriter, hashed_id, input_object, legal_name
 
 AUDIO_FORMATS = {
     "audio/wav": "wav",
@@ -108,108 +106,80 @@ class CompletionsTarget(Struct, frozen=True, kw_only=True):
 
 def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) -> tuple[list[JsonObject], list[str]]:
     """The history on the wire, and warnings."""
-    encoder = _CompletionsEncoder(messages, target)
+    writer = _CompletionsWriter(messages, target)
     for message in messages:
-        encoder.message(message)
-    encoder.flush()
-    return encoder.messages, encoder.warnings
+        writer.write(message)
+    writer.flush()
+    return writer.messages, writer.warnings
 
 
-class _CompletionsEncoder:
-    """The messages so far, with the calls that are still pending."""
+class _CompletionsWriter(HistoryWriter):
+    """The messages so far."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: CompletionsTarget) -> None:
+        super().__init__(messages)
         self.messages: list[JsonObject] = []
-        self.warnings: list[str] = []
         self._target = target
-        self._results = ToolResults(messages)
-        self._calls: list[tuple[str, str]] = []
-        self._used: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        """For an id that came more than once, the last number."""
-        self._files: list[JsonObject] = []
 
-    def message(self, message: ChatMessage) -> None:
-        """Appends a message."""
-        match message.role:
-            case "system":
-                if message.text.strip():
-                    self.flush()
-                    self.messages.append({"role": self._target.instructions_role, "content": message.text})
-            case "model":
-                self.flush()
-                self._answer(message)
-            case "tool":
-                self._answer_calls()
-                self._files += self._content(message)
-            case "user":
-                self._answer_calls()
-                content = [*self._taken_files(), *self._content(message)]
-                if content:
-                    self.messages.append({"role": "user", "content": _plain(content)})
+    def write(self, message: ChatMessage) -> None:
+        if message.role in ("system", "model"):
+            super().write(message)
+            return
+        self.settle()
+        content = self.content(message.role, message.parts)
+        if message.role == "tool":
+            self.files += content
+        else:
+            self.append("user", [*self.taken_files(), *content])
 
-    def flush(self) -> None:
-        """Appends the results of pending calls, then the files of the last answer as the user's."""
-        self._answer_calls()
-        if files := self._taken_files():
-            self.messages.append({"role": "user", "content": files})
+    def instruct(self, text: str) -> None:
+        if text.strip():
+            self.flush()
+            self.messages.append({"role": self._target.instructions_role, "content": text})
 
-    def _taken_files(self) -> list[JsonObject]:
-        files, self._files = self._files, []
-        return [text_content(FILES_ABOVE), *files] if files else []
+    def append(self, role: Role, entries: list[JsonObject]) -> None:
+        if role == "tool":
+            self.messages += entries
+        elif role == "model":
+            calls = [entry for entry in entries if entry["type"] != "text"]
+            text = "".join(entry["text"] for entry in entries if entry["type"] == "text")
+            if calls:
+                self.messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
+            elif text.strip():
+                self.messages.append({"role": "assistant", "content": text})
+        elif entries:
+            self.messages.append({"role": "user", "content": _plain(entries)})
 
-    def _answer(self, message: ChatMessage) -> None:
-        calls: list[JsonObject] = []
-        for part in message.parts:
-            match part:
-                case ToolCallPart():
-                    calls.append(self._call(part))
-                case DataPart() | LinkPart():
-                    self._show(part)
-                case TextPart() | ThinkingPart() | ToolResultPart() | ApprovalPart():
-                    pass
-                case _:
-                    assert_never(part)
-        text = message.text
-        if calls:
-            self.messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
-        elif text.strip():
-            self.messages.append({"role": "assistant", "content": text})
+    def text(self, text: str, role: Role) -> JsonObject | None:
+        return text_content(text) if text else None
 
-    def _show(self, part: DataPart | LinkPart) -> None:
+    def file(self, part: DataPart | LinkPart) -> JsonObject:
+        return content_of(part, self._target.image_detail)
+
+    def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
         # Audio of the model is in the message as a transcript already.
-        if not (isinstance(part, DataPart) and essence(part.mime_type).startswith("audio/")):
-            self._files.append(content_of(part, self._target.image_detail))
+        return [], [part for part in message.parts if type(part) is not DataPart or not _is_audio(part)]
 
-    def _call(self, part: ToolCallPart) -> JsonObject:
-        """A call, whose id and name may be illegal here if another provider made it."""
+    def call(self, part: ToolCallPart) -> JsonObject:
         call_id = self._legal_id(part.id)
-        self._calls.append((part.id, call_id))
         name = legal_name(part.name)
         if part.name in self._target.custom_tools and isinstance(part.input, str):
-            return {"id": call_id, "type": "custom", "custom": {"name": name, "input": part.input}}
-        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": input_text(part)}}
+            call: JsonObject = {"id": call_id, "type": "custom", "custom": {"name": name, "input": part.input}}
+        else:
+            call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": input_text(part)}}
+        return self.expect(part.id, call)
 
     def _legal_id(self, call_id: str) -> str:
-        """The id in a form that the server accepts, each once; always the same for the same history."""
+        """The id in a form that the server accepts; always the same for the same history."""
         length = self._target.id_length
         legal = 0 < len(call_id) <= MAX_CALL_ID
         if length is not None:
             legal = re.fullmatch(rf"[a-zA-Z0-9]{{{length}}}", call_id) is not None
-        number = self._numbers.get(call_id, 0)
-        unique = call_id if legal else hashed_id(call_id, length)
-        while unique in self._used:
-            number += 1
-            unique = hashed_id(f"{call_id}\0{number}", length)
-        self._numbers[call_id] = number
-        self._used.add(unique)
-        return unique
+        wanted = call_id if legal else hashed_id(call_id, length)
+        return self.unique_id(wanted, lambda number: hashed_id(f"{call_id}\0{number}", length))
 
-    def _answer_calls(self) -> None:
-        for key, call_id in self._calls:
-            content = self._result_text(self._results.claim(key))
-            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
-        self._calls = []
+    def result(self, call: JsonObject, result: ToolResultPart | None) -> JsonObject:
+        return {"role": "tool", "tool_call_id": call["id"], "content": self._result_text(result)}
 
     def _result_text(self, result: ToolResultPart | None) -> str:
         """A result as text: other values as JSON; files follow in a message of their own."""
@@ -221,25 +191,12 @@ class _CompletionsEncoder:
         if not shown:
             return jsontext.dumps(result.result).decode()
         texts = [part.text for part in shown if isinstance(part, TextPart)]
-        self._files += [content_of(part, self._target.image_detail) for part in shown if not isinstance(part, TextPart)]
+        self.files += [self.file(part) for part in shown if not isinstance(part, TextPart)]
         return "\n".join([*texts, SHOWN_BELOW])
 
-    def _content(self, message: ChatMessage) -> list[JsonObject]:
-        return [entry for part in message.parts if (entry := self._entry(part)) is not None]
 
-    def _entry(self, part: MessagePart) -> JsonObject | None:
-        match part:
-            case TextPart():
-                return text_content(part.text) if part.text else None
-            case DataPart() | LinkPart():
-                return content_of(part, self._target.image_detail)
-            case ToolResultPart():
-                self.warnings += self._results.warnings_for(part)
-                return None
-            case ThinkingPart() | ToolCallPart() | ApprovalPart():
-                return None
-            case _:
-                assert_never(part)
+def _is_audio(part: DataPart) -> bool:
+    return essence(part.mime_type).startswith("audio/")
 
 
 def input_text(part: ToolCallPart) -> str:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, NotHostedError
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, without_none
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.chat.context import WIRE, CompletionsContext, Dialect
@@ -22,7 +22,6 @@ from sidestream.providers.shared.encoding import (
     loose_warning,
     merged,
     nothing_to_send,
-    without_none,
 )
 from sidestream.providers.shared.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings

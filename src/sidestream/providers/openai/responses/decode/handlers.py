@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, text_in
+from sidestream.jsontext import JsonObject, text_in, without_none
 from sidestream.providers.openai.responses.decode import outcome, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.items import ITEMS, begin, code_call
 from sidestream.providers.openai.responses.decode.local_actions import command_delta, command_done
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import REPLAYED, SESSION_KEY
-from sidestream.providers.shared.decoding import UNREADABLE, present, seconds
+from sidestream.providers.shared.decoding import UNREADABLE, seconds
 from sidestream.stream.parts import Custom, Finish, StepOutcome
 
 Handler = Callable[[ResponsesState, Any, JsonObject], None]
@@ -191,7 +191,7 @@ def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
             reason,
             usage,
             raw_reason,
-            present({**facts, **extra}),
+            without_none({**facts, **extra}),
             outcome=meaning,
         )
     )

@@ -4,10 +4,9 @@ import shlex
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, as_list, as_object, is_object
+from sidestream.jsontext import JsonObject, as_list, as_object, is_object, without_none
 from sidestream.providers.openai.responses.decode import shapes
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
-from sidestream.providers.shared.decoding import present
 
 _BUTTONS = {"wheel": "middle"}
 
@@ -16,7 +15,7 @@ def local_shell_action(action: JsonObject) -> JsonObject:
     """One command, also as text for a shell."""
     command = [str(word) for word in as_list(action.get("command"))]
     rest = {name: action.get(name) for name in ("env", "timeout_ms", "user", "working_directory")}
-    return {"command": command, "script": shlex.join(command), **present(rest)}
+    return {"command": command, "script": shlex.join(command), **without_none(rest)}
 
 
 def computer_action(actions: list[Any], checks: list[Any]) -> JsonObject:
@@ -36,7 +35,7 @@ def _computer(action: JsonObject) -> JsonObject:
     from sidestream.actions.computer import ACTION_TYPES
 
     kind = str(action.get("type"))
-    fields = present({key: value for key, value in action.items() if key != "type"})
+    fields = without_none({key: value for key, value in action.items() if key != "type"})
     if kind not in ACTION_TYPES:
         return {"type": "other", "name": kind, "arguments": fields}
     if "button" in fields:

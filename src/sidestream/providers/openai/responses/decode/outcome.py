@@ -3,12 +3,12 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, without_none
 from sidestream.messages.references import HOSTED
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.encode.replay import replayed_fields
 from sidestream.providers.openai.responses.options import REPLAY_KEY, SESSION_KEY
-from sidestream.providers.shared.decoding import count_in, present, usage_from
+from sidestream.providers.shared.decoding import count_in, usage_from
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, FinishReason, Usage
 
@@ -79,7 +79,7 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
     origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url}
     if not s.context.store:
         container = next((item["container_id"] for item in reversed(layout) if item.get("container_id")), None)
-        return {REPLAY_KEY: {**origin, **present({"container_id": container}), **items}}
+        return {REPLAY_KEY: {**origin, **without_none({"container_id": container}), **items}}
     if not isinstance(response.get("id"), str):
         return {}
     session = {
@@ -98,7 +98,7 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
         "conversation": conversation,
         HOSTED: hosted or None,
     }
-    return {SESSION_KEY: {**session, **present(more)}}
+    return {SESSION_KEY: {**session, **without_none(more)}}
 
 
 def _is_pending(item: ItemState) -> bool:
@@ -139,7 +139,7 @@ def _without_input(item: JsonObject) -> JsonObject:
 def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
     """The item for a replay, without what is never sent, or what the message's own parts hold: its text, its image."""
     if item.kind == "message":
-        said = present({"type": item.kind, "phase": item.raw.get("phase")})
+        said = without_none({"type": item.kind, "phase": item.raw.get("phase")})
         return {**said, "content": [{"text_id": block.id} for block in item.blocks.values()]}
     kept = replayed_fields(item.raw)
     if item.kind == "image_generation_call":

@@ -3,11 +3,11 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, text_in
+from sidestream.jsontext import JsonObject, text_in, without_none
 from sidestream.providers.openai.responses.decode import reasoning, shapes
 from sidestream.providers.openai.responses.decode.state import PROVIDER_NAME, ItemBlock, ItemState, ResponsesState
 from sidestream.providers.protocol import FileRef
-from sidestream.providers.shared.decoding import int_in, present
+from sidestream.providers.shared.decoding import int_in
 from sidestream.stream.parts import Source, TextDelta, TextEnd, TextStart
 
 CONTENT = "content"
@@ -170,7 +170,7 @@ def _source(s: ResponsesState, block: ItemBlock, number: int, annotation: Any, e
         return
     if make is _container:
         _container_file(s, citation, event)
-    s.out.append(Source(f"{block.id}:source:{number}", text_id=block.id, **present(make(citation))))
+    s.out.append(Source(f"{block.id}:source:{number}", text_id=block.id, **without_none(make(citation))))
 
 
 def _url(a: JsonObject) -> JsonObject:

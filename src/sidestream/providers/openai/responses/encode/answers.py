@@ -1,6 +1,5 @@
 """Answers of the client to pending items: type of the call → the item that answers it."""
 
-import base64
 import struct
 import zlib
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.files import media_types
-from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects, without_none
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -22,7 +21,6 @@ from sidestream.messages.message import (
 )
 from sidestream.providers.openai.account import FILE_SCHEME
 from sidestream.providers.shared.attachments import PAGES, data_url, is_image, link_text, link_type, stored_id, text_of
-from sidestream.providers.shared.encoding import without_none
 
 _PLACES = ("image_url", "file_id")
 _URLS = ("data:image/", "https://", "http://")
@@ -84,7 +82,7 @@ def empty_screen(width: int = 1024, height: int = 768) -> str:
     data = b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
     )
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return media_types.data_url(data, "image/png")
 
 
 def content_of(part: DataPart | LinkPart, image_detail: str) -> JsonObject:
@@ -130,10 +128,22 @@ def answer_key(item: JsonObject) -> str:
     return str(key)
 
 
+def is_answerable(call: JsonObject, result: Given) -> bool:
+    """Whether an item exists that answers a call with this result; without one, an item that reports so."""
+    match str(call.get("type")):
+        case "computer_call":
+            return isinstance(result, ToolResultPart)
+        case "mcp_approval_request":
+            return isinstance(result, ApprovalPart)
+        case "tool_search_call":
+            return call.get("execution") == "client"
+        case kind:
+            return kind in ANSWERS
+
+
 def answer(call: JsonObject, result: Given) -> JsonObject | None:
-    """The item that answers a call; without a result, one that reports so. None if no such item exists."""
-    kind = ANSWERS.get(str(call.get("type")))
-    return None if kind is None else kind(call, result)
+    """Return the item that answers a call, or None if `is_answerable` is False."""
+    return ANSWERS[str(call["type"])](call, result) if is_answerable(call, result) else None
 
 
 def remark(call: JsonObject, result: Given) -> str | None:
@@ -226,9 +236,7 @@ def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
     return _reply("apply_patch_call_output", call, status="failed" if _failed(result) else "completed", output=text)
 
 
-def _computer(call: JsonObject, result: Given) -> JsonObject | None:
-    if not isinstance(result, ToolResultPart):
-        return None
+def _computer(call: JsonObject, result: Any) -> JsonObject:
     place = None if result.is_error else screenshot_of(result)
     unseen = {} if place is not None else {"status": "incomplete"}
     # Exactly the checks that the call came with, and only if a person has seen them.
@@ -242,16 +250,12 @@ def _computer(call: JsonObject, result: Given) -> JsonObject | None:
     )
 
 
-def _tool_search(call: JsonObject, result: Given) -> JsonObject | None:
-    if call.get("execution") != "client":
-        return None
+def _tool_search(call: JsonObject, result: Given) -> JsonObject:
     tools = _unwrapped(result, "tools")
     return _reply("tool_search_output", call, execution="client", tools=tools if is_array(tools) else [])
 
 
-def _approval(call: JsonObject, decision: Given) -> JsonObject | None:
-    if not isinstance(decision, ApprovalPart):
-        return None
+def _approval(call: JsonObject, decision: Any) -> JsonObject:
     reason = {"reason": decision.reason} if decision.reason else {}
     decided = {"approval_request_id": call["id"], "approve": decision.is_approved}
     return {"type": "mcp_approval_response", **decided, **reason}
@@ -269,7 +273,7 @@ def _reply(kind: str, call: JsonObject, **fields: Any) -> JsonObject:
     return {"type": kind, **pair, **fields, **caller}
 
 
-ANSWERS: dict[str, Callable[[JsonObject, Given], JsonObject | None]] = {
+ANSWERS: dict[str, Callable[[JsonObject, Any], JsonObject]] = {
     "function_call": _text_output("function_call_output"),
     "custom_tool_call": _text_output("custom_tool_call_output"),
     "local_shell_call": _local_shell,

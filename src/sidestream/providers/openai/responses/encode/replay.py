@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects, without_none
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart
 from sidestream.messages.references import Replays
 from sidestream.providers.openai.responses.encode.answers import ANSWERS, answer_key
@@ -128,7 +128,7 @@ def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | Non
 def _without_nulls(value: Any) -> Any:
     """The value without nulls in its own fields, some of which the API refuses; deeper ones are kept."""
     if is_object(value):
-        return {key: content for key, content in value.items() if content is not None}
+        return without_none(value)
     if is_array(value):
         return [_without_nulls(entry) if is_object(entry) else entry for entry in value]
     return value

@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects, without_none
 from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import find_anchor
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
-from sidestream.providers.openai.responses.encode.answers import answer, answer_key
+from sidestream.providers.openai.responses.encode.answers import answer_key, is_answerable
 from sidestream.providers.openai.responses.encode.input import InputTarget, encode_input
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai.responses.options import (
@@ -36,7 +36,6 @@ from sidestream.providers.shared.encoding import (
     loose_warning,
     merged,
     nothing_to_send,
-    without_none,
 )
 from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
@@ -160,7 +159,7 @@ def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
     answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
     results = {part.id: part for part in answers}
     return all(
-        item.get("type") == "mcp_approval_request" or answer(item, results.get(answer_key(item))) is not None
+        item.get("type") == "mcp_approval_request" or is_answerable(item, results.get(answer_key(item)))
         for item in objects(session.get("pending_items"))
     )
 
