@@ -6,6 +6,7 @@ import re
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from support.children import catch_ignored_signals
 from support.postgres import Server, binaries, shared_server
 from support.s3 import s3_server
 from support.temporal_server import program, shared_temporal
+
+# Without bytecode on disk, every process of a run would compile the package and rewrite the asserts of all tests again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ALARM_INTERVAL_S = 5.0
 temporal_addresses: set[str] = set()
