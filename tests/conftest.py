@@ -1,5 +1,6 @@
 """Settings and fixtures that every test shares."""
 
+import gc
 import inspect
 import os
 import re
@@ -149,6 +150,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if "temporal_server" in item.fixturenames or any(str(value).startswith("temporal") for value in params):
                 shared.add("temporal_server")
             item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what lives as long as the process: 17,000 tests and all modules, 0.8 s a time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
