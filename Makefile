@@ -59,7 +59,7 @@ check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	@$(MAKE) --no-print-directory page-check
 
 test: check page ## check, build the page, then run the tests (ARGS="-k name" for some of them)
-	$(BIN)/pytest -n auto $(ARGS)
+	$(BIN)/pytest -n auto --durations=10 $(ARGS)
 
 test-pythons: $(STAMP) | $(PRIVATE_UV) ## run the tests on every supported Python of this machine (ONLY=3.13, ARGS="-k name")
 	@$(pip_settings) UV="$(UV)" $(BIN)/python tests/pythons.py $(if $(ONLY),--python $(ONLY)) --pytest "-n auto $(ARGS)"

@@ -1,7 +1,7 @@
 """Searches the web and prints the answer with numbered citations, as it streams and in its final form.
 
 python examples/citations.py "What is new in Python?"
-python examples/citations.py -m replay:src/sidestream/cli/demo/web_search.json
+python examples/citations.py -m replay:src/sidestream/cli/commands/demo/web_search.json
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Runs code that any model writes in a sandbox on this machine. Prints it as it streams; saves the files in `out`.
 
 python examples/code_here.py -m ollama:qwen3 "Plot y = x^2"
-python examples/code_here.py -m replay:src/sidestream/cli/demo/here/code.json
+python examples/code_here.py -m replay:src/sidestream/cli/commands/demo/here/code.json
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Runs code in the provider's sandbox. Prints the code as it streams; saves the plot in `out`.
 
 python examples/code_plot.py "Plot y = x^2"
-python examples/code_plot.py -m replay:src/sidestream/cli/demo/code_run.json
+python examples/code_plot.py -m replay:src/sidestream/cli/commands/demo/code_run.json
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A web server whose page shows an answer as it streams.
 
 python examples/fastapi_stream.py
-python examples/fastapi_stream.py -m replay:src/sidestream/cli/demo/web_search.json
+python examples/fastapi_stream.py -m replay:src/sidestream/cli/commands/demo/web_search.json
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Generates an image; saves each preview as it arrives, then the final image, in the folder `out`.
 
 python examples/image_previews.py "A lighthouse in fog"
-python examples/image_previews.py -m replay:src/sidestream/cli/demo/image.json
+python examples/image_previews.py -m replay:src/sidestream/cli/commands/demo/image.json
 """
 
 import argparse

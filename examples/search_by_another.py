@@ -2,7 +2,7 @@
 
 python examples/search_by_another.py -m local --via google
 python examples/search_by_another.py -m replay:examples/recordings/search_by_another.json \\
-    --via replay:src/sidestream/cli/demo/web_search.json
+    --via replay:src/sidestream/cli/commands/demo/web_search.json
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Searches the web, prints the stages of the search, and lists numbered sources with their cited passages.
 
 python examples/web_search.py "What is new in Python?"
-python examples/web_search.py -m replay:src/sidestream/cli/demo/web_search.json
+python examples/web_search.py -m replay:src/sidestream/cli/commands/demo/web_search.json
 """
 
 import argparse

@@ -1,11 +1,13 @@
 """Settings and fixtures that every test shares."""
 
+import gc
 import inspect
 import os
 import re
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
@@ -18,6 +20,10 @@ from support.children import catch_ignored_signals
 from support.postgres import Server, binaries, shared_server
 from support.s3 import s3_server
 from support.temporal_server import program, shared_temporal
+
+# Without bytecode on disk, every process of a run would compile the package and rewrite the asserts of all tests again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ALARM_INTERVAL_S = 5.0
 temporal_addresses: set[str] = set()
@@ -144,6 +150,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if "temporal_server" in item.fixturenames or any(str(value).startswith("temporal") for value in params):
                 shared.add("temporal_server")
             item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what lives as long as the process: 17,000 tests and all modules, 0.8 s a time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
+from support.warm import run
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
-DEMO = ROOT / "src" / "sidestream" / "cli" / "demo"
+DEMO = ROOT / "src" / "sidestream" / "cli" / "commands" / "demo"
 RECORDINGS = {
     "web_search": DEMO / "web_search.json",
     "chat_with_documents": EXAMPLES / "recordings" / "chat_with_documents.json",
@@ -46,7 +47,7 @@ SOURCES = """\
     “Not until 2114 will one last longer over land”
     “The shadow first crosses the south of Spain and the north of Africa”
 """
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+KEPT_VARIABLES = ("PATH", "TMPDIR", "SYSTEMROOT")
 MAX_LINES = 50
 
 
@@ -55,15 +56,15 @@ def start(
 ) -> subprocess.CompletedProcess[str]:
     """Runs an example; `answer` is what the user types."""
     kept = {key: os.environ[key] for key in KEPT_VARIABLES if key in os.environ}
-    return subprocess.run(
+    return run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *options],
         cwd=folder,
-        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8", **(env or {})},
+        env={**kept, "HOME": str(folder), "LANG": "C.UTF-8", **(env or {})},
         input=answer,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         encoding="utf-8",
         timeout=60,
-        check=False,
     )
 
 

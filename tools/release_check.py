@@ -129,9 +129,9 @@ def example_commands() -> Iterator[tuple[str, list[str]]]:
 def try_examples(inside: str, folder: Path, failures: Failures) -> None:
     """The examples and the demo, in a folder that holds no source of the package."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    demo = folder / "src" / "sidestream" / "cli" / "demo"
+    demo = folder / "src" / "sidestream" / "cli" / "commands" / "demo"
     recordings = shutil.ignore_patterns("*.py", "__pycache__")
-    shutil.copytree(ROOT / "src" / "sidestream" / "cli" / "demo", demo, ignore=recordings)
+    shutil.copytree(ROOT / "src" / "sidestream" / "cli" / "commands" / "demo", demo, ignore=recordings)
     shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("__pycache__", "site"))
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
     env = {**kept, "HOME": str(folder)}

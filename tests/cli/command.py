@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +12,30 @@ COMMAND = [sys.executable, "-m", "sidestream.cli"]
 KEY = "sk-canary-51f0a7c2d94e4b6f"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def runner(start: Run, environment: dict[str, str], folder: Path) -> Run:
+    """Return what runs the command to its end with `subprocess.run`, or with what replaces it."""
+
+    def run(*args: str, base_url: str | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+        where = {} if base_url is None else {"OPENAI_BASE_URL": base_url}
+        given = {"stdin": subprocess.DEVNULL} if "input" not in options else {}
+        done = start(
+            [*COMMAND, *args],
+            env={**environment, **where, **options.pop("env", {})},
+            cwd=folder,
+            stdout=options.pop("stdout", subprocess.PIPE),
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=60,
+            **given,
+            **options,
+        )
+        assert KEY not in (done.stdout or "") + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
 
 
 def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:

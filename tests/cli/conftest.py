@@ -1,17 +1,16 @@
 """The command as users have it: a process with its own environment."""
 
 import os
-import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cli.command import COMMAND, KEY, Run
+from cli.command import KEY, Run, runner
 from cli.driving import Talk, Talks, on_terminal, piped
 from mcp_servers.conftest import npm_servers
+from support import warm
 
 __all__ = ["environment", "npm_servers", "sidestream", "talks"]
 
@@ -35,27 +34,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def sidestream(environment: dict[str, str], tmp_path: Path) -> Run:
     """Runs the command to its end. Its key must not come out anywhere."""
-
-    def run(*args: str, base_url: str | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
-        where = {} if base_url is None else {"OPENAI_BASE_URL": base_url}
-        given = {"stdin": subprocess.DEVNULL} if "input" not in options else {}
-        done = subprocess.run(
-            [*COMMAND, *args],
-            env={**environment, **where, **options.pop("env", {})},
-            cwd=tmp_path,
-            stdout=options.pop("stdout", subprocess.PIPE),
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-            **given,
-            **options,
-        )
-        assert KEY not in (done.stdout or "") + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
-
-    return run
+    return runner(warm.run, environment, tmp_path)
 
 
 @pytest.fixture

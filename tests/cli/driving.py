@@ -6,7 +6,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,9 +18,6 @@ PATIENCE_S = 30.0
 Talks = Callable[..., "AbstractContextManager[Talk]"]
 PROMPT = r"\x1b\[\?2004h"
 """What a terminal gets when a line can be typed."""
-ON_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
 
 
 class Talk:
@@ -94,9 +90,8 @@ def on_terminal(*args: str, env: dict[str, str], cwd: Path) -> Generator[Talk]:
     """The command on a terminal of its own, so that Ctrl-C typed there reaches it."""
     ours, theirs = pty.openpty()
     env = {**env, "PROMPT_TOOLKIT_NO_CPR": "1"}  # This terminal does not say where its cursor is.
-    start = [sys.executable, "-c", ON_TERMINAL, *COMMAND, *args]
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    with started(*start, env=env, cwd=cwd, start_new_session=True, **streams) as process:
+    with started(*COMMAND, *args, env=env, cwd=cwd, terminal=True, **streams) as process:
         os.close(theirs)
         try:
             yield Talk(process, ours, [ours])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command import COMMAND, Run
+from cli.command import COMMAND, Run, runner
 from cli.driving import eventually, is_alive
 from requirements import requirement
 from sidestream import __version__, cli
@@ -16,6 +16,12 @@ from support.children import started
 
 DEMO = str(Path(cli.__file__).parent / "commands" / "demo" / "web_search.json")
 ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
+
+
+@pytest.fixture
+def sidestream(environment: dict[str, str], tmp_path: Path) -> Run:
+    """Runs the command in a fresh interpreter, as users do."""
+    return runner(subprocess.run, environment, tmp_path)
 
 
 def test_help_shows_the_options_of_a_prompt_and_every_command(sidestream: Run):

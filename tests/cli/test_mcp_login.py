@@ -18,6 +18,7 @@ from page.browsing import CHROMIUM, need_browser
 from requirements import requirement
 from sidestream.mcp import MCPServer, TokenFiles
 from sidestream.testing import FakeProvider, responses_text, sse
+from support import warm
 
 PATIENCE_S = 60.0
 Sidestream = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -56,15 +57,13 @@ def start(environment: dict[str, str], tmp_path: Path):
 
 
 @pytest.fixture
-def sidestream(start) -> Sidestream:
+def sidestream(environment: dict[str, str], tmp_path: Path) -> Sidestream:
     async def run(*args: str, **env: str) -> tuple[int, str, str]:
-        async with start(*args, **env) as process:
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        shown = (out + err).decode()
-        assert "Traceback" not in shown
-        assert "-canary-" not in shown
-        return process.returncode, out.decode(), err.decode()
+        options = {"env": environment | env, "cwd": tmp_path, "stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE}
+        done = await asyncio.to_thread(warm.run, [*COMMAND, *args], timeout=PATIENCE_S, encoding="utf-8", **options)
+        assert "Traceback" not in done.stdout + done.stderr
+        assert "-canary-" not in done.stdout + done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     return run
 

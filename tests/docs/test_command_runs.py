@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cli.command import KEY
+from cli.command import COMMAND, KEY
 from docs.test_commands import PAGES, ROOT, shell_lines
 from mcp_servers.peers import HERE
 from providers.local.embedded import skip_without
@@ -29,6 +31,7 @@ from sidestream.testing import (
     pixel_png,
 )
 from support.portable_index import pdf_of
+from support.warm import Warm, run
 
 skip_without("xllamacpp", "numpy", "safetensors", "tokenizers", model="smollm2-135m")
 
@@ -61,6 +64,7 @@ STATUS = {
 """Lines that the docs show because they fail → with which exit code."""
 INPUT = {"sidestream keys set anthropic": "sk-ant-typed\n"}
 """Line → what a person types; `/exit` to the others."""
+NEEDS_SHELL = re.compile(r"[|&;<>()$`*?~\[\]{}#!]")
 CONVERSATION = "3f2a9c51d0e74b68"
 
 
@@ -123,10 +127,20 @@ def environment(home: Path, base_url: str) -> dict[str, str]:
     return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONPATH": str(home), **keys, **urls}
 
 
+def plain(line: str) -> list[str] | None:
+    """The command of a line that needs no shell; the others run in a shell, with the installed script."""
+    words = shlex.split(line)
+    return [*COMMAND, *words[1:]] if words[0] == "sidestream" and not NEEDS_SHELL.search(line) else None
+
+
 def stopped(line: str, mark: str, **settings: Any) -> str | None:
     """Runs a line until it has printed the mark, then interrupts it; what it printed, if the mark was not in it."""
-    process = subprocess.Popen(
-        ["bash", "-c", f"exec {line}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **settings
+    process = Warm(
+        plain(line) or ["bash", "-c", f"exec {line}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **settings,
     )
     printed = ""
     try:
@@ -147,13 +161,13 @@ def problem_with(line: str, **settings: Any) -> str | None:
         return stopped(f"{line} --port 0", "http://127.0.0.1:", **settings)  # The port of the docs may be taken.
     if line.startswith("sidestream logs tail"):
         return stopped(line, "Ada", **settings)
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {line}"],
+    done = run(
+        plain(line) or ["bash", "-c", f"set -o pipefail; {line}"],
         input=INPUT.get(line, "/exit\n" if " chat" in line else ""),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=120,
-        check=False,
         **settings,
     )
     is_right = done.returncode == STATUS.get(line, 0) and "Traceback" not in done.stderr

@@ -21,13 +21,14 @@ from typing import NamedTuple
 import pytest
 
 from support.doc_fakes import fake_before, faked
+from support.warm import run
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^([ \t]*)```python([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"\s*<!-- output -->\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"# file: ([\w-]+\.py)\n")
 TIMEOUT_S = 60
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+KEPT_VARIABLES = ("PATH", "TMPDIR", "SYSTEMROOT")
 
 
 class Block(NamedTuple):
@@ -62,15 +63,15 @@ def run_program(block: Block, folder: Path, **variables: str) -> subprocess.Comp
     assert block.program
     (folder / block.program).write_text(block.source, "utf-8")
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    return subprocess.run(
+    return run(
         [sys.executable, block.program],
         cwd=folder,
-        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8", **variables},
+        env={**kept, "HOME": str(folder), "LANG": "C.UTF-8", **variables},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         encoding="utf-8",
         timeout=TIMEOUT_S,
-        check=False,
     )
 
 

@@ -202,9 +202,10 @@ def test_nothing_unpacks_archives_or_decodes_pictures_but_a_child_with_limits():
     forbidden = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "shutil.unpack_archive", "PIL", "cv2", "imageio"}
     root = Path(sidestream.__file__).parent
     for path in root.rglob("*.py"):
-        if path.relative_to(root).as_posix() in bounded:
+        text = path.read_text("utf-8")
+        if path.relative_to(root).as_posix() in bounded or not any(name in text for name in forbidden):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(text)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {name.partition(".")[0] for name in names} & forbidden, path

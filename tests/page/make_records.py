@@ -97,7 +97,7 @@ def as_records(rows: list[Row]) -> list[dict[str, Any]]:
 
 async def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    logs = {name: await of_recording(ROOT / "src/sidestream/cli/demo" / f"{name}.json") for name in RECORDINGS}
+    logs = {name: await of_recording(ROOT / "src/sidestream/cli/commands/demo" / f"{name}.json") for name in RECORDINGS}
     logs["approvals"] = await with_approvals()
     for name, rows in logs.items():
         lines = ",\n".join(json.dumps(record) for record in as_records(rows))

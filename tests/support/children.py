@@ -8,6 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from support.warm import Warm
+
 KILLED_S = 10.0
 """A killed process may take this long to end."""
 
@@ -24,8 +26,8 @@ def catch_ignored_signals() -> None:
 
 @contextmanager
 def started(*args: str, **options: Any) -> Generator[subprocess.Popen[Any]]:
-    """A process that a failing test does not leave behind."""
-    with subprocess.Popen(args, **options) as process:
+    """A process that a failing test does not leave behind; a Python program in a copy of a warm interpreter."""
+    with Warm(args, **options) as process:
         try:
             yield process
         finally:

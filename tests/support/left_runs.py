@@ -44,9 +44,13 @@ class Log:
         """True: after each part, what is open is written as an increment."""
         self.run: Run[Any] | None = None
         self.checks = 0
-        self._bodies: list[tuple[str, Body]] = [("", body) for body in imported(history)]
+        self.bodies: list[Body] = []
+        """What was recorded."""
+        self._rows: list[tuple[Row, dict[str, bytes]]] = []
         self._segments = SegmentFold()
         self._run_id = ""
+        for body in imported(history):
+            self._add(body)
 
     # The recorder of a run
 
@@ -95,38 +99,38 @@ class Log:
         return None
 
     def _add(self, body: Body) -> None:
-        self._bodies.append((self._run_id, body))
+        self.bodies.append(body)
+        self._rows.append(_row(len(self.bodies), self._run_id, body))  # written at once, as a store does
 
     # What follows from the records
 
-    @property
-    def bodies(self) -> list[Body]:
-        """What was recorded."""
-        return [body for _, body in self._bodies]
-
     def state(self) -> LogState:
         """The conversation as a reader of the log would find it if the run were left now."""
-        rest = copy.deepcopy(self._segments).end()
-        return fold(self._records([*self._bodies, *((self._run_id, segment) for segment in rest)]))
+        return fold(self._records(self._run_id, self._open()))
 
     def resumed_state(self) -> TurnState:
         """What a second resumption would continue from, if a first one were left before it did anything."""
-        rest = copy.deepcopy(self._segments).end()
-        begun: list[Body] = [*rest, RunStarted("m", resumes=True), Segment("stream-start", (StreamStart(()),))]
-        state = fold(self._records([*self._bodies, *(("next", body) for body in begun)])).run_state
+        begun = (RunStarted("m", resumes=True), Segment("stream-start", (StreamStart(()),)))
+        state = fold(self._records("next", [*self._open(), *begun])).run_state
         assert state is not None
         return state.turn
 
-    def _records(self, bodies: list[tuple[str, Body]]) -> Iterable[Record]:
-        for seq, (run, body) in enumerate(bodies, 1):
-            data, blobs = pack(body)
-            row = Row(seq=seq, time=0.0, run=run, kind=kind_of(body), body=data, blobs=tuple(blobs))
+    def _open(self) -> list[Segment]:
+        """What would be written of the blocks that are open."""
+        return copy.deepcopy(self._segments).end()
+
+    def _records(self, run: str, rest: Iterable[Body]) -> Iterable[Record]:
+        """The records as they are read, each time anew, and the rest after them."""
+        for row, blobs in self._rows:
+            yield unpack(row, blobs.__getitem__)
+        for seq, body in enumerate(rest, len(self._rows) + 1):
+            row, blobs = _row(seq, run, body)
             yield unpack(row, blobs.__getitem__)
 
     def check(self) -> None:
         """Compares what the log would give with the live turn. The live turn is not changed."""
         run = self.run
-        if run is None or not any(isinstance(body, RunStarted) for _, body in self._bodies):
+        if run is None or not any(isinstance(body, RunStarted) for body in self.bodies):
             return
         live = run.turn.state
         state = self.state()
@@ -139,6 +143,11 @@ class Log:
             assert not isinstance(live.command, Over) or state.status in ("failed", "unfinished")
             assert fields(self.resumed_state()) == {**expected, "run_id": "next"}, type(live.command).__name__
         self.checks += 1
+
+
+def _row(seq: int, run: str, body: Body) -> tuple[Row, dict[str, bytes]]:
+    data, blobs = pack(body)
+    return Row(seq=seq, time=0.0, run=run, kind=kind_of(body), body=data, blobs=tuple(blobs)), blobs
 
 
 def fields(state: TurnState) -> dict[str, Any]:

@@ -288,7 +288,7 @@ STEPS = st.builds(
 
 
 @requirement("R82", "R84", "F32", "F41")
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 10)
 @given(
     st.lists(STEPS, min_size=1, max_size=5),
     st.lists(st.booleans(), min_size=1),
@@ -339,7 +339,7 @@ async def test_a_typed_answer_that_is_requested_again() -> None:
 RECORDINGS = ROOT.parent / "shared" / "recordings"
 PLAYED = [
     *sorted((ROOT / "examples" / "recordings").glob("*.json")),
-    *sorted((ROOT / "src" / "sidestream" / "cli" / "demo").glob("*.json")),
+    *sorted((ROOT / "src" / "sidestream" / "cli" / "commands" / "demo").glob("*.json")),
     *sorted(RECORDINGS.rglob("*.json")),
 ]
 """Those of the examples and the demo; what providers really sent, where it lies beside the project."""
