@@ -590,12 +590,7 @@ class Turn:
         return parts
 
     def _completes(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
-        if self._round is not None and (part := next(filter(_ends_round, parts), None)):
+        if self._round is not None and (part := next(filter(rounds.ends_round, parts), None)):
             self._completed += ((part, self._round),)
             self._round = None
         self._completed += tuple(completed)
-
-
-def _ends_round(part: StreamPart) -> bool:
-    """True for the first part after a round of calls that a reader must not see before the round's message."""
-    return isinstance(part, StepStart | Finish) or (isinstance(part, Steer) and part.status == "applied")

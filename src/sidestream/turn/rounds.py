@@ -13,7 +13,17 @@ from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED, PASSAGES
 from sidestream.messages.message import Numbers
 from sidestream.messages.provenance import PAGE, found_urls
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
+from sidestream.stream.parts import (
+    Custom,
+    File,
+    Finish,
+    Steer,
+    StepStart,
+    StreamPart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolResult,
+)
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
 from sidestream.tools.grants import CALL_GRANTED, InterruptionPolicy, covering
 from sidestream.turn.state import TurnState
@@ -208,3 +218,8 @@ def downloaded(ref: FileRef, data: bytes) -> File:
     mime_type = media_types.sniff(data, ref.name)
     name = ref.name or f"{ref.id}.{media_types.extension(mime_type)}"
     return File(ref.id, mime_type, name, data, tool=ref.tool, call_id=ref.call_id)
+
+
+def ends_round(part: StreamPart) -> bool:
+    """Return whether a reader must not see this part before the message of the round that it ends."""
+    return isinstance(part, StepStart | Finish) or (isinstance(part, Steer) and part.status == "applied")
