@@ -64,11 +64,13 @@ async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationIn
 
 
 async def delete_all(store: Store, conversations: Sequence[str], before: float) -> None:
-    """Deletes those that have not changed since a moment, many in a transaction if the store can."""
+    """Delete those that have not changed since a moment, many in a transaction if the store can."""
     if isinstance(store, SharedStore):
         await store.delete_all(conversations, before=before)
-    else:
-        for conversation in conversations:
+        return
+    for conversation in conversations:
+        listed = [info async for info in _listed(store, prefix=conversation) if info.id == conversation]
+        if all(info.updated < before for info in listed):
             await store.delete(conversation)
 
 
