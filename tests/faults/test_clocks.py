@@ -17,7 +17,7 @@ from sidestream.wire.retry import RetryPolicy, next_wait_s
 
 SOURCE = Path(__file__).parents[2] / "src/sidestream"
 WALL_CLOCK = {
-    "durable/log/reconciler_leases.py": "stands in for the clock of a database that nobody has created yet",
+    "store/queries.py": "stands in for the clock of a database that nobody has created yet",
     "durable/engines/temporal/engine.py": "compares with the times that the service gives of workflows and tasks",
     "durable/worker/worker.py": "until when a decision can be made, as the engine and people understand it",
     "cli/commands/demo/conversation.py": "tells the time in a city",

@@ -1,10 +1,11 @@
 """The protocol of stores, and the values they return."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
 
 
@@ -107,7 +108,7 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class SharedStore(Store, Protocol):
+class SharedStore(Store, SharedQueries, Protocol):
     """A store that several processes use at once, each with claims on the conversations that it drives.
 
     A claim has a token; the token of a later claim is the greater text. Who appends without one has no claim: only the
@@ -135,17 +136,6 @@ class SharedStore(Store, Protocol):
         """Removes conversations as `delete` does, some hundred in a transaction; returns how many.
 
         With `before`, in seconds since 1970, only those that have not changed since then.
-        """
-        ...
-
-    async def execute(
-        self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Runs one statement on the store's database, in a transaction of its own; returns its rows.
-
-        Values are named `:name`, tables `{tasks}` and so on, so that every database understands it; `{now}` is its
-        clock, in seconds since 1970, and `{skip_locked}` ends a subquery for rows that nobody else is about to change.
-        `notify` wakes those who wait for changes of this topic.
         """
         ...
 

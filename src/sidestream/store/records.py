@@ -200,6 +200,9 @@ _PLAIN = frozenset(
 )
 """Segments that hold no blobs."""
 STEP_FINISH = "step-finish"
+STARTED = "run-started"
+ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
+"""Kinds of records after which no run is in progress."""
 """The kind of the segment whose blobs are read only for a replay: the record refers to them, also when it was read."""
 
 

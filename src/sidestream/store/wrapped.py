@@ -6,10 +6,11 @@ from typing import Any
 
 from sidestream.errors import ConfigurationError
 from sidestream.store.protocol import ConversationInfo, SharedStore, Store, StoreProblem
+from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
 
 
-class WrappedStore:
+class WrappedStore(SharedQueries):
     """Passes everything on."""
 
     def __init__(self, inner: Store) -> None:

@@ -7,14 +7,14 @@ from functools import partial
 
 from sidestream.durable.engines.protocol import Engine
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.inbox import clear_posts, post_steer, post_stop, post_withdrawal, posts_for, remove_post
-from sidestream.durable.log.open_runs import ENDINGS, cancel_run, job_of, open_run
+from sidestream.durable.log.inbox import post_steer, post_stop, post_withdrawal, posts_for
+from sidestream.durable.log.open_runs import cancel_run, job_of, open_run
 from sidestream.durable.log.tokens import token_after
 from sidestream.errors import ConfigurationError, ConflictError, SteerError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.protocol import SharedStore, Store
-from sidestream.store.records import GrantsSet, Record, Row, Segment
+from sidestream.store.records import ENDINGS, GrantsSet, Record, Row, Segment
 from sidestream.stream.parts import Steer
 
 
@@ -64,7 +64,7 @@ async def stop_run(store: SharedStore, engine: Engine, conversation: str, *, fol
         rows, fenced = await _fenced(store, engine, conversation)
         if open_run(rows) is not None:
             await cancel_run(fenced, conversation, rows)
-    await clear_posts(store, conversation)
+    await store.clear_posts(conversation)
     return True
 
 
@@ -83,9 +83,8 @@ async def stop_waiting(store: SharedStore, engine: Engine, conversation: str) ->
 async def _fenced(store: SharedStore, engine: Engine, conversation: str) -> tuple[list[Row], FencedStore]:
     """What the log has, and the store for what ends its run: from now on, whoever drives it cannot write."""
     await engine.cancel(conversation)
-    found = await store.execute("SELECT fence FROM {conversations} WHERE id = :id", {"id": conversation})
     # Only just later than that of the last claim: those of later claims must be later than this one.
-    token = token_after(str(found[0][0]) if found else "", 0.0)
+    token = token_after(await store.fence_of(conversation), 0.0)
     await store.fence(conversation, token)
     return await store.read(conversation), FencedStore(store, token)
 
@@ -105,7 +104,7 @@ async def steer_elsewhere(store: SharedStore, follow: Follow, conversation: str,
         pass
     for post in await posts_for(store, [conversation]):
         if post.message == message:
-            await remove_post(store, post)
+            await store.remove_post(post.id)
     raise SteerError("the run did not take the message in time: send it as the next one")
 
 

@@ -13,7 +13,7 @@ from sidestream.agent.chat import Chat
 from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome
 from sidestream.durable.log.approval_deadlines import OnExpiry, denials, expires_at
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.inbox import TOPIC, Post, clear_posts, posts_for, remove_post
+from sidestream.durable.log.inbox import Post, posts_for
 from sidestream.durable.log.jobs import Job, driven_details
 from sidestream.durable.log.open_runs import (
     cancel_run,
@@ -41,6 +41,7 @@ from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.flush_schedule import moments
 from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import SharedStore
+from sidestream.store.queries import POSTS
 from sidestream.store.records import Row
 from sidestream.text.redaction import redact
 
@@ -178,7 +179,7 @@ class Worker:
             rows = await self._store.read(chat.id)
             until = expires_at(rows, chat.approvals, self._approval_s)
             return Outcome(position=chat.head, is_waiting=True, until=until)
-        await clear_posts(self._store, chat.id)
+        await self._store.clear_posts(chat.id)
         return Outcome(position=chat.head)
 
     async def _is_continued(self, conversation: str) -> bool:
@@ -193,7 +194,7 @@ class Worker:
         reading = Outage("messages for runs cannot be read")
         while True:
             try:
-                async for _ in self._store.changes(TOPIC):
+                async for _ in self._store.changes(POSTS):
                     await self._deliver(self._driven.keys())
                     reading.worked()
             except StoreError as error:
@@ -300,7 +301,7 @@ class Worker:
                 await run.withdraw(post.grant)
         except (SteerError, SidestreamError) as error:
             _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
-        await remove_post(self._store, post)
+        await self._store.remove_post(post.id)
 
 
 async def _until_lost(claim: Claim) -> LeaseLostError:

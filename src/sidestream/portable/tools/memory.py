@@ -15,7 +15,7 @@ from sidestream.jsontext import JsonObject, as_list, as_object
 from sidestream.limits import MAX_MEMORY_BYTES, MAX_MEMORY_FILES
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
-from sidestream.store.database import MAX_ID, RESERVED
+from sidestream.store.ids import MAX_ID, RESERVED
 from sidestream.store.protocol import Store
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.parts import Custom

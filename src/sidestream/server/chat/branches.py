@@ -19,7 +19,7 @@ from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.server import Server
-from sidestream.store.database import is_id
+from sidestream.store.ids import is_id
 from sidestream.store.log.fold import LogState, fold, joined
 from sidestream.store.records import (
     ApprovalAsked,

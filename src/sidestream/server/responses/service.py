@@ -21,10 +21,10 @@ from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of
 from sidestream.server.responses.request import PreparedRequest
 from sidestream.server.runs.decisions import RefusedDecisionError
 from sidestream.server.runs.live import RunInfo
-from sidestream.server.runs.published_store import UNSTORED
 from sidestream.server.runs.service import append
 from sidestream.server.server import Server
 from sidestream.server.settings import Dialect
+from sidestream.store.ids import UNSTORED
 from sidestream.store.log.fold import fold, joined
 from sidestream.store.log.writer import imported
 from sidestream.store.records import Body, Row, RunStarted, Segment

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Protocol
 
-from sidestream.durable.log.open_runs import ENDINGS, STARTED, open_run
+from sidestream.durable.log.open_runs import open_run
 from sidestream.errors import StoreError
 from sidestream.server.runs.published_store import Feed, PublishedStore
-from sidestream.store.records import Record, Row
+from sidestream.store.records import ENDINGS, STARTED, Record, Row
 
 MAX_BATCH = 256
 """Records that are passed on at once: a slow reader of a long log holds no more of it."""

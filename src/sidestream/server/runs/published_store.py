@@ -153,23 +153,13 @@ class PublishedStore(WrappedStore):
             feed.add(rows)
 
 
-UNSTORED = "unstored_"
-"""How the ids of conversations begin, after their owner, that are not stored."""
 LEFT_AFTER_S = 3600.0
 """One that has ended, and has not changed for so long, has no client any more."""
-
-_SELECT = "SELECT id, updated FROM {conversations} WHERE id LIKE :pattern ESCAPE '!'"
-_PATTERN = f"%/{UNSTORED.replace('_', '!_')}%"
-
-
-def is_unstored(conversation: str) -> bool:
-    """Whether a conversation is deleted once its client has what it wanted."""
-    return f"/{UNSTORED}" in conversation
 
 
 async def delete_left(store: PublishedStore, engine: EmbeddedEngine | None) -> None:
     """Deletes those that no process drives any more, as the engine says, or that ended long ago. Raises StoreError."""
-    for id, updated in await store.execute(_SELECT, {"pattern": _PATTERN}):
+    for id, updated in await store.unstored():
         rows = await store.read(id)
         if open_run(rows) is not None:
             if engine is None:

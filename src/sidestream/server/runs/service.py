@@ -17,9 +17,8 @@ from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
 from sidestream.durable.engines.protocol import LeaseLostError, Outcome, Task
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.inbox import clear_posts, posts_for
 from sidestream.durable.log.jobs import Job, driven_details
-from sidestream.durable.log.open_runs import ENDINGS, STARTED, fail_run, job_of, open_run
+from sidestream.durable.log.open_runs import fail_run, job_of, open_run
 from sidestream.durable.log.remote_control import steer_elsewhere, stop_run, withdraw_grant
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
 from sidestream.jsontext import JsonObject
@@ -39,7 +38,7 @@ from sidestream.server.settings import Disconnect
 from sidestream.store.expiry import branches_of, chat_of, still_expired
 from sidestream.store.log.writer import LogDetail, Writer, imported
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import Body, Record, RunStarted
+from sidestream.store.records import ENDINGS, STARTED, Body, Record, RunStarted
 from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError, Decision
@@ -459,8 +458,8 @@ class Runs:
         rows = await self._store.read(chat.id, live.after)
         if not rows or open_run(rows) is not None:
             return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
-        if await posts_for(self._store, [chat.id]):
-            await clear_posts(self._store, chat.id)
+        if await self._store.posts([chat.id]):
+            await self._store.clear_posts(chat.id)
         if not isinstance(run.turn.command, Wait):
             return Outcome(position=rows[-1].seq)
         until = await self.driving.expires_at(chat.id, run.state.approvals)

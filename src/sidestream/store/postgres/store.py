@@ -20,11 +20,11 @@ from sidestream.store.database import (
     Append,
     DatabaseStore,
     Migration,
-    check_id,
     ended_runs_query,
     list_query,
     rows_of,
 )
+from sidestream.store.ids import check_id
 from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.connections import LoopConnections
 from sidestream.store.postgres.listener import HEARTBEAT_S

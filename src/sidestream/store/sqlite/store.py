@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from sidestream.errors import ConfigurationError
 from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore, is_digest
-from sidestream.store.database import PAGE, Append, DatabaseStore, Migration, check_id, ended_runs_query, list_query
+from sidestream.store.database import PAGE, Append, DatabaseStore, Migration, ended_runs_query, list_query
+from sidestream.store.ids import check_id
 from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
