@@ -5,13 +5,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobStore, open_blobs
 from sidestream.store.ids import PREFIX_END, RESERVED, check_id
-from sidestream.store.protocol import ConversationInfo
+from sidestream.store.protocol import Append, ConversationInfo
 from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
 
@@ -42,22 +42,6 @@ SELECT_ENDED_RUNS = (
 RAISE_FENCE = "UPDATE {conversations} SET fence = :token WHERE id = :id AND fence <= :token RETURNING id"
 """No row: a later token is known, or there is no such conversation."""
 OF_PREFIX = " AND conversation >= {prefix} AND conversation < {prefix_end}"
-
-
-class Append(NamedTuple):
-    """Rows to write, and the blobs they refer to."""
-
-    conversation: str
-    after: int
-    rows: Sequence[Row]
-    blobs: Mapping[str, bytes]
-    flush: bool = True
-    token: str | None = None
-    """Of the claim of the one who writes."""
-
-    def digests(self) -> set[str]:
-        """The blobs that the rows name."""
-        return {digest for row in self.rows for digest in row.blobs}
 
 
 class DatabaseStore(SharedQueries, ABC):

@@ -1,7 +1,7 @@
 """The protocol of stores, and the values they return."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -32,6 +32,22 @@ class StoreProblem(Struct, frozen=True, kw_only=True):
     """What is wrong, and what is lost."""
     conversation: str | None = None
     is_repaired: bool = False
+
+
+class Append(NamedTuple):
+    """Rows to write, and the blobs they refer to: the arguments of `Store.append`."""
+
+    conversation: str
+    after: int
+    rows: Sequence[Row]
+    blobs: Mapping[str, bytes]
+    flush: bool = True
+    token: str | None = None
+    """Token of the writer's claim; None without one."""
+
+    def digests(self) -> set[str]:
+        """Return the blobs that the rows name."""
+        return {digest for row in self.rows for digest in row.blobs}
 
 
 @runtime_checkable

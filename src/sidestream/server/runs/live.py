@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,8 +14,7 @@ from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.jobs import Job
 from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.run.run import Run
-from sidestream.store.protocol import Store
-from sidestream.store.records import Row
+from sidestream.store.protocol import Append, Store
 from sidestream.turn.state import Over, Wait
 
 RELEASE_POLL_S = 0.02
@@ -86,21 +84,12 @@ class ClaimedStore(FencedStore):
         super().__init__(inner, claim.token)
         self._claim = claim
 
-    async def append(
-        self,
-        conversation: str,
-        after: int,
-        rows: Sequence[Row],
-        blobs: Mapping[str, bytes] | None = None,
-        *,
-        flush: bool = True,
-        token: str | None = None,
-    ) -> None:
-        """Appends rows. The first ones of a conversation are followed by its claim."""
+    async def write(self, append: Append) -> None:
+        """Append rows. The first ones of a conversation are followed by its claim."""
         self.token = self._claim.token
-        await super().append(conversation, after, rows, blobs, flush=flush, token=token)
-        if not after and rows and not self._claim.token:
-            await self._claim.take(rows[-1].seq)
+        await super().write(append)
+        if not append.after and append.rows and not self._claim.token:
+            await self._claim.take(append.rows[-1].seq)
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):

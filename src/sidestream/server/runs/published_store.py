@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
 from sidestream.durable.engines.embedded import EmbeddedEngine
@@ -10,7 +10,7 @@ from sidestream.durable.engines.protocol import Task, TaskHeldError
 from sidestream.durable.log.open_runs import open_run
 from sidestream.errors import StoreError
 from sidestream.store.log.conversation import Conversation
-from sidestream.store.protocol import Store
+from sidestream.store.protocol import Append, Store
 from sidestream.store.records import Record, Row, unpack
 from sidestream.store.wrapped import WrappedStore
 
@@ -137,20 +137,11 @@ class PublishedStore(WrappedStore):
         """One conversation."""
         return Conversation(self, id)
 
-    async def append(
-        self,
-        conversation: str,
-        after: int,
-        rows: Sequence[Row],
-        blobs: Mapping[str, bytes] | None = None,
-        *,
-        flush: bool = True,
-        token: str | None = None,
-    ) -> None:
-        """Appends rows, and passes them on."""
-        await super().append(conversation, after, rows, blobs, flush=flush, token=token)
-        for feed in self._feeds.get(conversation, ()):
-            feed.add(rows)
+    async def write(self, append: Append) -> None:
+        """Append rows, and pass them on."""
+        await super().write(append)
+        for feed in self._feeds.get(append.conversation, ()):
+            feed.add(append.rows)
 
 
 LEFT_AFTER_S = 3600.0

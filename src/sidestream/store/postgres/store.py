@@ -17,7 +17,6 @@ from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.database import (
     PAGE,
-    Append,
     DatabaseStore,
     Migration,
     ended_runs_query,
@@ -31,7 +30,7 @@ from sidestream.store.postgres.listener import HEARTBEAT_S
 from sidestream.store.postgres.migration import migrate
 from sidestream.store.postgres.serial import allow_blobs
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
-from sidestream.store.protocol import StoreProblem
+from sidestream.store.protocol import Append, StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.threads import completed
 from sidestream.text.redaction import Secret
