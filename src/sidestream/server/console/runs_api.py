@@ -1,7 +1,6 @@
 """REST of the page: the records of a run, as they are or as they come, and the run as a file."""
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
@@ -22,10 +21,10 @@ from sidestream.server.http.requests import json_response, owner_of, server_of
 from sidestream.server.runs.live import RunInfo
 from sidestream.server.runs.published_store import Feed
 from sidestream.server.server import Server
+from sidestream.store.ids import ConversationId
 from sidestream.store.records import Record, Row, RunStarted, unpack
 from sidestream.text.redaction import redact
 
-_LEAF = re.compile(r"~\d+$")
 """What the id of a branch ends with."""
 PAGE_ROWS = 2000
 """Records in one response; the page requests the rest after the last of them."""
@@ -168,7 +167,7 @@ async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject
 
 
 def _chat_of(conversation: str) -> str:
-    return _LEAF.sub("", conversation.partition("/")[2])
+    return ConversationId.parse(conversation).chat
 
 
 def _number(request: Request, name: str) -> int:

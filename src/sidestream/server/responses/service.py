@@ -24,7 +24,7 @@ from sidestream.server.runs.live import RunInfo
 from sidestream.server.runs.service import append
 from sidestream.server.server import Server
 from sidestream.server.settings import Dialect
-from sidestream.store.ids import UNSTORED
+from sidestream.store.ids import UNSTORED, ConversationId
 from sidestream.store.log.fold import fold, joined
 from sidestream.store.log.writer import imported
 from sidestream.store.records import Body, Row, RunStarted, Segment
@@ -49,7 +49,7 @@ class Base(Struct, frozen=True, kw_only=True):
 
 def new_conversation(owner: str, *, is_stored: bool) -> str:
     """The id in the store of a new conversation."""
-    return f"{owner}/{'chain_' if is_stored else UNSTORED}{os.urandom(16).hex()}"
+    return str(ConversationId(owner, f"{'chain_' if is_stored else UNSTORED}{os.urandom(16).hex()}"))
 
 
 async def find_response(
@@ -58,7 +58,7 @@ async def find_response(
     """A response of this owner that is stored. Raises RequestError(404)."""
     if (place := place_of(id)) is not None:
         found = await server.store.find_run(place[0])
-        if found is not None and found[0].startswith(f"{owner}/"):
+        if found is not None and ConversationId.parse(found[0]).owner == owner:
             rows = await server.store.read(found[0])
             for info in responses_in(found[0], rows):
                 if info.id == id and info.is_stored:
@@ -203,7 +203,7 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
 
 async def find_conversation(server: Server, owner: str, id: str, *, param: str | None = None) -> str:
     """The id in the store of a conversation of this owner. Raises RequestError(404)."""
-    stored = f"{owner}/{id}"
+    stored = str(ConversationId(owner, id))
     if not id.startswith("conv_") or (not id.isalnum() and not id.replace("_", "").isalnum()) or len(id) > 100:
         raise not_found("conversation", id[:100], param=param)
     if not await server.store.read(stored):

@@ -35,7 +35,8 @@ from sidestream.server.runs.published_store import PublishedStore
 from sidestream.server.runs.quotas import CapKeeper
 from sidestream.server.runs.readers import Readers
 from sidestream.server.settings import Disconnect
-from sidestream.store.expiry import branches_of, chat_of, still_expired
+from sidestream.store.expiry import branches_of, still_expired
+from sidestream.store.ids import ConversationId, chat_of, owner_in
 from sidestream.store.log.writer import LogDetail, Writer, imported
 from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import ENDINGS, STARTED, Body, Record, RunStarted
@@ -183,7 +184,7 @@ class Runs:
     async def find(self, owner: str, run_id: str) -> RunInfo:
         """A run of this owner. Raises RequestError(404)."""
         found = await self._store.find_run(run_id)
-        if found is None or not found[0].startswith(f"{owner}/"):
+        if found is None or ConversationId.parse(found[0]).owner != owner:
             raise not_found("run", run_id)
         conversation, start = found
         rows = await self._store.read(conversation, start - 1)
@@ -498,8 +499,3 @@ async def append(store: Store, conversation: str, bodies: Iterable[Body], run: s
     await writer.commit()
     if writer.error is not None:
         raise writer.error
-
-
-def owner_in(conversation: str) -> str:
-    """The owner of a conversation, by its id in the store."""
-    return conversation.partition("/")[0]
