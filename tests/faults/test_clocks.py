@@ -37,7 +37,6 @@ WALL_CLOCK = {
     "server/http/requests.py": "compares with the time at which a message is to be sent",
     "server/runs/retention.py": "compares with the times of records",
     "server/runs/service.py": "compares with the time at which a message is to be sent, or an approval expires",
-    "server/runs/published_store.py": "compares with the times of records",
     "store/blobs/folder.py": "compares with the times of files",
     "store/blobs/bucket.py": "the age of an object, as its server says when it was stored",
     "store/log/writer.py": "says when a record was written",

@@ -15,11 +15,11 @@ from sidestream import Agent
 from sidestream.durable.log.jobs import Job, job_in
 from sidestream.errors import ConflictError, SteerError
 from sidestream.server.errors import RequestError
-from sidestream.server.runs.published_store import MAX_WAITING_ROWS
 from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Record, open_store
 from sidestream.store.log.fold import stream_of
+from sidestream.store.log.follow import MAX_WAITING_ROWS
 from sidestream.store.records import RunStarted, Segment
 from sidestream.stream import grammar
 from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta

@@ -11,12 +11,13 @@ from sidestream.agent.chat import Chat
 from sidestream.durable.engines.protocol import Engine, Task
 from sidestream.durable.log.inbox import post_steer
 from sidestream.durable.log.jobs import Job
-from sidestream.durable.log.open_runs import job_of, last_start, open_run
-from sidestream.durable.log.remote_control import follow_run, stop_run
-from sidestream.errors import SteerError
+from sidestream.durable.log.open_runs import job_of, last_start
+from sidestream.durable.log.remote_control import stop_run
+from sidestream.errors import ConfigurationError, SteerError
 from sidestream.run.prompts import Prompt, user_message
+from sidestream.store.log.follow import follow
 from sidestream.store.protocol import Store
-from sidestream.store.records import Record
+from sidestream.store.records import Record, open_run
 from sidestream.store.wrapped import shared
 from sidestream.tools.approvals import Decision, PendingApproval
 
@@ -81,7 +82,9 @@ class RunClient:
 
         With `load`, records have the bytes of their files; without, the addresses of the blobs.
         """
-        async with aclosing(follow_run(self._store, conversation, after, load=load)) as records:
+        if not await self._store.read(conversation):
+            raise ConfigurationError(f"there is no conversation {conversation!r}")
+        async with aclosing(follow(self._store, conversation, after, load=load)) as records:
             async for record in records:
                 yield record
 

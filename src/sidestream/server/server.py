@@ -16,12 +16,12 @@ from sidestream.server.errors import RequestError
 from sidestream.server.file_indexes import FileIndexes
 from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.runs.drivers import Driving
-from sidestream.server.runs.published_store import PublishedStore
 from sidestream.server.runs.quotas import Bodies, CapKeeper
 from sidestream.server.runs.readers import Readers
 from sidestream.server.runs.retention import Retention
 from sidestream.server.runs.service import Runs
 from sidestream.server.settings import ServerSettings
+from sidestream.store.log.follow import PublishedStore
 from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import Store
 from sidestream.text.redaction import redact

@@ -7,7 +7,7 @@ names.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -403,3 +403,13 @@ def _inside(value: Any, known: frozenset[str], load: Callable[[str], bytes] | No
             return [_inside(inner, known, load) for inner in cast(list[Any], value)]
         case _:
             return value
+
+
+def open_run(rows: Sequence[Row]) -> Row | None:
+    """Return the record with which the run in progress began, or was resumed; None if none is in progress."""
+    for row in reversed(rows):
+        if row.kind == STARTED:
+            return row
+        if row.kind in ENDINGS:
+            return None
+    return None

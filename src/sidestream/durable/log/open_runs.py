@@ -6,7 +6,6 @@ from sidestream.durable.log.jobs import MAX_ATTEMPTS, Job, job_in
 from sidestream.store.log.writer import Writer
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
-    ENDINGS,
     STARTED,
     STEP_FINISH,
     Record,
@@ -24,16 +23,6 @@ from sidestream.turn.state import RunState, Wait
 TOOL_RESULT = "tool-result"
 NOT_RESUMED = "server_restarted"
 """The code of the error with which a run ends that cannot be resumed."""
-
-
-def open_run(rows: Sequence[Row]) -> Row | None:
-    """The record with which the run in progress began, or was resumed; None if none is in progress."""
-    for row in reversed(rows):
-        if row.kind == STARTED:
-            return row
-        if row.kind in ENDINGS:
-            return None
-    return None
 
 
 def last_start(rows: Sequence[Row]) -> Row | None:

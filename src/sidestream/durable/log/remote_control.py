@@ -1,39 +1,20 @@
 """Stops and steers runs that another process drives, withdraws grants, and waits until their log says so."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
-from functools import partial
 
 from sidestream.durable.engines.protocol import Engine
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.inbox import post_steer, post_stop, post_withdrawal, posts_for
-from sidestream.durable.log.open_runs import cancel_run, job_of, open_run
+from sidestream.durable.log.open_runs import cancel_run, job_of
 from sidestream.durable.log.tokens import token_after
-from sidestream.errors import ConfigurationError, ConflictError, SteerError
+from sidestream.errors import ConflictError, SteerError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log.conversation import Conversation
-from sidestream.store.protocol import SharedStore, Store
-from sidestream.store.records import ENDINGS, GrantsSet, Record, Row, Segment
+from sidestream.store.log.follow import follow
+from sidestream.store.protocol import SharedStore
+from sidestream.store.records import GrantsSet, Record, Row, Segment, open_run
 from sidestream.stream.parts import Steer
-
-
-async def follow_run(store: Store, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-    """The records of a conversation after a number, as they are written, until no run is in progress there.
-
-    Raises ConfigurationError for a conversation that does not exist.
-    """
-    rows = await store.read(conversation)
-    if not rows:
-        raise ConfigurationError(f"there is no conversation {conversation!r}")
-    if open_run(rows) is None and rows[-1].seq <= after:
-        return
-    async with aclosing(Conversation(store, conversation).tail(after, load=load)) as records:
-        async for record in records:
-            yield record
-            if record.kind in ENDINGS and record.seq >= rows[-1].seq:
-                return
-
 
 STOP_WAIT_S = 5.0
 """How long the worker of a run has to stop it. After that it is ended without its worker."""
@@ -41,10 +22,8 @@ STEER_WAIT_S = 10.0
 WITHDRAWALS = 3
 """How often a grant is tried to be withdrawn: runs end and begin meanwhile."""
 
-Follow = Callable[[str, int], AsyncGenerator[Record]]
 
-
-async def stop_run(store: SharedStore, engine: Engine, conversation: str, *, follow: Follow | None = None) -> bool:
+async def stop_run(store: SharedStore, engine: Engine, conversation: str) -> bool:
     """Ends the run of a conversation, whoever drives it, if anybody; False if none is in progress."""
     rows = await store.read(conversation)
     started = open_run(rows)
@@ -53,9 +32,8 @@ async def stop_run(store: SharedStore, engine: Engine, conversation: str, *, fol
     job = job_of(started)
     if job is None or job.attempt > 0:  # Else nobody has driven it yet.
         await post_stop(store, conversation)
-        follow = follow or partial(follow_run, store)
         try:
-            async with asyncio.timeout(STOP_WAIT_S), aclosing(follow(conversation, rows[-1].seq)) as records:
+            async with asyncio.timeout(STOP_WAIT_S), aclosing(follow(store, conversation, rows[-1].seq)) as records:
                 async for _ in records:
                     pass
         except TimeoutError:
@@ -89,14 +67,14 @@ async def _fenced(store: SharedStore, engine: Engine, conversation: str) -> tupl
     return await store.read(conversation), FencedStore(store, token)
 
 
-async def steer_elsewhere(store: SharedStore, follow: Follow, conversation: str, message: ChatMessage) -> str:
+async def steer_elsewhere(store: SharedStore, conversation: str, message: ChatMessage) -> str:
     """Passes a message to the run of a conversation; returns its id once the log has it. Raises SteerError."""
     rows = await store.read(conversation)
     if open_run(rows) is None:
         raise SteerError("no run is in progress in this conversation")
     await post_steer(store, conversation, message)
     try:
-        async with asyncio.timeout(STEER_WAIT_S), aclosing(follow(conversation, rows[-1].seq)) as records:
+        async with asyncio.timeout(STEER_WAIT_S), aclosing(follow(store, conversation, rows[-1].seq)) as records:
             async for record in records:
                 if (id := _accepted(record, message)) is not None:
                     return id
@@ -108,7 +86,7 @@ async def steer_elsewhere(store: SharedStore, follow: Follow, conversation: str,
     raise SteerError("the run did not take the message in time: send it as the next one")
 
 
-async def withdraw_grant(store: SharedStore, follow: Follow, conversation: str, grant: str) -> bool:
+async def withdraw_grant(store: SharedStore, conversation: str, grant: str) -> bool:
     """Withdraws a grant of a conversation, whoever drives its run, if anybody; False if there is none.
 
     Raises ConflictError if the run's worker did not see it in time.
@@ -125,7 +103,7 @@ async def withdraw_grant(store: SharedStore, follow: Follow, conversation: str, 
             continue
         await post_withdrawal(store, conversation, grant)
         with suppress(TimeoutError):
-            async with asyncio.timeout(STEER_WAIT_S), aclosing(follow(conversation, rows[-1].seq)) as records:
+            async with asyncio.timeout(STEER_WAIT_S), aclosing(follow(store, conversation, rows[-1].seq)) as records:
                 async for record in records:
                     if isinstance(record.body, GrantsSet) and all(grant != each.id for each in record.body.grants):
                         return True

@@ -12,13 +12,13 @@ from contextlib import suppress
 
 from sidestream.durable.engines.protocol import Engine, EngineError, Task
 from sidestream.durable.log.jobs import Job
-from sidestream.durable.log.open_runs import job_of, open_run
+from sidestream.durable.log.open_runs import job_of
 from sidestream.durable.log.queues import queue_of
 from sidestream.durable.log.reconciler_leases import Passes
 from sidestream.errors import NewerSchemaError, SidestreamError, StoreError
 from sidestream.logs import get_logger
 from sidestream.store.protocol import SharedStore
-from sidestream.store.records import ENDINGS, STARTED, Row
+from sidestream.store.records import ENDINGS, STARTED, Row, open_run
 from sidestream.text.redaction import redact
 
 INTERVAL_S = 30.0

@@ -22,7 +22,6 @@ from sidestream.durable.log.open_runs import (
     job_of,
     last_start,
     next_attempt,
-    open_run,
     refusal,
     suspend_run,
     waits_for_decisions,
@@ -42,7 +41,7 @@ from sidestream.store.log.flush_schedule import moments
 from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import SharedStore
 from sidestream.store.queries import POSTS
-from sidestream.store.records import Row
+from sidestream.store.records import Row, open_run
 from sidestream.text.redaction import redact
 
 REPEAT_S = 60.0

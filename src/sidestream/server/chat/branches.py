@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.durable.log.jobs import Job, job_in
-from sidestream.durable.log.open_runs import job_of, open_run
+from sidestream.durable.log.open_runs import job_of
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.protocols.ai_sdk.content import user_parts
@@ -31,6 +31,7 @@ from sidestream.store.records import (
     RunStarted,
     Segment,
     TurnDiscarded,
+    open_run,
     unpack,
 )
 from sidestream.stream.parts import StreamPart

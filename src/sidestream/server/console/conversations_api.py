@@ -6,13 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream.durable.log.open_runs import job_of, open_run
+from sidestream.durable.log.open_runs import job_of
 from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError
 from sidestream.server.http.requests import json_response, owner_of, server_of
 from sidestream.server.server import Server
 from sidestream.store.ids import ConversationId
 from sidestream.store.protocol import ConversationInfo
+from sidestream.store.records import open_run
 
 MAX_LISTED = 100
 MAX_SEARCH = 1000

@@ -1,10 +1,10 @@
 """The runs of an owner that are in progress, whichever process drives them."""
 
-from sidestream.durable.log.open_runs import open_run
 from sidestream.durable.log.summaries import logged_run
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.server.server import Server
+from sidestream.store.records import open_run
 
 HERE = "this server"
 

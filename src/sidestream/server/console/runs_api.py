@@ -19,9 +19,9 @@ from sidestream.server.console.run_list import runs_in_progress
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import json_response, owner_of, server_of
 from sidestream.server.runs.live import RunInfo
-from sidestream.server.runs.published_store import Feed
 from sidestream.server.server import Server
 from sidestream.store.ids import ConversationId
+from sidestream.store.log.follow import Feed
 from sidestream.store.records import Record, Row, RunStarted, unpack
 from sidestream.text.redaction import redact
 

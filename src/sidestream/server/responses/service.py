@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.settings import CallSettings
-from sidestream.durable.log.open_runs import open_run
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
@@ -27,7 +26,7 @@ from sidestream.server.settings import Dialect
 from sidestream.store.ids import UNSTORED, ConversationId
 from sidestream.store.log.fold import fold, joined
 from sidestream.store.log.writer import imported
-from sidestream.store.records import Body, Row, RunStarted, Segment
+from sidestream.store.records import Body, Row, RunStarted, Segment, open_run
 from sidestream.stream.parts import Finish, StreamStart, Usage
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Decision, PendingApproval

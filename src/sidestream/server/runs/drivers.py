@@ -18,9 +18,10 @@ from sidestream.durable.worker.service import report
 from sidestream.durable.worker.worker import Worker
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.logs import get_logger
-from sidestream.server.runs.published_store import PublishedStore, delete_left
 from sidestream.store.ids import ConversationId
+from sidestream.store.log.follow import PublishedStore
 from sidestream.store.log.writer import LogDetail
+from sidestream.store.records import open_run
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval
 
@@ -29,6 +30,9 @@ SLOTS = 100
 
 ENQUEUE_S = 2.0
 """How long a request waits for the engine that is to drive its run."""
+
+LEFT_AFTER_S = 3600.0
+"""One that has ended, and has not changed for so long, has no client any more."""
 
 RECENT_S = 86_400.0
 """Runs whose log has not changed for longer are not counted as running: no cap waits for them."""
@@ -183,3 +187,20 @@ class Driving:
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
+
+
+async def delete_left(store: PublishedStore, engine: EmbeddedEngine | None) -> None:
+    """Deletes those that no process drives any more, as the engine says, or that ended long ago. Raises StoreError."""
+    for id, updated in await store.unstored():
+        rows = await store.read(id)
+        if open_run(rows) is not None:
+            if engine is None:
+                continue
+            try:
+                claim = await engine.claim(Task(conversation=id, position=rows[-1].seq))
+            except TaskHeldError:
+                continue  # Another server's, whose client waits for it.
+            await store.delete(id)
+            engine.forget(claim)
+        elif updated < time.time() - LEFT_AFTER_S:
+            await store.delete(id)

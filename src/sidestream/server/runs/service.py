@@ -18,7 +18,7 @@ from sidestream.agent.settings import CallSettings
 from sidestream.durable.engines.protocol import LeaseLostError, Outcome, Task
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.jobs import Job, driven_details
-from sidestream.durable.log.open_runs import fail_run, job_of, open_run
+from sidestream.durable.log.open_runs import fail_run, job_of
 from sidestream.durable.log.remote_control import steer_elsewhere, stop_run, withdraw_grant
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
 from sidestream.jsontext import JsonObject
@@ -29,17 +29,16 @@ from sidestream.run.run import Run
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.runs.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.runs.drivers import Driving
-from sidestream.server.runs.following import Following
 from sidestream.server.runs.live import ClaimedStore, LiveRun, RunClaim, RunInfo, is_over
-from sidestream.server.runs.published_store import PublishedStore
 from sidestream.server.runs.quotas import CapKeeper
 from sidestream.server.runs.readers import Readers
 from sidestream.server.settings import Disconnect
 from sidestream.store.expiry import branches_of, still_expired
 from sidestream.store.ids import ConversationId, chat_of, owner_in
+from sidestream.store.log.follow import Following, PublishedStore
 from sidestream.store.log.writer import LogDetail, Writer, imported
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import ENDINGS, STARTED, Body, Record, RunStarted
+from sidestream.store.records import ENDINGS, STARTED, Body, Record, RunStarted, open_run
 from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError, Decision
@@ -216,7 +215,7 @@ class Runs:
         """Stops the run of a conversation, wherever it is driven, and waits for its end; False if there is none."""
         live = await self._begun(conversation)
         if live is None or live.run is None or live.task is None:
-            return await stop_run(self._store, self.driving.engine, conversation, follow=self.follow)
+            return await stop_run(self._store, self.driving.engine, conversation)
         with suppress(SidestreamError):  # A provider that does not confirm it; the run has ended here.
             await live.run.cancel()
         await asyncio.wait([live.task])
@@ -275,7 +274,7 @@ class Runs:
             return await run.steer(message)
         if live is not None:
             raise SteerError("no run is in progress in this conversation")
-        return await steer_elsewhere(self._store, self.follow, conversation, user_message(message))
+        return await steer_elsewhere(self._store, conversation, user_message(message))
 
     async def withdraw(self, conversation: str, grant: str) -> bool:
         """Withdraws a grant, also from the run in progress, wherever it is driven; False if there is none."""
@@ -285,7 +284,7 @@ class Runs:
             return True
         if live is not None and live.task is not None:  # It is over, and releases the conversation.
             await asyncio.wait([live.task])
-        return await withdraw_grant(self._store, self.follow, conversation, grant)
+        return await withdraw_grant(self._store, conversation, grant)
 
     async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[list[Record]]:
         """What `follow` yields, in batches, for a client: its stream counts, and the last client may end the run."""
