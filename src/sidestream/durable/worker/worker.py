@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
-from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome
+from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome, OwnClaim
 from sidestream.durable.log.approval_deadlines import OnExpiry, denials, expires_at
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.inbox import Post, posts_for
@@ -42,7 +42,9 @@ from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import SharedStore
 from sidestream.store.queries import POSTS
 from sidestream.store.records import Row, open_run
+from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
+from sidestream.turn.state import Wait
 
 REPEAT_S = 60.0
 """How often a failure that lasts is reported: an outage of an hour must not fill the logs of all workers."""
@@ -168,6 +170,49 @@ class Worker:
             if self._driven.get(conversation) is driven:
                 del self._driven[conversation]
             await run.leave()
+
+    async def offer(self, claim: OwnClaim, run: Run[Any], after: int) -> SidestreamError | None:
+        """Execute a run that this process has begun, without the engine's queue, and release its claim.
+
+        `after` is the number of the last record before the run. Returns why the run did not come to its end: the store
+        failed, or the claim was lost. Then another worker continues it.
+        """
+        conversation, outcome = claim.task.conversation, None
+        try:
+            await self.carry(claim, run)
+            outcome = await self._offered_outcome(conversation, run, after)
+        except (StoreError, LeaseLostError) as error:
+            _log.warning("conversation %s: %s", conversation, redact(str(error)))
+            return error
+        except Exception as error:  # No request could be made: no other worker could make it either.
+            _log.warning("conversation %s: %s", conversation, redact(f"{type(error).__name__}: {error}"))
+            outcome = await self._broken_outcome(claim, run, after, error)
+        finally:
+            await claim.release(outcome)
+        return None
+
+    async def _offered_outcome(self, conversation: str, run: Run[Any], after: int) -> Outcome | None:
+        """Return how far an offered run came, as the log says. Its chat is not read again."""
+        rows = await self._store.read(conversation, after)
+        if not rows or open_run(rows) is not None:
+            return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
+        if await self._store.posts([conversation]):
+            await self._store.clear_posts(conversation)
+        if not isinstance(run.turn.command, Wait):
+            return Outcome(position=rows[-1].seq)
+        until = expires_at(await self._store.read(conversation), run.state.approvals, self._approval_s)
+        return Outcome(position=rows[-1].seq, is_waiting=True, until=until)
+
+    async def _broken_outcome(self, claim: Claim, run: Run[Any], after: int, cause: Exception) -> Outcome | None:
+        """End an offered run that has raised something other than its own errors."""
+        conversation = claim.task.conversation
+        rows = await self._store.read(conversation, after)
+        if not rows or open_run(rows) is None:
+            return None
+        reason = redact(str(cause)) or type(cause).__name__
+        error = Error("provider", reason, code=type(cause).__name__)
+        store = FencedStore(self._store, claim.token)
+        return Outcome(position=await fail_run(store, conversation, rows, reason, run.turn.state.usage, error=error))
 
     async def outcome(self, chat: Chat[Any]) -> Outcome:
         """How far a conversation has come, as its log says. Raises StoreError."""
