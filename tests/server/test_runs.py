@@ -165,6 +165,15 @@ async def test_stopping_ends_the_run_for_its_readers_and_steering_needs_one(tmp_
             await server.runs.steer("/talk", "Hello?")
 
 
+async def test_unknown_grant_is_reported_during_run(tmp_path: Path):
+    events = paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
+        await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        assert not await server.runs.withdraw("/talk", "grant_unknown")
+        assert server.runs.live
+        assert await server.runs.stop("/talk")
+
+
 @requirement("R142")
 async def test_a_run_can_be_steered_and_stopped_before_the_log_has_its_beginning(tmp_path: Path):
     events = paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One")

@@ -11,11 +11,10 @@ from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
 from sidestream.durable.engines.protocol import Engine, Task
-from sidestream.durable.log.inbox import post_steer
 from sidestream.durable.log.jobs import Job, driven_details
 from sidestream.durable.log.open_runs import job_of, last_start
-from sidestream.durable.log.remote_control import stop_run
-from sidestream.errors import ConfigurationError, SteerError
+from sidestream.durable.log.run_control import RunControl
+from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.run import Run
@@ -130,6 +129,7 @@ class RunClient:
         self._name = name
         self._store = shared(store)
         self._engine = engine
+        self._control = RunControl(self._store, engine)
 
     async def start(self, conversation: str, prompt: Prompt, *, at: float | None = None) -> str:
         """Begins a turn; returns the id of its run once the log and the engine have it. A worker drives it.
@@ -144,11 +144,11 @@ class RunClient:
         return begun.id
 
     async def approvals(self, conversation: str) -> tuple[PendingApproval, ...]:
-        """What waits for a person in a conversation."""
+        """Return what waits for a decision in a conversation."""
         return (await self._loaded(conversation, Job(agent=self._name))).chat.approvals
 
     async def decide(self, conversation: str, decisions: Iterable[Decision]) -> None:
-        """Records decisions on pending approvals, and wakes the run. Raises ApprovalError."""
+        """Record decisions on pending approvals, and wake the run. Raises ApprovalError."""
         job = job_of(last_start(await self._store.read(conversation))) or Job(agent=self._name)
         beginning = await self._loaded(conversation, job)
         beginning.resume(decisions)
@@ -156,13 +156,11 @@ class RunClient:
         await self._engine.wake(conversation, beginning.after)
 
     async def steer(self, conversation: str, message: Prompt) -> None:
-        """Passes a message to the run in progress, whoever drives it. Raises SteerError if there is none."""
-        if open_run(await self._store.read(conversation)) is None:
-            raise SteerError("no run is in progress in this conversation")
-        await post_steer(self._store, conversation, user_message(message))
+        """Pass a message to the run in progress, whichever worker has it. Raises SteerError if there is none."""
+        await self._control.send(conversation, user_message(message))
 
     async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """The records of a conversation after a number, as they are written, until no run is in progress there.
+        """Yield the records of a conversation after a number, as they are written, until no run is in progress there.
 
         With `load`, records have the bytes of their files; without, the addresses of the blobs.
         """
@@ -173,8 +171,8 @@ class RunClient:
                 yield record
 
     async def stop(self, conversation: str) -> bool:
-        """Ends the run of a conversation, whoever drives it; False if none is in progress."""
-        return await stop_run(self._store, self._engine, conversation)
+        """End the run of a conversation, whichever worker has it; return False if none is in progress."""
+        return await self._control.stop(conversation)
 
     async def _loaded(self, conversation: str, job: Job) -> Beginning:
         beginning = Beginning(self._agent, job, conversation, store=self._store)

@@ -67,7 +67,7 @@ def is_id(value: object) -> bool:
 
 
 def check_id(conversation: str) -> None:
-    """Raises ConfigurationError for a text that cannot be the id of a conversation."""
+    """Check a conversation id. Raises ConfigurationError if it cannot be one."""
     if not is_id(conversation):
         shown = ascii(conversation)[:MAX_ID]
         raise ConfigurationError(

@@ -90,6 +90,7 @@ class _Driven:
     def __init__(self, run: Run[Any]) -> None:
         self.run = run
         self.is_begun = False
+        self.ended = asyncio.Event()
 
 
 class Worker:
@@ -117,6 +118,8 @@ class Worker:
         self._on_expiry = on_expiry
         self._driven: dict[str, _Driven] = {}
         """By conversation."""
+        self._offered: dict[str, _Driven] = {}
+        """By conversation. They stay until their claim is released."""
         self._is_draining = False
 
     @property
@@ -125,9 +128,14 @@ class Worker:
         return self._driven.keys()
 
     def run_in(self, conversation: str) -> Run[Any] | None:
-        """The run of a conversation that is driven here."""
-        driven = self._driven.get(conversation)
+        """Return the run of a conversation that is executed here; if it was offered, until its claim is released."""
+        driven = self._offered.get(conversation) or self._driven.get(conversation)
         return driven.run if driven is not None else None
+
+    async def ended(self, conversation: str) -> None:
+        """Wait until no run of the conversation is executed here."""
+        if (driven := self._offered.get(conversation) or self._driven.get(conversation)) is not None:
+            await driven.ended.wait()
 
     async def drain(self) -> None:
         """Hands over what is driven here: each run stops where it is, and another worker continues it at once."""
@@ -170,6 +178,7 @@ class Worker:
             if self._driven.get(conversation) is driven:
                 del self._driven[conversation]
             await run.leave()
+            driven.ended.set()
 
     async def offer(self, claim: OwnClaim, run: Run[Any], after: int) -> SidestreamError | None:
         """Execute a run that this process has begun, without the engine's queue, and release its claim.
@@ -178,6 +187,7 @@ class Worker:
         failed, or the claim was lost. Then another worker continues it.
         """
         conversation, outcome = claim.task.conversation, None
+        offered = self._offered[conversation] = _Driven(run)
         try:
             await self.carry(claim, run)
             outcome = await self._offered_outcome(conversation, run, after)
@@ -188,7 +198,11 @@ class Worker:
             _log.warning("conversation %s: %s", conversation, redact(f"{type(error).__name__}: {error}"))
             outcome = await self._broken_outcome(claim, run, after, error)
         finally:
-            await claim.release(outcome)
+            try:
+                await claim.release(outcome)
+            finally:
+                del self._offered[conversation]
+                offered.ended.set()
         return None
 
     async def _offered_outcome(self, conversation: str, run: Run[Any], after: int) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""Runs of a server: what is known of one, and one that this process drives for a request."""
+"""Runs of a server: what is known of one, and one that this process begins for a request."""
 
 import asyncio
 from typing import Any
@@ -9,9 +9,9 @@ from sidestream.agent.chat import Chat
 from sidestream.durable.client import Beginning
 from sidestream.durable.engines.embedded.run_claims import RunClaim
 from sidestream.durable.log.jobs import Job
+from sidestream.durable.log.run_control import is_over
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.run.run import Run
-from sidestream.turn.state import Over, Wait
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -24,18 +24,18 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """The number of the record with which it began."""
     job: Job | None
     is_live: bool
-    """True while it is in progress, wherever it is driven."""
+    """True while it is in progress, in whichever process."""
 
 
 class LiveRun:
-    """A run that a request of this process has started, or resumed, while it is driven here."""
+    """A run that a request of this process starts or resumes, until it is enqueued, or has ended here."""
 
     def __init__(self) -> None:
         self.beginning: Beginning | None = None
         self.claim: RunClaim | None = None
-        """None where others drive it."""
+        """None if a worker executes it."""
         self.error: SidestreamError | None = None
-        """Why it was not driven to its end."""
+        """Why it did not come to its end here."""
         self.task: asyncio.Task[None] | None = None
         self.begun = asyncio.Event()
         """Set once the log has the run's beginning, or the run could not begin."""
@@ -79,8 +79,3 @@ class LiveRun:
     def cost(self) -> float:
         """What the run has cost so far, in US dollars, as far as prices are known."""
         return (self.run.turn.state.usage.cost or 0.0) if self.run is not None else 0.0
-
-
-def is_over(run: Run[Any]) -> bool:
-    """True once a run has come to its end, or waits."""
-    return isinstance(run.turn.command, Over | Wait)

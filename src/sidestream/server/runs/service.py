@@ -20,8 +20,8 @@ from sidestream.durable.engines.embedded.run_claims import ClaimedStore, RunClai
 from sidestream.durable.engines.protocol import Outcome, Task
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.open_runs import job_of
-from sidestream.durable.log.remote_control import steer_elsewhere, stop_run, withdraw_grant
-from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
+from sidestream.durable.log.run_control import RunControl, is_over
+from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
@@ -29,7 +29,7 @@ from sidestream.run.prompts import Prompt, user_message
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.runs.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.runs.drivers import Driving
-from sidestream.server.runs.live import LiveRun, RunInfo, is_over
+from sidestream.server.runs.live import LiveRun, RunInfo
 from sidestream.server.runs.quotas import CapKeeper
 from sidestream.server.runs.readers import Readers
 from sidestream.server.settings import Disconnect
@@ -64,6 +64,7 @@ class Runs:
     ) -> None:
         self._store = store
         self.driving = driving
+        self._control = RunControl(store, driving.engine, driving.worker)
         self._caps = caps
         self.readers = readers
         self._approval_s = approval_s
@@ -206,13 +207,8 @@ class Runs:
 
     async def stop(self, conversation: str) -> bool:
         """Stops the run of a conversation, wherever it is driven, and waits for its end; False if there is none."""
-        live = await self._begun(conversation)
-        if live is None or live.run is None or live.task is None:
-            return await stop_run(self._store, self.driving.engine, conversation)
-        with suppress(SidestreamError):  # A provider that does not confirm it; the run has ended here.
-            await live.run.cancel()
-        await asyncio.wait([live.task])
-        return True
+        await self._begun(conversation)
+        return await self._control.stop(conversation)
 
     async def delete(self, conversation: str) -> bool:
         """Removes a chat: all its branches, their runs in progress, and the blobs that only they named.
@@ -261,23 +257,13 @@ class Runs:
 
     async def steer(self, conversation: str, message: Prompt) -> str:
         """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
-        live = await self._begun(conversation)
-        run = live.run if live is not None else self.driving.worker.run_in(conversation)
-        if run is not None and (live is None or live.claim is not None):
-            return await run.steer(message)
-        if live is not None:
-            raise SteerError("no run is in progress in this conversation")
-        return await steer_elsewhere(self._store, conversation, user_message(message))
+        await self._begun(conversation)
+        return await self._control.steer(conversation, user_message(message))
 
     async def withdraw(self, conversation: str, grant: str) -> bool:
         """Withdraws a grant, also from the run in progress, wherever it is driven; False if there is none."""
-        live = await self._begun(conversation)
-        run = live.run if live is not None else self.driving.worker.run_in(conversation)
-        if run is not None and any(each.id == grant for each in run.turn.state.grants) and await run.withdraw(grant):
-            return True
-        if live is not None and live.task is not None:  # It is over, and releases the conversation.
-            await asyncio.wait([live.task])
-        return await withdraw_grant(self._store, conversation, grant)
+        await self._begun(conversation)
+        return await self._control.withdraw(conversation, grant)
 
     async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[list[Record]]:
         """What `follow` yields, in batches, for a client: its stream counts, and the last client may end the run."""
@@ -436,12 +422,10 @@ class Runs:
             self._caps.ended(owner_in(conversation), begins.run.turn.state.run_id, live.cost)
             self._release(conversation)
 
-    async def _begun(self, conversation: str) -> LiveRun | None:
-        """The run that a request of this process drives, if any. One that is about to begin is waited for: who stops or
-        steers it may overtake the request that starts it."""
+    async def _begun(self, conversation: str) -> None:
+        """Wait for a run that is about to begin: a request to stop or steer it may overtake the one that starts it."""
         if (live := self._live.get(conversation)) is not None:
             await live.begun.wait()
-        return self._live.get(conversation)
 
     def _release(self, conversation: str) -> None:
         if (live := self._live.pop(conversation, None)) is not None:

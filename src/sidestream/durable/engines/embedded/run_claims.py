@@ -24,33 +24,33 @@ class RunClaim:
 
     @property
     def task(self) -> Task:
-        """What is driven."""
+        """The task of the run."""
         return self._granted.task if self._granted is not None else self._task
 
     @property
     def token(self) -> str:
-        """Greater than that of every earlier claim; empty before there is one."""
+        """Token of the claim, greater than that of every earlier one; empty before there is a claim."""
         return self._granted.token if self._granted is not None else ""
 
     @property
     def is_takeover(self) -> bool:
-        """Whoever drove the conversation before has reported how far it came."""
+        """Always False: the worker of the last run has reported how far it came."""
         return False
 
     @property
     def lease_s(self) -> float:
-        """How long the claim holds without a heartbeat."""
+        """Seconds that the claim holds without a heartbeat."""
         return self._engine.lease_s
 
     async def heartbeat(self) -> None:
-        """Renews the lease. Raises LeaseLostError."""
+        """Renew the lease. Raises LeaseLostError."""
         if self._granted is not None:
             await self._granted.heartbeat()
 
     async def take(self, position: int) -> None:
-        """Claims the conversation, in which no run is in progress. Raises ConflictError if another process drives it.
+        """Claim the conversation, in which no run is in progress. Raises ConflictError if another process has it.
 
-        Whoever has written the end of the last run may be about to release it, and is waited for.
+        The worker that has written the end of the last run may be about to release it, and is waited for.
         """
         task = Task(conversation=self._task.conversation, position=position, queue=self._task.queue)
         deadline_s = time.monotonic() + self._engine.lease_s
@@ -64,7 +64,7 @@ class RunClaim:
             await asyncio.sleep(RELEASE_POLL_S)
 
     async def release(self, outcome: Outcome | None) -> None:
-        """Ends the claim; without an outcome, another process drives the rest."""
+        """End the claim. Without an outcome, another process executes the rest."""
         if self._granted is not None:
             granted, self._granted = self._granted, None
             await self._engine.release(granted, outcome)
