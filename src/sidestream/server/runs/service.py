@@ -292,9 +292,11 @@ class Runs:
         """
         return self.following(conversation, after).records(load=load)
 
-    def following(self, conversation: str, after: int = 0) -> Following:
-        """A reader of a conversation, for `follow`, or for its batches."""
-        return Following(self._store, conversation, after, self._live.get, lambda: self._is_closing)
+    def following(self, conversation: str, after: int = 0, *, is_current: bool = False) -> Following:
+        """Return a subscriber of a conversation, for `follow`, or for its batches."""
+        return Following(
+            self._store, conversation, after, self._live.get, lambda: self._is_closing, is_current=is_current
+        )
 
     async def aclose(self) -> None:
         """Leaves all runs; another server on the same store, or this one after a restart, resumes them."""
@@ -397,7 +399,7 @@ class Runs:
         chat = begins.chat
         live.task = asyncio.create_task(self._offer(live, begins))
         try:
-            async for record in self.follow(chat.id, begins.after):
+            async for record in self.following(chat.id, begins.after, is_current=True).records(load=False):
                 if isinstance(record.body, RunStarted):
                     return _info(begins, live.run_id or "", record.seq)
         finally:

@@ -12,7 +12,7 @@ from sidestream.store.records import ENDINGS, STARTED, Record, Row, open_run, un
 from sidestream.store.wrapped import WrappedStore
 
 MAX_WAITING_ROWS = 1024
-"""Rows that wait for one follower. Beyond it, the follower reads them from the store: a slow client costs no memory."""
+"""Rows that wait for one subscriber. Beyond it, it reads them from the store: a slow client costs no memory."""
 MAX_BATCH = 256
 """Records that are passed on at once: a slow reader of a long log holds no more of it."""
 RECHECK_S = 5.0
@@ -20,7 +20,7 @@ RECHECK_S = 5.0
 
 
 class Feed:
-    """New rows of a conversation, for one follower."""
+    """New rows of a conversation, for one subscriber."""
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
@@ -29,25 +29,25 @@ class Feed:
         self._error: StoreError | None = None
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Rows were appended."""
+        """Add appended rows."""
         self._rows += rows
         if len(self._rows) > MAX_WAITING_ROWS:
             self._rows = []  # The numbers show the gap.
         self.wake()
 
     def wake(self) -> None:
-        """Something else has changed."""
+        """Wake the subscriber without rows."""
         self._has_news = True
         if self._taker is not None and not self._taker.done():
             self._taker.set_result(None)
 
     def fail(self, error: StoreError) -> None:
-        """What others append cannot be read."""
+        """Report that what other processes append cannot be read."""
         self._error = error
         self.wake()
 
     async def take(self) -> list[Row]:
-        """The rows since the last time, once there is news. Raises StoreError if there will be none."""
+        """Return the rows since the last call, once there is news. Raises StoreError if there will be none."""
         if not self._has_news:
             self._taker = asyncio.get_running_loop().create_future()
             await self._taker
@@ -60,16 +60,16 @@ class Feed:
 
 
 class _Relay:
-    """Passes on what other processes append to a conversation, while somebody here waits for it."""
+    """Passes on what other processes append to a conversation, while it has subscribers here."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         self.task = task
         self.count = 0
-        """How many wait."""
+        """Number of subscribers."""
 
 
 class PublishedStore(WrappedStore):
-    """A store whose appends are also passed on to followers, after they are safe."""
+    """A store that passes appended rows on to subscribers, once they are safe."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -79,7 +79,7 @@ class PublishedStore(WrappedStore):
 
     @contextmanager
     def subscribed(self, conversation: str) -> Generator[Feed]:
-        """New rows of a conversation, until the block ends."""
+        """Subscribe to new rows of a conversation until the block ends."""
         feed = Feed()
         self._feeds.setdefault(conversation, set()).add(feed)
         try:
@@ -92,7 +92,7 @@ class PublishedStore(WrappedStore):
 
     @asynccontextmanager
     async def relayed(self, conversation: str, after: int) -> AsyncGenerator[None]:
-        """What other processes append after a number is passed on, too, until the block ends."""
+        """Pass on what other processes append after a number, too, until the block ends."""
         relay = self._relays.get(conversation)
         if relay is None:
             task = asyncio.create_task(self._relay(conversation, after))
@@ -118,12 +118,12 @@ class PublishedStore(WrappedStore):
                 feed.fail(error)
 
     def wake(self, conversation: str) -> None:
-        """Wakes the followers of a conversation: its run has ended, or was not stored."""
+        """Wake the subscribers of a conversation: its run has ended, or was not stored."""
         for feed in self._feeds.get(conversation, ()):
             feed.wake()
 
     def wake_all(self) -> None:
-        """Wakes all followers: the server closes."""
+        """Wake all subscribers: the server closes."""
         for conversation in self._feeds:
             self.wake(conversation)
 
@@ -135,7 +135,7 @@ class PublishedStore(WrappedStore):
         return unpack(row, found.__getitem__)
 
     def conversation(self, id: str) -> Conversation:
-        """One conversation."""
+        """Return one conversation."""
         return Conversation(self, id)
 
     async def write(self, append: Append) -> None:
@@ -145,8 +145,8 @@ class PublishedStore(WrappedStore):
             feed.add(append.rows)
 
 
-class Driver(Protocol):
-    """Drives a run in this process."""
+class LocalRun(Protocol):
+    """A run that this process executes."""
 
     @property
     def store_error(self) -> StoreError | None:
@@ -155,63 +155,70 @@ class Driver(Protocol):
 
 
 class Following:
-    """One reader of a conversation."""
+    """One subscriber of a conversation, until no run is in progress there.
+
+    `local_run_in` returns the run of a conversation that this process executes: its rows need no relay. With
+    `is_current`, that run has yet to write its first row, so there is nothing to read before.
+    """
 
     def __init__(
         self,
         store: PublishedStore,
         conversation: str,
         after: int,
-        driver_of: Callable[[str], Driver | None] = lambda _: None,
+        local_run_in: Callable[[str], LocalRun | None] = lambda _: None,
         is_closing: Callable[[], bool] = lambda: False,
+        *,
+        is_current: bool = False,
     ) -> None:
         self._store = store
         self._conversation = conversation
         self._after = after
-        self._driver_of = driver_of
+        self._local_run_in = local_run_in
         self._is_closing = is_closing
+        self._is_current = is_current
         self._is_open: bool | None = None
         """Whether a run is in progress, as the records so far say; None before they have said it."""
 
     async def records(self, *, load: bool) -> AsyncGenerator[Record]:
-        """The records after the number, until no run is in progress. Raises StoreError if the log cannot be written."""
+        """Yield the records after the number. Raises StoreError if the log cannot be written."""
         async with aclosing(self.batches(load=load)) as batches:
             async for batch in batches:
                 for record in batch:
                     yield record
 
     async def batches(self, *, load: bool) -> AsyncGenerator[list[Record]]:
-        """The same, with the records together that have come together."""
+        """Yield the same in batches: records together that have come together."""
         with self._store.subscribed(self._conversation) as feed:
             while True:
-                driver = self._driver_of(self._conversation)
+                local = self._local_run_in(self._conversation)
                 # What is appended here from now on is in the feed.
-                for rows in _batches(await self._unread(), load=load):
+                for rows in _batches(await self._unread(local), load=load):
                     yield [await self._store.record(row, load=load) for row in rows]
-                if driver is None and (not self._is_open or self._is_closing()):
+                if local is None and (not self._is_open or self._is_closing()):
                     return
                 async with AsyncExitStack() as stack:
-                    if driver is None:
+                    if local is None:
                         await stack.enter_async_context(self._store.relayed(self._conversation, self._after))
                     has_gap = False
-                    while not has_gap and self._continues(driver):
-                        news = await self._news(feed, is_local=driver is not None)
+                    while not has_gap and self._continues(local):
+                        news = await self._news(feed, is_local=local is not None)
                         if news is None:
                             return
                         next_ones = self._next_ones(news)
                         has_gap = self._after < max((row.seq for row in news), default=0)
                         for rows in _batches(next_ones, load=load):
                             yield [await self._store.record(row, load=load) for row in rows]
-                        if driver is not None and driver.store_error is not None:
-                            raise driver.store_error
+                        if local is not None and local.store_error is not None:
+                            raise local.store_error
 
-    def _continues(self, driver: Driver | None) -> bool:
-        if driver is not None:
-            return self._driver_of(self._conversation) is driver
+    def _continues(self, local: LocalRun | None) -> bool:
+        if local is not None:
+            return self._local_run_in(self._conversation) is local
         return bool(self._is_open) and not self._is_closing()
 
     def _next_ones(self, news: list[Row]) -> list[Row]:
-        """Those of the rows that follow the last one without a gap."""
+        """Return those of the rows that follow the last one without a gap."""
         rows: list[Row] = []
         for row in news:
             if row.seq == self._after + 1:
@@ -221,10 +228,14 @@ class Following:
                 break
         return rows
 
-    async def _unread(self) -> list[Row]:
+    async def _unread(self, local: LocalRun | None) -> list[Row]:
+        if self._is_current:
+            self._is_current = False
+            return []
+        is_whole = not self._after
         rows = await self._store.read(self._conversation, self._after)
         self._note(rows)
-        if self._is_open is None:
+        if self._is_open is None and local is None and not is_whole:
             # The reader has read all; what is before its number says whether more is to come.
             self._is_open = open_run(await self._store.read(self._conversation)) is not None
         return rows
@@ -236,7 +247,7 @@ class Following:
                 self._is_open = row.kind == STARTED
 
     async def _news(self, feed: Feed, *, is_local: bool) -> list[Row] | None:
-        """The next rows; None if the conversation was deleted."""
+        """Wait for the next rows; return None if the conversation was deleted."""
         if is_local:
             return await feed.take()
         try:
@@ -248,7 +259,7 @@ class Following:
 
 
 def _batches(rows: list[Row], *, load: bool) -> list[list[Row]]:
-    """The rows in batches of at most `MAX_BATCH`. One whose blobs are loaded may be large, and ends its batch."""
+    """Split rows into batches of at most `MAX_BATCH`. One whose blobs are loaded may be large, and ends its batch."""
     if len(rows) <= MAX_BATCH and not (load and any(row.blobs for row in rows)):
         return [rows] if rows else []
     batches: list[list[Row]] = [[]]
