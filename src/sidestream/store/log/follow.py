@@ -232,12 +232,15 @@ class Following:
         if self._is_current:
             self._is_current = False
             return []
-        is_whole = not self._after
-        rows = await self._store.read(self._conversation, self._after)
+        after = self._after
+        rows = await self._store.read(self._conversation, after)
         self._note(rows)
-        if self._is_open is None and local is None and not is_whole:
-            # The reader has read all; what is before its number says whether more is to come.
-            self._is_open = open_run(await self._store.read(self._conversation)) is not None
+        if self._is_open is None and local is None and after:
+            # What is before the reader's number says whether more is to come. Some may have come since.
+            whole = await self._store.read(self._conversation)
+            self._is_open = open_run(whole) is not None
+            rows = [row for row in whole if row.seq > after]
+            self._note(rows)
         return rows
 
     def _note(self, rows: Sequence[Row]) -> None:
