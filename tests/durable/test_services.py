@@ -18,7 +18,7 @@ from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.protocol import Task
 from sidestream.durable.log.approval_deadlines import OnExpiry
 from sidestream.durable.log.jobs import Job
-from sidestream.durable.log.remote_control import stop_waiting
+from sidestream.durable.log.run_control import RunControl
 from sidestream.durable.log.summaries import begin_again, summary_of
 from sidestream.durable.outages import Outage
 from sidestream.durable.worker.reconciler import SETTLING_S, Reconciler
@@ -236,8 +236,9 @@ async def test_a_run_that_was_stopped_while_it_waited_waits_again_once_it_is_res
         await client.start("talk", "Look.")
         async with serving(fleet, agent):
             await drain(client.follow("talk"))
-            assert await stop_waiting(fleet.store, engine, "talk")
-            assert not await stop_waiting(fleet.store, engine, "talk")
+            control = RunControl(fleet.store, engine)
+            assert await control.stop_waiting("talk")
+            assert not await control.stop_waiting("talk")
             (info,) = await fleet.store.conversations()
             run = await summary_of(fleet.store, info)
             assert run is not None

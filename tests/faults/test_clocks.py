@@ -18,7 +18,7 @@ from sidestream.wire.retry import RetryPolicy, next_wait_s
 
 SOURCE = Path(__file__).parents[2] / "src/sidestream"
 WALL_CLOCK = {
-    "durable/log/reconciler_leases.py": "stands in for the clock of a database that nobody has created yet",
+    "store/queries.py": "stands in for the clock of a database that nobody has created yet",
     "durable/engines/temporal/engine.py": "compares with the times that the service gives of workflows and tasks",
     "durable/worker/worker.py": "until when a decision can be made, as the engine and people understand it",
     "cli/commands/demo/conversation.py": "tells the time in a city",
@@ -38,7 +38,6 @@ WALL_CLOCK = {
     "server/http/requests.py": "compares with the time at which a message is to be sent",
     "server/runs/retention.py": "compares with the times of records",
     "server/runs/service.py": "compares with the time at which a message is to be sent, or an approval expires",
-    "server/runs/published_store.py": "compares with the times of records",
     "store/blobs/folder.py": "compares with the times of files",
     "store/blobs/bucket.py": "the age of an object, as its server says when it was stored",
     "store/log/writer.py": "says when a record was written",

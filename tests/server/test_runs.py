@@ -15,11 +15,11 @@ from sidestream import Agent
 from sidestream.durable.log.jobs import Job, job_in
 from sidestream.errors import ConflictError, SteerError
 from sidestream.server.errors import RequestError
-from sidestream.server.runs.published_store import MAX_WAITING_ROWS
 from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Record, open_store
 from sidestream.store.log.fold import stream_of
+from sidestream.store.log.follow import MAX_WAITING_ROWS
 from sidestream.store.records import RunStarted, Segment
 from sidestream.stream import grammar
 from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta
@@ -163,6 +163,15 @@ async def test_stopping_ends_the_run_for_its_readers_and_steering_needs_one(tmp_
         assert not await server.runs.stop("/talk")
         with pytest.raises(SteerError):
             await server.runs.steer("/talk", "Hello?")
+
+
+async def test_unknown_grant_is_reported_during_run(tmp_path: Path):
+    events = paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
+        await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        assert not await server.runs.withdraw("/talk", "grant_unknown")
+        assert server.runs.live
+        assert await server.runs.stop("/talk")
 
 
 @requirement("R142")

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from sidestream.errors import ConflictError, FencedError
-from sidestream.store.database import Append, open_blobs
+from sidestream.store.database import open_blobs
 from sidestream.store.notifier import Notifier
-from sidestream.store.protocol import ConversationInfo
+from sidestream.store.protocol import Append, ConversationInfo
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile
 from sidestream.store.sqlite.store import SqliteStore

@@ -4,11 +4,14 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream.durable.log.tokens import token_after, token_at
 from sidestream.errors import ConflictError, FencedError, StoreError
+from sidestream.store.ids import ConversationId
 from sidestream.store.protocol import SharedStore
+from sidestream.store.queries import POSTS
 from support.stores import BOUND_S, Opens, rows
 
 OLD, NEW = token_at(1_000.0), token_at(1_000.001)
@@ -55,10 +58,9 @@ async def test_statements_are_one_for_every_database(store: SharedStore):
 
 
 async def test_changes_of_a_topic_reach_every_process(store: SharedStore, opens: Opens):
-    sql = "INSERT INTO {posts} (conversation, kind, body) VALUES ('a', 'stop', '')"
-    async with asyncio.timeout(BOUND_S), aclosing(opens().changes("posts")) as changes:
+    async with asyncio.timeout(BOUND_S), aclosing(opens().changes(POSTS)) as changes:
         await anext(changes)
-        await store.execute(sql, notify="posts")
+        await store.post("a", "stop", b"")
         await anext(changes)
 
 
@@ -80,3 +82,55 @@ def test_the_token_of_a_later_claim_is_greater_whatever_the_clock_says(previous:
     first = token_after(previous, time_s)
     assert first > previous
     assert token_after(first, time_s - 60.0) > first
+
+
+async def test_posts_stay_until_removed(store: SharedStore, opens: Opens):
+    for number, talk in enumerate(("a", "b", "a")):
+        await store.post(talk, "steer", b"%d" % number)
+    assert await store.posts([]) == []
+    found = await opens().posts(["a", "b"])
+    assert [entry[1:] for entry in found] == [("a", "steer", b"0"), ("b", "steer", b"1"), ("a", "steer", b"2")]
+    await store.remove_post(found[0][0])
+    assert await store.posts(["a"]) == [found[2]]
+    await store.clear_posts("a")
+    assert await store.posts(["a", "b"]) == [found[1]]
+
+
+async def test_lease_is_taken_once_per_interval(store: SharedStore, opens: Opens):
+    assert await store.take_lease("a b", 60.0)
+    assert not await opens().take_lease("a b", 60.0)
+    assert await store.take_lease("a", 60.0), "another name"
+    before = await store.leases()
+    assert before.keys() == {"a", "a b"}
+    assert await store.posts(["a", "a b"]) == []
+    assert await opens().take_lease("a", 0.0)
+
+
+async def test_prepare_creates_database(store: SharedStore, opens: Opens):
+    await store.prepare()
+    assert await opens().conversations() == []
+    assert await store.fence_of("talk") == ""
+
+
+async def test_fence_of_returns_latest_token(store: SharedStore):
+    await store.append("talk", 0, rows(1, 1), token=OLD)
+    assert await store.fence_of("talk") == OLD
+    await store.fence("talk", NEW)
+    assert await store.fence_of("talk") == NEW
+
+
+async def test_open_conversations_omit_finished_runs(store: SharedStore):
+    for time_s, (talk, kind) in enumerate((("a/1", "run-started"), ("a/2", "finish"), ("b/1", "text")), 1):
+        await store.append(talk, 0, [replace(*rows(1, 1), kind=kind, time=float(time_s))])
+    assert await store.open_conversations() == [("a/1", 1, 1.0), ("b/1", 1, 3.0)]
+    assert await store.open_conversations(prefix="a/") == [("a/1", 1, 1.0)]
+    assert await store.open_conversations(since=1.0) == [("b/1", 1, 3.0)]
+    assert await store.open_conversations(before=3.0, limit=5) == [("a/1", 1, 1.0)]
+
+
+async def test_unstored_conversations_are_found(store: SharedStore):
+    for talk in ("a/unstored_1", "/unstored_2", "a/unstored", "unstored_3", "a/unstoredX1"):
+        await store.append(talk, 0, rows(1, 1))
+    found = {talk for talk, _ in await store.unstored()}
+    assert found == {"a/unstored_1", "/unstored_2"}
+    assert all(ConversationId.parse(talk).is_unstored for talk in found)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from contextlib import aclosing
+from typing import cast
 
 import obstore
 import pytest
@@ -14,7 +15,7 @@ from sidestream.store import Store
 from sidestream.store.blobs.bucket import BlobBucket
 from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.database import DatabaseStore
-from sidestream.store.expiry import expired_chats
+from sidestream.store.expiry import delete_all, expired_chats
 from sidestream.store.postgres.blob_table import CHUNK_BYTES
 from support.stores import BOUND_S, Opens, digest_of, message, next_of, row, rows
 
@@ -319,6 +320,20 @@ async def test_an_old_conversation_that_was_just_continued_is_not_deleted_with_t
     assert await store.delete_all(found, before=50.0) == 1
     assert [info.id for info in await store.conversations()] == ["continued"]
     assert await store.blob(DIGEST) == PICTURE
+
+
+class _OwnStore:
+    """A store of a program, which cannot be shared."""
+
+    def __init__(self, inner: Store) -> None:
+        self.conversations, self.delete = inner.conversations, inner.delete
+
+
+async def test_delete_all_keeps_changed_chats_when_store_is_not_shared(store: Store):
+    for name, time_s in (("old", 1.0), ("older", 1.0), ("continued", 100.0)):
+        await store.append(name, 0, [replace(row(1), time=time_s)])
+    await delete_all(cast(Store, _OwnStore(store)), ["old", "continued", "missing"], 50.0)
+    assert {info.id for info in await store.conversations()} == {"older", "continued"}
 
 
 @WITH_BLOBS

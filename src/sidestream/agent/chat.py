@@ -78,7 +78,7 @@ class Chat(Generic[T]):
         """Kept in the log with each run, as the first record's `details`. No secrets: they would be stored."""
         self._store: Store | None = None
         if store is not None:
-            from sidestream.store.database import check_id
+            from sidestream.store.ids import check_id
             from sidestream.store.opening import open_store
 
             check_id(self.id)

@@ -16,12 +16,12 @@ from sidestream.server.errors import RequestError
 from sidestream.server.file_indexes import FileIndexes
 from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.runs.drivers import Driving
-from sidestream.server.runs.published_store import PublishedStore
 from sidestream.server.runs.quotas import Bodies, CapKeeper
 from sidestream.server.runs.readers import Readers
 from sidestream.server.runs.retention import Retention
 from sidestream.server.runs.service import Runs
 from sidestream.server.settings import ServerSettings
+from sidestream.store.log.follow import PublishedStore
 from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import Store
 from sidestream.text.redaction import redact
@@ -33,7 +33,6 @@ _log = get_logger(__name__)
 
 NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
 """Modules that the first run would import."""
-_WRITE_NOTHING = "DELETE FROM {conversations} WHERE id IS NULL RETURNING id"
 MAX_MODELS = 64
 """Agents made of model strings that are kept."""
 
@@ -122,7 +121,7 @@ class Server:
 
     async def _open(self) -> None:
         # Now, not in the first request: without a log there are no runs.
-        await self.store.execute(_WRITE_NOTHING)
+        await self.store.prepare()
         if self.runs.driving.is_here:
             # Now, not in the first request: it would wait for them, and so would the streams beside it.
             for module in NEEDED_BY_RUNS:

@@ -5,18 +5,16 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobFolder, BlobStore
-from sidestream.store.protocol import ConversationInfo
+from sidestream.store.ids import PREFIX_END, RESERVED, check_id
+from sidestream.store.protocol import Append, ConversationInfo
+from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
 
-MAX_ID = 256
-"""Characters of a conversation's id: it is used in indexes and in notifications."""
-RESERVED = "~memory/"
-"""Conversations whose ids begin so are no chats: memories keep their changes in them. Lists leave them out."""
 DELETED_AT_ONCE = 200
 """Conversations that are deleted in one transaction: it must not hold its locks for long."""
 COLLECTED_AT_ONCE = 100
@@ -31,7 +29,7 @@ SELECT_CONVERSATIONS = (
 )
 """One page of the list. It includes every conversation of its last moment, so that the next page, which starts before
 that moment, misses none."""
-NOT_RESERVED = f" AND (id < '{RESERVED}' OR id >= '{RESERVED}\U0010ffff')"
+NOT_RESERVED = f" AND (id < '{RESERVED}' OR id >= '{RESERVED}{PREFIX_END}')"
 WITH_PREFIX = " AND id >= {prefix} AND id < {prefix_end}"
 WITH_TEXT = (
     " AND EXISTS (SELECT 1 FROM {records} WHERE conversation = id AND kind IN ('message', 'text', 'text-delta') "
@@ -46,23 +44,7 @@ RAISE_FENCE = "UPDATE {conversations} SET fence = :token WHERE id = :id AND fenc
 OF_PREFIX = " AND conversation >= {prefix} AND conversation < {prefix_end}"
 
 
-class Append(NamedTuple):
-    """Rows to write, and the blobs they refer to."""
-
-    conversation: str
-    after: int
-    rows: Sequence[Row]
-    blobs: Mapping[str, bytes]
-    flush: bool = True
-    token: str | None = None
-    """Of the claim of the one who writes."""
-
-    def digests(self) -> set[str]:
-        """The blobs that the rows name."""
-        return {digest for row in self.rows for digest in row.blobs}
-
-
-class DatabaseStore(ABC):
+class DatabaseStore(SharedQueries, ABC):
     """The part of a store that is the same for every database."""
 
     def __init__(self, name: str, blobs: str | os.PathLike[str] | BlobStore) -> None:
@@ -138,7 +120,7 @@ class DatabaseStore(ABC):
 
     async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
         """Whether a conversation whose id begins with `prefix` names this blob."""
-        return bool(await self._refers_to(digest, prefix, prefix + "\U0010ffff"))
+        return bool(await self._refers_to(digest, prefix, prefix + PREFIX_END))
 
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation, and the blobs that only it named; False if it does not exist."""
@@ -249,27 +231,13 @@ def ended_runs_query(values: Mapping[str, object], mark: str, names: Mapping[str
 
 def _range(prefix: str) -> dict[str, object]:
     """The values for a condition on the beginning of ids."""
-    return {"prefix": prefix, "prefix_end": prefix + "\U0010ffff"} if prefix else {}
+    return {"prefix": prefix, "prefix_end": prefix + PREFIX_END} if prefix else {}
 
 
 def _pattern(text: str) -> str:
     """A text as it stands in a record's JSON, for LIKE."""
     escaped = jsontext.dumps(text).decode("utf-8", "replace")[1:-1]
     return escaped.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-
-
-def is_id(value: object) -> bool:
-    """Whether the value can be the id of a conversation."""
-    return isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()
-
-
-def check_id(conversation: str) -> None:
-    """Raises ConfigurationError for a text that cannot be the id of a conversation."""
-    if not is_id(conversation):
-        shown = ascii(conversation)[:MAX_ID]
-        raise ConfigurationError(
-            f"{shown} cannot be the id of a conversation: use a text of 1 to {MAX_ID} printable characters"
-        )
 
 
 def rows_of(found: Iterable[tuple[Any, ...]]) -> list[Row]:

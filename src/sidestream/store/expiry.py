@@ -1,26 +1,15 @@
-"""Chats as a whole: their branches, and which chats are older than a moment.
+"""Chats as a whole: their branches, and which chats are older than a moment."""
 
-A server keeps the chat `abc` of an owner as the conversation `owner/abc`, and its branches as `owner/abc~2`,
-`owner/abc~3` and so on. Any other conversation is a chat of its own.
-"""
-
-import re
 from collections.abc import AsyncGenerator, Collection, Sequence
 
+from sidestream.store.ids import PREFIX_END, chat_of
 from sidestream.store.protocol import ConversationInfo, SharedStore, Store
 
-_BRANCH = re.compile(r"(.*/.+)~\d+", re.DOTALL)
 _PAGE = 200
 _CHATS_AT_ONCE = 50
 """Chats whose branches are found by one statement."""
 _SELECT = "SELECT id, head, created, updated, title, model, last FROM {conversations} WHERE "
 _OF_CHAT = "id = :chat{0} OR (id >= :first{0} AND id < :last{0})"
-
-
-def chat_of(conversation: str) -> str:
-    """The conversation that a branch belongs to; the conversation itself if it is no branch."""
-    found = _BRANCH.fullmatch(conversation)
-    return conversation if found is None else found[1]
 
 
 async def branches_of(store: Store, conversation: str) -> list[ConversationInfo]:
@@ -56,7 +45,7 @@ async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationIn
         return [info for chat in chats for info in await branches_of(store, chat)]
     values = {f"chat{number}": chat for number, chat in enumerate(chats)}
     values |= {f"first{number}": f"{chat}~" for number, chat in enumerate(chats)}
-    values |= {f"last{number}": f"{chat}~\U0010ffff" for number, chat in enumerate(chats)}
+    values |= {f"last{number}": f"{chat}~{PREFIX_END}" for number, chat in enumerate(chats)}
     query = _SELECT + " OR ".join(_OF_CHAT.format(number) for number in range(len(chats)))
     fields = ConversationInfo.__struct_fields__
     rows = [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in await store.execute(query, values)]
@@ -64,11 +53,13 @@ async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationIn
 
 
 async def delete_all(store: Store, conversations: Sequence[str], before: float) -> None:
-    """Deletes those that have not changed since a moment, many in a transaction if the store can."""
+    """Delete those that have not changed since a moment, many in a transaction if the store can."""
     if isinstance(store, SharedStore):
         await store.delete_all(conversations, before=before)
-    else:
-        for conversation in conversations:
+        return
+    for conversation in conversations:
+        listed = [info async for info in _listed(store, prefix=conversation) if info.id == conversation]
+        if all(info.updated < before for info in listed):
             await store.delete(conversation)
 
 

@@ -1,10 +1,11 @@
 """The protocol of stores, and the values they return."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
 
 
@@ -31,6 +32,22 @@ class StoreProblem(Struct, frozen=True, kw_only=True):
     """What is wrong, and what is lost."""
     conversation: str | None = None
     is_repaired: bool = False
+
+
+class Append(NamedTuple):
+    """Rows to write, and the blobs they refer to: the arguments of `Store.append`."""
+
+    conversation: str
+    after: int
+    rows: Sequence[Row]
+    blobs: Mapping[str, bytes]
+    flush: bool = True
+    token: str | None = None
+    """Token of the writer's claim; None without one."""
+
+    def digests(self) -> set[str]:
+        """Return the blobs that the rows name."""
+        return {digest for row in self.rows for digest in row.blobs}
 
 
 @runtime_checkable
@@ -107,7 +124,7 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class SharedStore(Store, Protocol):
+class SharedStore(Store, SharedQueries, Protocol):
     """A store that several processes use at once, each with claims on the conversations that it drives.
 
     A claim has a token; the token of a later claim is the greater text. Who appends without one has no claim: only the
@@ -135,17 +152,6 @@ class SharedStore(Store, Protocol):
         """Removes conversations as `delete` does, some hundred in a transaction; returns how many.
 
         With `before`, in seconds since 1970, only those that have not changed since then.
-        """
-        ...
-
-    async def execute(
-        self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Runs one statement on the store's database, in a transaction of its own; returns its rows.
-
-        Values are named `:name`, tables `{tasks}` and so on, so that every database understands it; `{now}` is its
-        clock, in seconds since 1970, and `{skip_locked}` ends a subquery for rows that nobody else is about to change.
-        `notify` wakes those who wait for changes of this topic.
         """
         ...
 

@@ -7,7 +7,7 @@ names.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -199,6 +199,9 @@ _PLAIN = frozenset(
 )
 """Segments that hold no blobs."""
 STEP_FINISH = "step-finish"
+STARTED = "run-started"
+ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
+"""Kinds of records after which no run is in progress."""
 """The kind of the segment whose blobs are read only for a replay: the record refers to them, also when it was read."""
 
 
@@ -399,3 +402,13 @@ def _inside(value: Any, known: frozenset[str], load: Callable[[str], bytes] | No
             return [_inside(inner, known, load) for inner in cast(list[Any], value)]
         case _:
             return value
+
+
+def open_run(rows: Sequence[Row]) -> Row | None:
+    """Return the record with which the run in progress began, or was resumed; None if none is in progress."""
+    for row in reversed(rows):
+        if row.kind == STARTED:
+            return row
+        if row.kind in ENDINGS:
+            return None
+    return None

@@ -5,11 +5,12 @@ from functools import cached_property
 from typing import Any
 
 from sidestream.errors import ConfigurationError
-from sidestream.store.protocol import ConversationInfo, SharedStore, Store, StoreProblem
+from sidestream.store.protocol import Append, ConversationInfo, SharedStore, Store, StoreProblem
+from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
 
 
-class WrappedStore:
+class WrappedStore(SharedQueries):
     """Passes everything on."""
 
     def __init__(self, inner: Store) -> None:
@@ -30,11 +31,16 @@ class WrappedStore:
         flush: bool = True,
         token: str | None = None,
     ) -> None:
-        """Appends rows."""
-        if token is None:
-            await self.inner.append(conversation, after, rows, blobs, flush=flush)
+        """Append rows. Override `write` to change how."""
+        await self.write(Append(conversation, after, rows, blobs or {}, flush, token))
+
+    async def write(self, append: Append) -> None:
+        """Append rows to the store inside."""
+        given = (append.conversation, append.after, append.rows, append.blobs)
+        if append.token is None:
+            await self.inner.append(*given, flush=append.flush)
         else:
-            await self.shared.append(conversation, after, rows, blobs, flush=flush, token=token)
+            await self.shared.append(*given, flush=append.flush, token=append.token)
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number."""

@@ -96,11 +96,11 @@ def cancel(run: str, engine: str, store: str | None) -> int:
     """Stop a run, whoever drives it, or one that waits for a decision. What it has said stays in its log."""
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
-        from sidestream.durable.log.remote_control import stop_run, stop_waiting
+        from sidestream.durable.log.run_control import RunControl
 
-        found = await _find(opened, run)
-        stop = stop_waiting if found.status == "waiting" else stop_run
-        if not await stop(opened, chosen, found.conversation):
+        found, control = await _find(opened, run), RunControl(opened, chosen)
+        stop = control.stop_waiting if found.status == "waiting" else control.stop
+        if not await stop(found.conversation):
             click.echo(f"the run is {found.status} already", err=True)
             return exit_codes.OK
         click.echo(f"{found.id} is stopped")

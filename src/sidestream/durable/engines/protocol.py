@@ -81,6 +81,14 @@ class Claim(Protocol):
         ...
 
 
+class OwnClaim(Claim, Protocol):
+    """A claim of the process that has begun the run, and that releases it."""
+
+    async def release(self, outcome: Outcome | None) -> None:
+        """End the claim. Without an outcome, another worker executes the rest."""
+        ...
+
+
 Drive = Callable[[Claim], Awaitable[Outcome]]
 """Drives a conversation. What it raises is a failure of this worker: the engine gives the task to another."""
 

@@ -2,12 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
 
 from sidestream.errors import ConflictError, FencedError, NewerSchemaError, StoreError
 from sidestream.logs import get_logger
-from sidestream.store.protocol import Store
-from sidestream.store.records import Row
+from sidestream.store.protocol import Append, Store
 from sidestream.store.wrapped import WrappedStore
 from sidestream.text.redaction import redact
 
@@ -32,28 +30,20 @@ class FencedStore(WrappedStore):
         """Why the store failed for longer than that."""
         self._patience_s = patience_s
 
-    async def append(
-        self,
-        conversation: str,
-        after: int,
-        rows: Sequence[Row],
-        blobs: Mapping[str, bytes] | None = None,
-        *,
-        flush: bool = True,
-        token: str | None = None,
-    ) -> None:
-        """Appends rows. Raises FencedError once a later claim is known, or the store has failed for too long."""
+    async def write(self, append: Append) -> None:
+        """Append rows. Raises FencedError once a later claim is known, or the store has failed for too long."""
         began_s, attempts = time.monotonic(), 0
-        token = token or self.token or None
+        append = append._replace(token=append.token or self.token or None)
+        conversation = append.conversation
         while True:
             try:
-                await super().append(conversation, after, rows, blobs, flush=flush, token=token)
+                await super().write(append)
                 return
             except NewerSchemaError:
                 raise
             except ConflictError:
                 # An attempt that failed may have been committed before its response was lost.
-                if attempts and await self.read(conversation, after) == list(rows):
+                if attempts and await self.read(conversation, append.after) == list(append.rows):
                     return
                 raise
             except StoreError as error:

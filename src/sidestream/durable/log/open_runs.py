@@ -4,47 +4,25 @@ from collections.abc import Sequence
 
 from sidestream.durable.log.jobs import MAX_ATTEMPTS, Job, job_in
 from sidestream.store.log.writer import Writer
-from sidestream.store.protocol import SharedStore, Store
-from sidestream.store.records import STEP_FINISH, Record, Row, RunCancelled, RunStarted, Segment, unpack
+from sidestream.store.protocol import Store
+from sidestream.store.records import (
+    STARTED,
+    STEP_FINISH,
+    Record,
+    Row,
+    RunCancelled,
+    RunStarted,
+    Segment,
+    unpack,
+)
 from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamStart, ToolApprovalRequest, Usage
 from sidestream.turn.ledger import has_unreported
 from sidestream.turn.rounds import approval_request
 from sidestream.turn.state import AwaitDecision, RunState
 
-ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
-"""Kinds of records after which no run is in progress."""
-STARTED = "run-started"
 TOOL_RESULT = "tool-result"
 NOT_RESUMED = "server_restarted"
 """The code of the error with which a run ends that cannot be resumed."""
-
-
-_OPEN = (
-    "SELECT id, head, updated FROM {{conversations}} WHERE last NOT IN ({endings}) "
-    "AND updated > :since AND updated < :before AND id >= :prefix AND id < :prefix_end ORDER BY updated LIMIT :limit"
-).format(endings=", ".join(f"'{kind}'" for kind in sorted(ENDINGS)))
-
-
-async def open_conversations(
-    store: SharedStore, *, prefix: str = "", since: float = 0.0, before: float = float("inf"), limit: int = 1000
-) -> list[tuple[str, int, float]]:
-    """Conversations in which a run may be in progress, with the number and time of their last record, the oldest first.
-
-    Their ids begin with `prefix`, and they changed between these times. Some have only a note after the end of a run:
-    `open_run` of their rows says so.
-    """
-    values = {"prefix": prefix, "prefix_end": prefix + "\U0010ffff", "since": since, "before": before, "limit": limit}
-    return [(str(id), int(head), float(updated)) for id, head, updated in await store.execute(_OPEN, values)]
-
-
-def open_run(rows: Sequence[Row]) -> Row | None:
-    """The record with which the run in progress began, or was resumed; None if none is in progress."""
-    for row in reversed(rows):
-        if row.kind == STARTED:
-            return row
-        if row.kind in ENDINGS:
-            return None
-    return None
 
 
 def last_start(rows: Sequence[Row]) -> Row | None:

@@ -12,13 +12,13 @@ from contextlib import suppress
 
 from sidestream.durable.engines.protocol import Engine, EngineError, Task
 from sidestream.durable.log.jobs import Job
-from sidestream.durable.log.open_runs import ENDINGS, STARTED, job_of, open_conversations, open_run
+from sidestream.durable.log.open_runs import job_of
 from sidestream.durable.log.queues import queue_of
 from sidestream.durable.log.reconciler_leases import Passes
 from sidestream.errors import NewerSchemaError, SidestreamError, StoreError
 from sidestream.logs import get_logger
 from sidestream.store.protocol import SharedStore
-from sidestream.store.records import Row
+from sidestream.store.records import ENDINGS, STARTED, Row, open_run
 from sidestream.text.redaction import redact
 
 INTERVAL_S = 30.0
@@ -89,7 +89,7 @@ class Reconciler:
         if self._end is not None:
             await self._passes.look()
         while count < MAX_RUNS:
-            page = await open_conversations(self._store, since=self._since, before=before, limit=PAGE)
+            page = await self._store.open_conversations(since=self._since, before=before, limit=PAGE)
             for id, head, _ in page:
                 if not self._is_skipped(id) and not self._is_driven(id):
                     count += await self._attend(id, head)

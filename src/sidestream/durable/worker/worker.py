@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
-from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome
+from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome, OwnClaim
 from sidestream.durable.log.approval_deadlines import OnExpiry, denials, expires_at
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.inbox import TOPIC, Post, clear_posts, posts_for, remove_post
+from sidestream.durable.log.inbox import Post, posts_for
 from sidestream.durable.log.jobs import Job, driven_details
 from sidestream.durable.log.open_runs import (
     cancel_run,
@@ -22,7 +22,6 @@ from sidestream.durable.log.open_runs import (
     job_of,
     last_start,
     next_attempt,
-    open_run,
     refusal,
     suspend_run,
     waits_for_decisions,
@@ -42,8 +41,11 @@ from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.flush_schedule import moments
 from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import SharedStore
-from sidestream.store.records import Row
+from sidestream.store.queries import POSTS
+from sidestream.store.records import Row, open_run
+from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
+from sidestream.turn.state import AwaitDecision
 
 INTERVAL_S = 0.05
 """How long what a run says waits to be written to the log: followers see it then."""
@@ -63,6 +65,7 @@ class _Driven:
     def __init__(self, run: Run[Any]) -> None:
         self.run = run
         self.is_begun = False
+        self.ended = asyncio.Event()
 
 
 class Worker:
@@ -90,6 +93,8 @@ class Worker:
         self._on_expiry = on_expiry
         self._driven: dict[str, _Driven] = {}
         """By conversation."""
+        self._offered: dict[str, _Driven] = {}
+        """By conversation. They stay until their claim is released."""
         self._is_draining = False
 
     @property
@@ -98,9 +103,14 @@ class Worker:
         return self._driven.keys()
 
     def run_in(self, conversation: str) -> Run[Any] | None:
-        """The run of a conversation that is driven here."""
-        driven = self._driven.get(conversation)
+        """Return the run of a conversation that is executed here; if it was offered, until its claim is released."""
+        driven = self._offered.get(conversation) or self._driven.get(conversation)
         return driven.run if driven is not None else None
+
+    async def ended(self, conversation: str) -> None:
+        """AwaitDecision until no run of the conversation is executed here."""
+        if (driven := self._offered.get(conversation) or self._driven.get(conversation)) is not None:
+            await driven.ended.wait()
 
     async def drain(self) -> None:
         """Hands over what is driven here: each run stops where it is, and another worker continues it at once."""
@@ -143,6 +153,55 @@ class Worker:
             if self._driven.get(conversation) is driven:
                 del self._driven[conversation]
             await run.leave()
+            driven.ended.set()
+
+    async def offer(self, claim: OwnClaim, run: Run[Any], after: int) -> SidestreamError | None:
+        """Execute a run that this process has begun, without the engine's queue, and release its claim.
+
+        `after` is the number of the last record before the run. Returns why the run did not come to its end: the store
+        failed, or the claim was lost. Then another worker continues it.
+        """
+        conversation, outcome = claim.task.conversation, None
+        offered = self._offered[conversation] = _Driven(run)
+        try:
+            await self.carry(claim, run)
+            outcome = await self._offered_outcome(conversation, run, after)
+        except (StoreError, LeaseLostError) as error:
+            _log.warning("conversation %s: %s", conversation, redact(str(error)))
+            return error
+        except Exception as error:  # No request could be made: no other worker could make it either.
+            _log.warning("conversation %s: %s", conversation, redact(f"{type(error).__name__}: {error}"))
+            outcome = await self._broken_outcome(claim, run, after, error)
+        finally:
+            try:
+                await claim.release(outcome)
+            finally:
+                del self._offered[conversation]
+                offered.ended.set()
+        return None
+
+    async def _offered_outcome(self, conversation: str, run: Run[Any], after: int) -> Outcome | None:
+        """Return how far an offered run came, as the log says. Its chat is not read again."""
+        rows = await self._store.read(conversation, after)
+        if not rows or open_run(rows) is not None:
+            return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
+        if await self._store.posts([conversation]):
+            await self._store.clear_posts(conversation)
+        if not isinstance(run.turn.command, AwaitDecision):
+            return Outcome(position=rows[-1].seq)
+        until = expires_at(await self._store.read(conversation), run.state.approvals, self._approval_s)
+        return Outcome(position=rows[-1].seq, is_waiting=True, until=until)
+
+    async def _broken_outcome(self, claim: Claim, run: Run[Any], after: int, cause: Exception) -> Outcome | None:
+        """End an offered run that has raised something other than its own errors."""
+        conversation = claim.task.conversation
+        rows = await self._store.read(conversation, after)
+        if not rows or open_run(rows) is None:
+            return None
+        reason = redact(str(cause)) or type(cause).__name__
+        error = Error("provider", reason, code=type(cause).__name__)
+        store = FencedStore(self._store, claim.token)
+        return Outcome(position=await fail_run(store, conversation, rows, reason, run.turn.state.usage, error=error))
 
     async def outcome(self, chat: Chat[Any]) -> Outcome:
         """How far a conversation has come, as its log says. Raises StoreError."""
@@ -153,7 +212,7 @@ class Worker:
             rows = await self._store.read(chat.id)
             until = expires_at(rows, chat.approvals, self._approval_s)
             return Outcome(position=chat.head, is_waiting=True, until=until)
-        await clear_posts(self._store, chat.id)
+        await self._store.clear_posts(chat.id)
         return Outcome(position=chat.head)
 
     async def _is_continued(self, conversation: str) -> bool:
@@ -168,7 +227,7 @@ class Worker:
         reading = Outage("messages for runs cannot be read")
         while True:
             try:
-                async for _ in self._store.changes(TOPIC):
+                async for _ in self._store.changes(POSTS):
                     await self._deliver(self._driven.keys())
                     reading.worked()
             except StoreError as error:
@@ -275,7 +334,7 @@ class Worker:
                 await run.withdraw(post.grant)
         except (SteerError, SidestreamError) as error:
             _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
-        await remove_post(self._store, post)
+        await self._store.remove_post(post.id)
 
 
 async def _until_lost(claim: Claim) -> LeaseLostError:

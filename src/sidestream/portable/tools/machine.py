@@ -17,6 +17,7 @@ from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, KeptContainer
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
+from sidestream.store.ids import ConversationId
 from sidestream.store.wrapped import identity_of
 from sidestream.stream.parts import Custom, File, ToolEvent
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
@@ -118,8 +119,8 @@ def _owner(context: ToolContext) -> Hashable:
     conversation = context.conversation
     if conversation is None:
         return None
-    user, slash, _ = conversation.rpartition("/")
-    return identity_of(context.store), f"{user}{slash}" if slash else conversation
+    owner = ConversationId.parse(conversation).owner
+    return identity_of(context.store), conversation if owner is None else f"{owner}/"
 
 
 def _mentions_container(history: Iterable[ChatMessage], tool: str, with_sessions: bool) -> bool:

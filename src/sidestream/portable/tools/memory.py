@@ -15,7 +15,7 @@ from sidestream.jsontext import JsonObject, as_list, as_object
 from sidestream.limits import MAX_MEMORY_BYTES, MAX_MEMORY_FILES
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
-from sidestream.store.database import MAX_ID, RESERVED
+from sidestream.store.ids import MAX_ID, RESERVED, owner_in
 from sidestream.store.protocol import Store
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.parts import Custom
@@ -338,16 +338,10 @@ class _Memory:
         return ToolOutcome(said, source=_source(kept, path or "") if command == "view" else None)
 
     def _memory(self, context: ToolContext) -> KeepsMemory:
-        owner = owner_of(context.conversation)
+        owner = owner_in(context.conversation or "")
         if context.store is not None:
             return StoredMemory(context.store, owner, self._name)
         return self._kept.setdefault(owner, ProcessMemory())
-
-
-def owner_of(conversation: str | None) -> str:
-    """Whose conversation it is: a server stores each under `owner/id`. Empty without one."""
-    owner, slash, _ = (conversation or "").rpartition("/")
-    return owner if slash else ""
 
 
 _NEEDS: dict[Command, tuple[str, ...]] = {

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.durable.log.jobs import Job, job_in
-from sidestream.durable.log.open_runs import job_of, open_run
+from sidestream.durable.log.open_runs import job_of
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.protocols.ai_sdk.content import user_parts
@@ -19,7 +19,7 @@ from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.server import Server
-from sidestream.store.database import is_id
+from sidestream.store.ids import ConversationId, chat_of, is_id
 from sidestream.store.log.fold import LogState, fold, joined
 from sidestream.store.records import (
     ApprovalAsked,
@@ -31,6 +31,7 @@ from sidestream.store.records import (
     RunStarted,
     Segment,
     TurnDiscarded,
+    open_run,
     unpack,
 )
 from sidestream.stream.parts import StreamPart
@@ -115,7 +116,7 @@ class StoredChat:
 
     def stored_id(self, leaf: int) -> str:
         """The id of a branch in the store."""
-        return stored_id(self.owner, self.id, leaf)
+        return str(ConversationId(self.owner, self.id, leaf))
 
     def chain(self, leaf: Leaf) -> list[tuple[Leaf, Sequence[Row]]]:
         """The logs that a branch is made of, with the rows of each that count, oldest first."""
@@ -151,19 +152,14 @@ class StoredChat:
 async def read_chat(server: Server, owner: str, id: str) -> StoredChat:
     """A chat with all its branches; one that does not exist has none."""
     check_chat_id(id)
-    base = stored_id(owner, id, 1)
+    base = str(ConversationId(owner, id))
     forks = await server.store.conversations(MAX_LEAVES, prefix=f"{base}~")
-    numbers = {1: base} | {int(info.id.rpartition("~")[2]): info.id for info in forks if _is_leaf(info.id, base)}
+    numbers = {1: base} | {ConversationId.parse(info.id).branch: info.id for info in forks if chat_of(info.id) == base}
     leaves: dict[int, Leaf] = {}
     for number, stored in sorted(numbers.items()):
         if rows := await server.store.read(stored):
             leaves[number] = Leaf(number=number, id=stored, rows=tuple(rows), fork=_fork(rows))
     return StoredChat(server, owner, id, leaves)
-
-
-def stored_id(owner: str, chat: str, leaf: int) -> str:
-    """The id of a chat's branch in the store."""
-    return f"{owner}/{chat}" if leaf == 1 else f"{owner}/{chat}~{leaf}"
 
 
 def check_chat_id(id: str) -> None:
@@ -353,8 +349,3 @@ def _fork(rows: Sequence[Row]) -> Fork | None:
 def _details(row: Row) -> dict[str, Any]:
     body = unpack(row).body
     return body.details if isinstance(body, RunStarted) else {}
-
-
-def _is_leaf(id: str, base: str) -> bool:
-    number = id.removeprefix(f"{base}~")
-    return number != id and number.isdecimal() and int(number) > 1

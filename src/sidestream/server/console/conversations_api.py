@@ -1,23 +1,23 @@
 """Conversations as a list."""
 
-import re
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream.durable.log.open_runs import job_of, open_run
+from sidestream.durable.log.open_runs import job_of
 from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError
 from sidestream.server.http.requests import json_response, owner_of, server_of
 from sidestream.server.server import Server
+from sidestream.store.ids import ConversationId
 from sidestream.store.protocol import ConversationInfo
+from sidestream.store.records import open_run
 
 MAX_LISTED = 100
 MAX_SEARCH = 1000
 """Characters: databases refuse patterns that are much longer."""
-_LEAF = re.compile(r"~\d+$")
 
 
 def routes(server: Server) -> list[BaseRoute]:
@@ -49,7 +49,7 @@ async def list_conversations(request: Request) -> Response:
                 has_more = True
                 break
             before = info.updated
-            chat = _LEAF.sub("", info.id.removeprefix(f"{owner}/"))
+            chat = ConversationId.parse(info.id).chat
             if chat not in found:
                 found[chat] = await _listed(server, chat, info)
     return json_response({"conversations": list(found.values()), "next": before if has_more else None})

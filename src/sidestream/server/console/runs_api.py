@@ -1,7 +1,6 @@
 """REST of the page: the records of a run, as they are or as they come, and the run as a file."""
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
@@ -11,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sidestream.durable.engines.protocol import Task
-from sidestream.durable.log.open_runs import last_start, open_run
+from sidestream.durable.log.open_runs import last_start
 from sidestream.durable.log.summaries import logged_run
 from sidestream.durable.worker.service import stats_of
 from sidestream.errors import SidestreamError, StoreError
@@ -20,9 +19,10 @@ from sidestream.server.console.run_export import markdown_text, parts_text, reco
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import json_response, owner_of, query_number, server_of
 from sidestream.server.runs.live import RunInfo
-from sidestream.server.runs.published_store import Feed
 from sidestream.server.server import Server
-from sidestream.store.records import Record, Row, RunStarted, unpack
+from sidestream.store.ids import ConversationId
+from sidestream.store.log.follow import Feed
+from sidestream.store.records import Record, Row, RunStarted, open_run, unpack
 from sidestream.text.redaction import redact
 
 HERE = "this server"
@@ -63,8 +63,6 @@ async def _described_run(server: Server, conversation: str) -> JsonObject | None
     }
 
 
-_LEAF = re.compile(r"~\d+$")
-"""What the id of a branch ends with."""
 PAGE_ROWS = 2000
 """Records in one response; the page requests the rest after the last of them."""
 MAX_WAIT_S = 25.0
@@ -207,4 +205,4 @@ async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject
 
 
 def _chat_of(conversation: str) -> str:
-    return _LEAF.sub("", conversation.partition("/")[2])
+    return ConversationId.parse(conversation).chat

@@ -20,6 +20,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.limits import MAX_BODY_S
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.server import Server
+from sidestream.store.ids import ConversationId
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -84,7 +85,7 @@ def check_admin(connection: HTTPConnection, what: str) -> None:
 
 def stored_id(connection: HTTPConnection, conversation: str) -> str:
     """The id in the store of this owner's conversation."""
-    return f"{owner_of(connection)}/{conversation}"
+    return str(ConversationId(owner_of(connection), conversation))
 
 
 def sent_at(request: Request) -> float | None:

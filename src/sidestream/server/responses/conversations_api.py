@@ -19,6 +19,7 @@ from sidestream.server.responses.service import find_conversation
 from sidestream.server.responses.stored_items import conversation_items, listed
 from sidestream.server.runs.service import append
 from sidestream.server.server import Server
+from sidestream.store.ids import ConversationId
 from sidestream.store.log.writer import imported
 from sidestream.store.records import Body, Noted
 
@@ -151,4 +152,4 @@ def _found(items: list[JsonObject], id: str) -> JsonObject:
 
 
 def _name(stored: str) -> str:
-    return stored.partition("/")[2]
+    return ConversationId.parse(stored).chat

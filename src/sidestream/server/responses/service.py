@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.settings import CallSettings
-from sidestream.durable.log.open_runs import open_run
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
@@ -21,13 +20,13 @@ from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of
 from sidestream.server.responses.request import PreparedRequest
 from sidestream.server.runs.decisions import RefusedDecisionError
 from sidestream.server.runs.live import RunInfo
-from sidestream.server.runs.published_store import UNSTORED
 from sidestream.server.runs.service import append
 from sidestream.server.server import Server
 from sidestream.server.settings import Dialect
+from sidestream.store.ids import UNSTORED, ConversationId
 from sidestream.store.log.fold import fold, joined
 from sidestream.store.log.writer import imported
-from sidestream.store.records import Body, Row, RunStarted, Segment
+from sidestream.store.records import Body, Row, RunStarted, Segment, open_run
 from sidestream.stream.parts import Finish, StreamStart, Usage
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Decision, PendingApproval
@@ -49,7 +48,7 @@ class Base(Struct, frozen=True, kw_only=True):
 
 def new_conversation(owner: str, *, is_stored: bool) -> str:
     """The id in the store of a new conversation."""
-    return f"{owner}/{'chain_' if is_stored else UNSTORED}{os.urandom(16).hex()}"
+    return str(ConversationId(owner, f"{'chain_' if is_stored else UNSTORED}{os.urandom(16).hex()}"))
 
 
 async def find_response(
@@ -58,7 +57,7 @@ async def find_response(
     """A response of this owner that is stored. Raises RequestError(404)."""
     if (place := place_of(id)) is not None:
         found = await server.store.find_run(place[0])
-        if found is not None and found[0].startswith(f"{owner}/"):
+        if found is not None and ConversationId.parse(found[0]).owner == owner:
             rows = await server.store.read(found[0])
             for info in responses_in(found[0], rows):
                 if info.id == id and info.is_stored:
@@ -203,7 +202,7 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
 
 async def find_conversation(server: Server, owner: str, id: str, *, param: str | None = None) -> str:
     """The id in the store of a conversation of this owner. Raises RequestError(404)."""
-    stored = f"{owner}/{id}"
+    stored = str(ConversationId(owner, id))
     if not id.startswith("conv_") or (not id.isalnum() and not id.replace("_", "").isalnum()) or len(id) > 100:
         raise not_found("conversation", id[:100], param=param)
     if not await server.store.read(stored):

@@ -11,7 +11,6 @@ from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.protocol import MODELS, Claim, Engine, Outcome, Task, TaskHeldError
 from sidestream.durable.log.approval_deadlines import OnExpiry, expires_at
 from sidestream.durable.log.jobs import Job
-from sidestream.durable.log.open_runs import open_conversations
 from sidestream.durable.log.queues import queue_of
 from sidestream.durable.log.reconciler_leases import GONE_S
 from sidestream.durable.worker.reconciler import Reconciler
@@ -19,8 +18,10 @@ from sidestream.durable.worker.service import report
 from sidestream.durable.worker.worker import Worker
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.logs import get_logger
-from sidestream.server.runs.published_store import PublishedStore, delete_left, is_unstored
+from sidestream.store.ids import ConversationId
+from sidestream.store.log.follow import PublishedStore
 from sidestream.store.log.writer import LogDetail
+from sidestream.store.records import open_run
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval
 
@@ -29,6 +30,9 @@ SLOTS = 100
 
 ENQUEUE_S = 2.0
 """How long a request waits for the engine that is to drive its run."""
+
+LEFT_AFTER_S = 3600.0
+"""One that has ended, and has not changed for so long, has no client any more."""
 
 RECENT_S = 86_400.0
 """Runs whose log has not changed for longer are not counted as running: no cap waits for them."""
@@ -118,7 +122,7 @@ class Driving:
 
     async def running(self, owner: str) -> list[str]:
         """The owner's conversations in which a run is in progress, wherever it is driven."""
-        found = await open_conversations(self._store, prefix=f"{owner}/", since=time.time() - RECENT_S)
+        found = await self._store.open_conversations(prefix=f"{owner}/", since=time.time() - RECENT_S)
         return [id for id, _, _ in found]
 
     async def drivers(self, conversations: Collection[str]) -> dict[str, str]:
@@ -179,7 +183,24 @@ class Driving:
 
     def _is_skipped(self, conversation: str) -> bool:
         # What is not stored is not resumed either: no request can address it any more.
-        return self.is_here and is_unstored(conversation)
+        return self.is_here and ConversationId.parse(conversation).is_unstored
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
+
+
+async def delete_left(store: PublishedStore, engine: EmbeddedEngine | None) -> None:
+    """Deletes those that no process drives any more, as the engine says, or that ended long ago. Raises StoreError."""
+    for id, updated in await store.unstored():
+        rows = await store.read(id)
+        if open_run(rows) is not None:
+            if engine is None:
+                continue
+            try:
+                claim = await engine.claim(Task(conversation=id, position=rows[-1].seq))
+            except TaskHeldError:
+                continue  # Another server's, whose client waits for it.
+            await store.delete(id)
+            engine.forget(claim)
+        elif updated < time.time() - LEFT_AFTER_S:
+            await store.delete(id)

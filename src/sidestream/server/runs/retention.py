@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from sidestream.errors import StoreError
 from sidestream.logs import get_logger
-from sidestream.server.runs.published_store import PublishedStore
 from sidestream.server.runs.service import Runs
 from sidestream.store.expiry import expired_chats
+from sidestream.store.log.follow import PublishedStore
 from sidestream.store.protocol import ConversationInfo
 from sidestream.text.redaction import redact
 

@@ -8,43 +8,39 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
-from sidestream.durable.engines.protocol import LeaseLostError, Outcome, Task
-from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.inbox import clear_posts, posts_for
-from sidestream.durable.log.jobs import Job, driven_details
-from sidestream.durable.log.open_runs import ENDINGS, STARTED, fail_run, job_of, open_run
-from sidestream.durable.log.remote_control import steer_elsewhere, stop_run, withdraw_grant
-from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
+from sidestream.durable.client import Beginning
+from sidestream.durable.engines.embedded.run_claims import ClaimedStore, RunClaim
+from sidestream.durable.engines.protocol import Outcome, Task
+from sidestream.durable.log.jobs import Job
+from sidestream.durable.log.open_runs import job_of
+from sidestream.durable.log.run_control import RunControl, is_over
+from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt, user_message
-from sidestream.run.run import Run
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.runs.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.runs.drivers import Driving
-from sidestream.server.runs.following import Following
-from sidestream.server.runs.live import ClaimedStore, LiveRun, RunClaim, RunInfo, is_over
-from sidestream.server.runs.published_store import PublishedStore
+from sidestream.server.runs.live import LiveRun, RunInfo
 from sidestream.server.runs.quotas import CapKeeper
 from sidestream.server.runs.readers import Readers
 from sidestream.server.settings import Disconnect
-from sidestream.store.expiry import branches_of, chat_of, still_expired
+from sidestream.store.expiry import branches_of, still_expired
+from sidestream.store.ids import ConversationId, chat_of, owner_in
+from sidestream.store.log.follow import Following, PublishedStore
 from sidestream.store.log.writer import LogDetail, Writer, imported
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import Body, Record, RunStarted
-from sidestream.stream.parts import Error
-from sidestream.text.redaction import redact
+from sidestream.store.records import ENDINGS, Body, Record, RunStarted, open_run
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.tools.grants import Grant
-from sidestream.turn.state import AwaitDecision
 
 CLOSING_S = 5.0
 """How long runs have to be handed over when the server is stopped."""
@@ -68,6 +64,7 @@ class Runs:
     ) -> None:
         self._store = store
         self.driving = driving
+        self._control = RunControl(store, driving.engine, driving.worker)
         self._caps = caps
         self.readers = readers
         self._approval_s = approval_s
@@ -114,9 +111,9 @@ class Runs:
         is_here = self._is_driven_here(job, call, at)
         await self._admit(conversation)
         async with self._reserved(conversation, job, is_here=is_here) as (live, store):
-            chat = live.chat = Chat(agent, beginning, store=store, id=conversation, log=self._detail)
-            await chat.load()
-            live.after = chat.head
+            begins = live.beginning = self._beginning(agent, job, conversation, store, is_here, call, beginning)
+            await begins.load()
+            chat = begins.chat
             await self._check_free(chat, job)
             await _claimed(live, chat)
             if grants and not chat.head:
@@ -126,10 +123,8 @@ class Runs:
             if added := imported(between):
                 await append(store, conversation, added)
                 await chat.load()
-            chat.run_details = _recorded(job, is_here, at)
-            settings = cast(CallSettings, {**job.call_settings(agent), **call})
-            live.run = chat.stream(prompt, output_type=job.output, errors="parts", **settings)
-            return await (self._begin(live, job) if is_here else self._begin_elsewhere(live, job, at))
+            begins.start(prompt, at=at)
+            return await (self._execute(live, begins) if is_here else self._enqueue(begins, at))
 
     async def resume(
         self,
@@ -148,24 +143,22 @@ class Runs:
         is_here = self._is_driven_here(job, call)
         await self._admit(conversation)
         async with self._reserved(conversation, job, is_here=is_here) as (live, store):
-            chat = live.chat = Chat(agent, store=store, id=conversation, log=self._detail)
-            await chat.load()
-            live.after = chat.head
+            begins = live.beginning = self._beginning(agent, job, conversation, store, is_here, call)
+            await begins.load()
+            chat = begins.chat
             if chat.status == "unfinished":
                 raise ConflictError(conversation)
             await _claimed(live, chat)
-            chat.run_details = _recorded(job, is_here)
-            settings = cast(CallSettings, {**job.call_settings(agent), **call})
             try:
                 if decisions and self._approval_s is not None:
                     check_in_time(await self._store.read(conversation), decisions, self._approval_s)
-                live.run = chat.resume_stream(decisions, output_type=job.output, errors="parts", **settings)
+                begins.resume(decisions)
             except (ApprovalError, RefusedDecisionError) as error:
                 named = [error.approval_id] if isinstance(error, RefusedDecisionError) else []
                 for id in named or [decision.approval_id for decision in decisions[:1]]:
                     await chat.log_refusal(id, str(error))
                 raise
-            return await (self._begin(live, job) if is_here else self._begin_elsewhere(live, job))
+            return await (self._execute(live, begins) if is_here else self._enqueue(begins))
 
     async def log_refusal(self, conversation: str, approval_id: str, reason: str) -> None:
         """Records that a decision was refused before it reached the run. The log keeps `MAX_REFUSALS` of them."""
@@ -184,7 +177,7 @@ class Runs:
     async def find(self, owner: str, run_id: str) -> RunInfo:
         """A run of this owner. Raises RequestError(404)."""
         found = await self._store.find_run(run_id)
-        if found is None or not found[0].startswith(f"{owner}/"):
+        if found is None or ConversationId.parse(found[0]).owner != owner:
             raise not_found("run", run_id)
         conversation, start = found
         rows = await self._store.read(conversation, start - 1)
@@ -214,13 +207,8 @@ class Runs:
 
     async def stop(self, conversation: str) -> bool:
         """Stops the run of a conversation, wherever it is driven, and waits for its end; False if there is none."""
-        live = await self._begun(conversation)
-        if live is None or live.run is None or live.task is None:
-            return await stop_run(self._store, self.driving.engine, conversation, follow=self.follow)
-        with suppress(SidestreamError):  # A provider that does not confirm it; the run has ended here.
-            await live.run.cancel()
-        await asyncio.wait([live.task])
-        return True
+        await self._begun(conversation)
+        return await self._control.stop(conversation)
 
     async def delete(self, conversation: str) -> bool:
         """Removes a chat: all its branches, their runs in progress, and the blobs that only they named.
@@ -269,23 +257,13 @@ class Runs:
 
     async def steer(self, conversation: str, message: Prompt) -> str:
         """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
-        live = await self._begun(conversation)
-        run = live.run if live is not None else self.driving.worker.run_in(conversation)
-        if run is not None and (live is None or live.claim is not None):
-            return await run.steer(message)
-        if live is not None:
-            raise SteerError("no run is in progress in this conversation")
-        return await steer_elsewhere(self._store, self.follow, conversation, user_message(message))
+        await self._begun(conversation)
+        return await self._control.steer(conversation, user_message(message))
 
     async def withdraw(self, conversation: str, grant: str) -> bool:
         """Withdraws a grant, also from the run in progress, wherever it is driven; False if there is none."""
-        live = await self._begun(conversation)
-        run = live.run if live is not None else self.driving.worker.run_in(conversation)
-        if run is not None and any(each.id == grant for each in run.turn.state.grants) and await run.withdraw(grant):
-            return True
-        if live is not None and live.task is not None:  # It is over, and releases the conversation.
-            await asyncio.wait([live.task])
-        return await withdraw_grant(self._store, self.follow, conversation, grant)
+        await self._begun(conversation)
+        return await self._control.withdraw(conversation, grant)
 
     async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[list[Record]]:
         """What `follow` yields, in batches, for a client: its stream counts, and the last client may end the run."""
@@ -314,9 +292,11 @@ class Runs:
         """
         return self.following(conversation, after).records(load=load)
 
-    def following(self, conversation: str, after: int = 0) -> Following:
-        """A reader of a conversation, for `follow`, or for its batches."""
-        return Following(self._store, conversation, after, self._live.get, lambda: self._is_closing)
+    def following(self, conversation: str, after: int = 0, *, is_current: bool = False) -> Following:
+        """Return a subscriber of a conversation, for `follow`, or for its batches."""
+        return Following(
+            self._store, conversation, after, self._live.get, lambda: self._is_closing, is_current=is_current
+        )
 
     async def aclose(self) -> None:
         """Leaves all runs; another server on the same store, or this one after a restart, resumes them."""
@@ -392,86 +372,62 @@ class Runs:
                 await self.driving.enqueue(task)
             raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
 
-    async def _begin(self, live: LiveRun, job: Job) -> RunInfo:
-        """Drives a run in this process; returns once the log has its beginning."""
-        run, chat = live.run, live.chat
-        assert run is not None
-        assert chat is not None
-        live.job = job
-        live.task = asyncio.create_task(self._drive(live, run, chat))
-        run_id = run.turn.state.run_id
+    def _beginning(
+        self,
+        agent: Agent[Any],
+        job: Job,
+        conversation: str,
+        store: ClaimedStore | PublishedStore,
+        is_here: bool,
+        call: CallSettings,
+        messages: Iterable[ChatMessage] = (),
+    ) -> Beginning:
+        return Beginning(
+            agent,
+            job,
+            conversation,
+            store=store,
+            messages=messages,
+            detail=self._detail,
+            is_offered=is_here,
+            errors="parts",
+            call=call,
+        )
+
+    async def _execute(self, live: LiveRun, begins: Beginning) -> RunInfo:
+        """Execute a run in this process; return once the log has its beginning."""
+        chat = begins.chat
+        live.task = asyncio.create_task(self._offer(live, begins))
         try:
-            async for record in self.follow(chat.id, live.after):
+            async for record in self.following(chat.id, begins.after, is_current=True).records(load=False):
                 if isinstance(record.body, RunStarted):
-                    return RunInfo(id=run_id, conversation=chat.id, start=record.seq, job=job, is_live=True)
+                    return _info(begins, live.run_id or "", record.seq)
         finally:
             live.begun.set()
         raise live.error or chat.store_error or ConflictError(chat.id)
 
-    async def _begin_elsewhere(self, live: LiveRun, job: Job, at: float | None = None) -> RunInfo:
-        """Records how a run begins, and has it driven by a worker."""
-        run, chat = live.run, live.chat
-        assert run is not None
-        assert chat is not None
-        await run.begin()
-        if chat.store_error is not None:
-            raise chat.store_error
-        rows = await self._store.read(chat.id, live.after)
-        started = next(row for row in rows if row.kind == STARTED)
-        is_live = open_run(rows) is not None
-        if is_live:
-            queue = self.driving.queue_of(job)
-            await self.driving.enqueue(Task(conversation=chat.id, position=rows[-1].seq, queue=queue, at=at))
-        return RunInfo(id=started.run, conversation=chat.id, start=started.seq, job=job, is_live=is_live)
+    async def _enqueue(self, begins: Beginning, at: float | None = None) -> RunInfo:
+        """Record how a run begins, and enqueue it for a worker."""
+        begun = await begins.record()
+        if begun.is_live:
+            queue = self.driving.queue_of(begins.job)
+            await self.driving.enqueue(Task(conversation=begins.chat.id, position=begun.position, queue=queue, at=at))
+        return _info(begins, begun.id, begun.start, is_live=begun.is_live)
 
-    async def _drive(self, live: LiveRun, run: Run[Any], chat: Chat[Any]) -> None:
-        outcome: Outcome | None = None
+    async def _offer(self, live: LiveRun, begins: Beginning) -> None:
         assert live.claim is not None
+        assert begins.run is not None
+        conversation = begins.chat.id
         try:
-            await self.driving.worker.carry(live.claim, run)
-            outcome = await self._outcome(live, run, chat)
-        except (StoreError, LeaseLostError) as error:
-            live.error = error
-            _log.warning("conversation %s: %s", chat.id, redact(str(error)))
-        except Exception as error:  # No request could be made: nobody else could make it either.
-            _log.warning("conversation %s: %s", chat.id, redact(f"{type(error).__name__}: {error}"))
-            outcome = await self._failed(live, run, chat, error)
+            live.error = await self.driving.worker.offer(live.claim, begins.run, begins.after)
         finally:
-            try:
-                await live.claim.release(outcome)
-            finally:
-                self._caps.ended(owner_in(chat.id), run.turn.state.run_id, live.cost)
-                self._release(chat.id)
+            self._caps.ended(owner_in(conversation), begins.run.turn.state.run_id, live.cost)
+            self._release(conversation)
 
-    async def _failed(self, live: LiveRun, run: Run[Any], chat: Chat[Any], cause: Exception) -> Outcome | None:
-        """Ends a run that has raised something else than its own errors."""
-        rows = await self._store.read(chat.id, live.after)
-        if live.claim is None or not rows or open_run(rows) is None:
-            return None
-        reason = redact(str(cause)) or type(cause).__name__
-        error = Error("provider", reason, code=type(cause).__name__)
-        store = FencedStore(self._store, live.claim.token)
-        usage = run.turn.state.usage
-        return Outcome(position=await fail_run(store, chat.id, rows, reason, usage, error=error))
-
-    async def _outcome(self, live: LiveRun, run: Run[Any], chat: Chat[Any]) -> Outcome | None:
-        """How far a run came, as the log says."""
-        rows = await self._store.read(chat.id, live.after)
-        if not rows or open_run(rows) is not None:
-            return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
-        if await posts_for(self._store, [chat.id]):
-            await clear_posts(self._store, chat.id)
-        if not isinstance(run.turn.command, AwaitDecision):
-            return Outcome(position=rows[-1].seq)
-        until = await self.driving.expires_at(chat.id, run.state.approvals)
-        return Outcome(position=rows[-1].seq, is_waiting=True, until=until)
-
-    async def _begun(self, conversation: str) -> LiveRun | None:
-        """The run that a request of this process drives, if any. One that is about to begin is waited for: who stops or
-        steers it may overtake the request that starts it."""
+    async def _begun(self, conversation: str) -> None:
+        """Wait for a run that is about to begin: a request to stop or steer it may overtake the one that starts it."""
         if (live := self._live.get(conversation)) is not None:
             await live.begun.wait()
-        return self._live.get(conversation)
 
     def _release(self, conversation: str) -> None:
         if (live := self._live.pop(conversation, None)) is not None:
@@ -485,9 +441,8 @@ async def _claimed(live: LiveRun, chat: Chat[Any]) -> None:
         await live.claim.take(chat.head)
 
 
-def _recorded(job: Job, is_here: bool, at: float | None = None) -> JsonObject:
-    """What the first record of a run says of it: its job, and who drives it, if that is this process."""
-    return driven_details(job) if is_here else replace(job, attempt=0, at=at).as_details()
+def _info(begins: Beginning, id: str, start: int, *, is_live: bool = True) -> RunInfo:
+    return RunInfo(id=id, conversation=begins.chat.id, start=start, job=begins.job, is_live=is_live)
 
 
 async def append(store: Store, conversation: str, bodies: Iterable[Body], run: str = "") -> None:
@@ -499,8 +454,3 @@ async def append(store: Store, conversation: str, bodies: Iterable[Body], run: s
     await writer.commit()
     if writer.error is not None:
         raise writer.error
-
-
-def owner_in(conversation: str) -> str:
-    """The owner of a conversation, by its id in the store."""
-    return conversation.partition("/")[0]

@@ -12,10 +12,11 @@ from msgspec import structs
 
 from sidestream.errors import ConflictError, FencedError, StoreError
 from sidestream.store.blobs.folder import BlobStore
-from sidestream.store.database import Append, rows_of
+from sidestream.store.database import rows_of
 from sidestream.store.log.summary import summarize
 from sidestream.store.postgres.serial import SerialConnection, allow_blobs, is_broken
 from sidestream.store.postgres.server import Connection, PostgresServer
+from sidestream.store.protocol import Append
 from sidestream.store.records import Row
 from sidestream.store.threads import completed
 

@@ -17,19 +17,18 @@ from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore
 from sidestream.store.database import (
     PAGE,
-    Append,
     DatabaseStore,
     Migration,
-    check_id,
     ended_runs_query,
     list_query,
     rows_of,
 )
+from sidestream.store.ids import check_id
 from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.connections import HEARTBEAT_S, LoopConnections
 from sidestream.store.postgres.serial import allow_blobs
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer, migrate
-from sidestream.store.protocol import StoreProblem
+from sidestream.store.protocol import Append, StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.threads import completed
 from sidestream.text.redaction import Secret

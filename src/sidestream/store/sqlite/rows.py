@@ -10,8 +10,9 @@ from typing import Any
 from msgspec.structs import astuple
 
 from sidestream.errors import ConflictError, FencedError
-from sidestream.store.database import Append, rows_of
+from sidestream.store.database import rows_of
 from sidestream.store.log.summary import summarize
+from sidestream.store.protocol import Append
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import DamagedFileError
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import astuple
 
-from sidestream.store.database import is_id
+from sidestream.store.ids import is_id
 from sidestream.store.log.summary import summarize
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.sqlite.file import SIDE_FILES, SqliteFile

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 from sidestream.errors import ConfigurationError
 from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore, is_digest
-from sidestream.store.database import PAGE, Append, DatabaseStore, Migration, check_id, ended_runs_query, list_query
+from sidestream.store.database import PAGE, DatabaseStore, Migration, ended_runs_query, list_query
+from sidestream.store.ids import check_id
 from sidestream.store.notifier import Notifier
-from sidestream.store.protocol import StoreProblem
+from sidestream.store.protocol import Append, StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile, Transaction
 from sidestream.store.sqlite.rows import INSERT_REFERENCE, fetch, select_rows

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from sidestream.errors import BlobError, ConflictError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobStore
-from sidestream.store.database import Append
 from sidestream.store.notifier import Notifier
+from sidestream.store.protocol import Append
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import FileIdentity, SqliteFile, Transaction
 from sidestream.store.sqlite.rows import (

@@ -1,0 +1,118 @@
+"""Queries of processes that share a store, in statements that every database understands."""
+
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from sidestream.store.ids import PREFIX_END, UNSTORED
+from sidestream.store.records import ENDINGS
+
+POSTS = "posts"
+"""The topic on which new control messages are announced."""
+LEASE = "pass "
+"""Kind of the posts that are leases, before their name. They are addressed to no conversation."""
+
+_PREPARE = "DELETE FROM {conversations} WHERE id IS NULL RETURNING id"
+_NOW = "SELECT {now}"
+_FENCE = "SELECT fence FROM {conversations} WHERE id = :id"
+_UNSTORED = "SELECT id, updated FROM {conversations} WHERE id LIKE :pattern ESCAPE '!'"
+_UNSTORED_PATTERN = f"%/{UNSTORED.replace('_', '!_')}%"
+_OPEN = (
+    "SELECT id, head, updated FROM {{conversations}} WHERE last NOT IN ({endings}) "
+    "AND updated > :since AND updated < :before AND id >= :prefix AND id < :prefix_end ORDER BY updated LIMIT :limit"
+).format(endings=", ".join(f"'{kind}'" for kind in sorted(ENDINGS)))
+_POST = "INSERT INTO {posts} (conversation, kind, body) VALUES (:conversation, :kind, :body)"
+_POSTS = "SELECT id, conversation, kind, body FROM {{posts}} WHERE conversation IN ({names}) ORDER BY id"
+_REMOVE_POST = "DELETE FROM {posts} WHERE id = :id"
+_CLEAR_POSTS = "DELETE FROM {posts} WHERE conversation = :conversation"
+_LAST_LEASE = "FROM {posts} WHERE conversation = '' AND kind = :kind"
+# A time in the future was written before the clock was set back.
+_TAKE_LEASE = (
+    "UPDATE {posts} SET body = :now "
+    f"WHERE id IN (SELECT id {_LAST_LEASE}) AND (body <= :before OR body > :now) RETURNING id"
+)
+_TAKE_FIRST_LEASE = (
+    "INSERT INTO {posts} (conversation, kind, body) SELECT '', :kind, :now "
+    f"WHERE NOT EXISTS (SELECT 1 {_LAST_LEASE}) RETURNING id"
+)
+_LEASES = "SELECT kind, body FROM {posts} WHERE conversation = '' AND kind >= 'pass ' AND kind < 'pass!'"
+
+
+class SharedQueries(Protocol):
+    """The queries, for every store that can execute statements. Each raises StoreError."""
+
+    async def execute(
+        self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement on the store's database, in a separate transaction; return its rows.
+
+        Values are named `:name`, tables `{tasks}` and so on, so that every database understands it; `{now}` is its
+        clock, in seconds since 1970, and `{skip_locked}` ends a subquery for rows that nobody else is about to change.
+        `notify` wakes those who wait for changes of this topic.
+        """
+        ...
+
+    async def prepare(self) -> None:
+        """Create the database if there is none. Raises StoreError if it cannot be written."""
+        await self.execute(_PREPARE)
+
+    async def fence_of(self, conversation: str) -> str:
+        """Return the token of the latest claim; empty if there was none."""
+        found = await self.execute(_FENCE, {"id": conversation})
+        return str(found[0][0]) if found else ""
+
+    async def open_conversations(
+        self, *, prefix: str = "", since: float = 0.0, before: float = float("inf"), limit: int = 1000
+    ) -> list[tuple[str, int, float]]:
+        """Return conversations in which a run may be in progress, the oldest first.
+
+        Each comes with the number and time of its last record. Their ids begin with `prefix`, and they changed between
+        these times. Some have only a note after the end of a run: their records say so.
+        """
+        values = {"prefix": prefix, "prefix_end": prefix + PREFIX_END, "since": since, "before": before, "limit": limit}
+        return [(str(id), int(head), float(updated)) for id, head, updated in await self.execute(_OPEN, values)]
+
+    async def unstored(self) -> list[tuple[str, float]]:
+        """Return the conversations that are deleted once their client has the answer, each with its last change."""
+        found = await self.execute(_UNSTORED, {"pattern": _UNSTORED_PATTERN})
+        return [(str(id), float(updated)) for id, updated in found]
+
+    async def post(self, conversation: str, kind: str, body: bytes) -> None:
+        """Leave a control message for the worker of a conversation, and announce it."""
+        await self.execute(_POST, {"conversation": conversation, "kind": kind, "body": body}, notify=POSTS)
+
+    async def posts(self, conversations: Collection[str]) -> list[tuple[int, str, str, bytes]]:
+        """Return the control messages for these conversations, oldest first: id, conversation, kind and body."""
+        if not conversations:
+            return []
+        values = {f"id_{number}": conversation for number, conversation in enumerate(conversations)}
+        found = await self.execute(_POSTS.format(names=", ".join(f":{name}" for name in values)), values)
+        return [(int(id), str(conversation), str(kind), bytes(body)) for id, conversation, kind, body in found]
+
+    async def remove_post(self, id: int) -> None:
+        """Remove a control message."""
+        await self.execute(_REMOVE_POST, {"id": id})
+
+    async def clear_posts(self, conversation: str) -> None:
+        """Remove all control messages for a conversation."""
+        await self.execute(_CLEAR_POSTS, {"conversation": conversation})
+
+    async def take_lease(self, name: str, interval_s: float) -> bool:
+        """Take the lease of this name; return False if it was taken less than `interval_s` ago, by any process.
+
+        Times are those of the database's clock.
+        """
+        found = await self.execute(_NOW)
+        now_s = float(found[0][0]) if found else time.time()  # Before the first write there may be no database yet.
+        values = {"kind": LEASE + name, "now": _sortable(now_s)}
+        if await self.execute(_TAKE_LEASE, {**values, "before": _sortable(now_s - interval_s)}):
+            return True
+        return bool(await self.execute(_TAKE_FIRST_LEASE, values))
+
+    async def leases(self) -> dict[str, bytes]:
+        """Return all leases: their name, and when each was last taken, as bytes that differ from the time before."""
+        return {str(kind).removeprefix(LEASE): bytes(body) for kind, body in await self.execute(_LEASES)}
+
+
+def _sortable(time_s: float) -> bytes:
+    return b"%017.3f" % time_s
