@@ -35,7 +35,7 @@ class LocalRuns(Protocol):
         ...
 
     async def ended(self, conversation: str) -> None:
-        """AwaitDecision until no run of the conversation is executed here."""
+        """Wait until no run of the conversation is executed here."""
         ...
 
 

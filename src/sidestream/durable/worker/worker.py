@@ -108,7 +108,7 @@ class Worker:
         return driven.run if driven is not None else None
 
     async def ended(self, conversation: str) -> None:
-        """AwaitDecision until no run of the conversation is executed here."""
+        """Wait until no run of the conversation is executed here."""
         if (driven := self._offered.get(conversation) or self._driven.get(conversation)) is not None:
             await driven.ended.wait()
 
