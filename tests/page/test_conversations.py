@@ -406,7 +406,7 @@ async def test_a_message_that_the_run_has_not_read_yet_is_seen_after_a_reload_an
     model = scripted([tool_call("look"), "Bleu."], tools=[look])
     async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Which colour?")
-        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        await page.wait_for_url("**/c/*")  # "Stop" is there before the server has the conversation.
         other = await page.context.new_page()
         await other.goto(page.url)
         await expect(other.get_by_role("button", name="Stop")).to_be_visible()

@@ -249,10 +249,9 @@ def test_a_line_with_a_field_of_a_later_version_is_still_read():
 
 
 def test_the_public_names_are_those_that_type_checkers_see():
-    tree = ast.parse(Path(sidestream.__file__).read_text("utf-8"))
-    (block,) = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    imports = [n for n in block.body if isinstance(n, ast.ImportFrom)]
-    seen = {alias.name: str(node.module) for node in imports for alias in node.names}
+    tree = ast.parse(Path(sidestream.__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [n for n in tree.body if isinstance(n, ast.ImportFrom)]
+    seen = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name != "__version__"}
     assert sorted(seen) == sorted(sidestream.__all__)
     for name, module in seen.items():
         assert getattr(sidestream, name) is getattr(sys.modules[module], name)

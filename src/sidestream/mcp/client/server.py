@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
 from sidestream.mcp.auth.settings import Auth
 from sidestream.mcp.client.callbacks import Callbacks, OnElicitation, OnSampling, Roots
+from sidestream.mcp.client.calls import call_tool, pass_arguments
 from sidestream.mcp.client.connection import Connection, ServerStoppedError
 from sidestream.mcp.client.failures import describe_error
-from sidestream.mcp.client.server_call import call_tool, pass_arguments
 from sidestream.mcp.client.server_config import ServerConfig
 from sidestream.mcp.client.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition, parse_tool_list
 from sidestream.mcp.display import one_line
