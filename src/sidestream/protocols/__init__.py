@@ -1,5 +1,4 @@
-"""User interfaces: runs as the protocols that pages and frameworks read.
+"""Runs as the protocols that pages and frameworks read.
 
-May import `run`, `turn`, `tools`, `messages`, `stream` and the modules at the root of `sidestream`; no sockets, no web
-framework.
+May import `results`, `run`, `turn`, `tools`, `messages`, `stream` and what is below them; no sockets, no web framework.
 """

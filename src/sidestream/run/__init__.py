@@ -1,5 +1,5 @@
-"""The run: carries out the commands of a turn, and folds the stream into chunks and results.
+"""The run: carries out the commands of a turn.
 
-May import `turn`, `providers` (the protocol only), `tools`, `messages`, `stream` and the modules at the root of
-`sidestream`. Sockets and stores are passed in.
+May import `results`, `turn`, `providers` (the protocol only), `tools`, `messages`, `stream` and what is below them.
+Sockets and stores are passed in.
 """

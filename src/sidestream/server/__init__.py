@@ -6,7 +6,7 @@
 A run belongs to the server. It is written to the log as it goes, and every reader (a stream of events, a WebSocket, the
 page, a vendor's SDK) is a fold of the records that the log has: they see the same, also after a reconnect or a restart.
 
-Needs the extra `server`. May import `agent`, `ui` and everything below them.
+Needs the extra `server`. May import `agent`, `protocols` and everything below them.
 """
 
 from sidestream.lazy import lazy_names

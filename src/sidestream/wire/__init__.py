@@ -1,4 +1,4 @@
 """HTTP: requests, streams, downloads, retries. No other package opens sockets to providers.
 
-May import `providers.calls` and the modules at the root of `sidestream`.
+May import `transport`, `text` and the modules at the root of `sidestream`.
 """
