@@ -139,11 +139,18 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # It has ended meanwhile.
+        return b""
+
+
 def leftovers(folders: list[str]) -> dict[str, Any]:
     """What containers of this process hold."""
     own = f"sidestream-{os.getpid()}-"
     return {
-        "processes": [pid for pid in below(os.getpid()) if b"kernel" in Path(f"/proc/{pid}/cmdline").read_bytes()],
+        "processes": [pid for pid in below(os.getpid()) if b"kernel" in command_of(pid)],
         "groups": glob(f"/sys/fs/cgroup/**/{own}*", recursive=True),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "folders": [folder for folder in folders if os.path.exists(folder)],
