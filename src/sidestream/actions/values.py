@@ -1,4 +1,4 @@
-"""The base of typed actions: msgspec values that a function's parameters can be annotated with.
+"""Base of typed actions, msgspec values for the parameters of a function, and what a person must confirm.
 
 pydantic validates the arguments of functions; the hooks here let it accept these values. It is not imported here.
 """

@@ -1,4 +1,4 @@
-"""The models of an agent: chat, embeddings and media, and the transport that carries their requests."""
+"""The models of an agent: chat, embeddings and media, their transport, windows and prices, and overrides."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress

@@ -1,4 +1,4 @@
-"""What an agent hands to the tools that run here: runs on other models, embeddings, a transport."""
+"""What an agent hands to the tools that run here, and file indexes for programs and commands."""
 
 import os
 from collections.abc import Sequence

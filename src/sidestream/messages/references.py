@@ -1,4 +1,4 @@
-"""References from metadata to files: bytes that became a file stand once, in the file.
+"""References from metadata to files, and what only a full replay of an answer needs, each stored once.
 
 `{"$file": id, "sha256": digest}` stands where the provider's JSON held the bytes. `id` is that of the `file` part;
 the digest finds the same file among the parts of a message.

@@ -1,4 +1,4 @@
-"""Schemas of types, and validators that turn an answer's JSON into a value: by pydantic, by msgspec, by JSON schema."""
+"""Schemas of types, validators that turn an answer's JSON into a value, and problems worded for the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The cost of a response: its bill, times the prices."""
+"""The cost of a response: its bill times the prices of the package, or of the user."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Model strings, and the registry of providers."""
+"""Model strings, the registry of providers, and the list of installed ones."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The provider `replay`: replays a recording offline, through the same code as live traffic.
+"""The provider `replay`: a recording played offline through the code of live traffic, as runs or exchanges.
 
 `Agent("replay:path/to/recording.json")` answers each request with the recording's next model exchange.
 """

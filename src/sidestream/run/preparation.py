@@ -1,4 +1,4 @@
-"""Makes the requests of a run: the history and what was said since, encoded, and what to report of that."""
+"""The requests of a run: history encoded, what to report of that, cancellation, and the switch to another model."""
 
 import asyncio
 from collections.abc import Callable, Mapping

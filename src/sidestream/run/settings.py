@@ -1,4 +1,4 @@
-"""What a run needs besides its turn."""
+"""What a run needs besides its turn, and what its recorder and its listener must be."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""Runs the client tools of a round."""
+"""Runs the client tools of a round, emits what they report, and serves the calls that programs make."""
 
 import asyncio
 import os

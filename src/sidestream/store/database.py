@@ -1,4 +1,4 @@
-"""What the stores in SQLite and PostgreSQL share: blobs, appends, and the list of conversations."""
+"""What the stores in SQLite and PostgreSQL share: schema versions, blobs, and the list of conversations."""
 
 import asyncio
 import os

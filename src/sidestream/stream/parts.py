@@ -1,4 +1,4 @@
-"""The stream: every part that a run can emit, usage and finish reasons.
+"""The stream: every part that a run can emit, usage, finish reasons, and previews of pictures.
 
 Parts are frozen values. Their JSON form is stable: `type` is the tag, absent fields are left out, bytes are base64.
 What is learnt later comes as a new part with the same id; a part is never changed after it was emitted.

@@ -1,4 +1,4 @@
-"""Messages in the JSON form that the conventions define, for programs that want them in their spans."""
+"""Messages in the JSON form of the conventions, and spans of tool calls."""
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""The instruments of the conventions, and one of our own."""
+"""The instruments of the conventions, and gauges of an engine and its process."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""A fake provider on loopback that sends scripted replies, faults included.
+"""A fake provider on loopback: reads requests and sends scripted replies, faults included.
 
 It implements HTTP/1.1 itself, so that a test controls every byte: where a chunk ends, where the connection breaks,
 where the stream stalls. Nothing here depends on a particular provider.

@@ -1,4 +1,4 @@
-"""A check that code leaves no task, file descriptor or thread behind."""
+"""Checks that code leaves no task, file descriptor or thread behind, and that a stream of parts is legal."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Replies of a fake provider: status, headers and body, and the faults on the way.
+"""Replies of a fake provider, faults included, and what the script builders share.
 
 FakeProvider([error_reply(503, "overloaded"), sse(responses_text("Hello"), cut="reset")])
 """

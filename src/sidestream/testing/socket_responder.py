@@ -1,4 +1,4 @@
-"""Plays replies over a WebSocket: the events of each in frames of their own, several replies at once in lanes."""
+"""Plays replies over a WebSocket, several at once in lanes, and reads and writes its frames (RFC 6455)."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Approvals: who may run which call, which calls are pending, and decisions that fit exactly one call.
+"""Approvals: policies, pending calls, decisions that fit exactly one call, and forms that a decision fills in.
 
 A policy is a verdict (`ask`, `ask-each`, `run` or `deny`), or a function that sees the call and where it comes from. A
 decision is bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once. An

@@ -1,4 +1,4 @@
-"""Running a tool's function: in a thread or in the event loop, with a timeout, progress and typed failures.
+"""Runs a tool's function: in the event loop or a thread, with a timeout, progress and typed failures.
 
 Nothing that a function raises escapes: it becomes a result that the model can act on.
 """

@@ -1,4 +1,4 @@
-"""What a turn can want done, and where it stands: plain data."""
+"""What a turn can want done, where it stands, and its answers in the background: plain data."""
 
 from collections.abc import Iterable
 from contextlib import suppress

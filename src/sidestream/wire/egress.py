@@ -1,4 +1,4 @@
-"""The two ways out: sessions for hosts that were configured, and for hosts that came from data.
+"""The two ways out, for configured hosts and for hosts that came from data, and repairs of broken framing.
 
 A configured host (a base URL, a proxy) is the user's choice and may be anywhere, also on this machine. A host from data
 (the target of a redirect, an address that a response names) must be public: the address is checked when the socket

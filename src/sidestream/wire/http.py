@@ -1,4 +1,4 @@
-"""Sends calls over HTTP, with one pooled session per event loop."""
+"""Sends calls over HTTP, with one pooled session per event loop; files are read while they are sent."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""What all transports of an event loop share: sessions, proxies, and WebSocket connections."""
+"""What all transports of an event loop share: sessions, proxies of the environment, and WebSocket connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts a person to approve pending calls: what would run, with which arguments, and who requested it."""
+"""Prompts a person to approve pending calls, and to fill in the forms of MCP servers."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Reads messages and answers: typed at the terminal, or from a pipe."""
+"""Reads messages and answers, typed at the terminal or from a pipe, and keys typed while something is drawn."""
 
 import asyncio
 import atexit

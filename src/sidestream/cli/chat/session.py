@@ -1,4 +1,4 @@
-"""A chat at the terminal: shows its turns, prompts for approvals, and prints each error as one line."""
+"""A chat at the terminal: its turns, approvals and errors, and lines that steer the run."""
 
 import asyncio
 import secrets

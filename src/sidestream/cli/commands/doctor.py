@@ -1,4 +1,4 @@
-"""`sidestream doctor`: what is installed, what is configured, what answers, and what to do about the rest."""
+"""`sidestream doctor`: checks of what is installed, configured and reachable, and what to do about the rest."""
 
 import asyncio
 import os

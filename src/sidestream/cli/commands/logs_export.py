@@ -1,4 +1,4 @@
-"""`sidestream logs export`: a conversation as Markdown, as JSON, or as a recording."""
+"""`sidestream logs export`: a conversation as Markdown, as JSON, or as a recording that `replay` decodes."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""`sidestream record`: runs a command and keeps its provider traffic as a recording."""
+"""`sidestream record`: runs a command behind a local proxy that records its provider traffic."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The live view of a run on a terminal: permanent lines above, and a few lines at the bottom for what runs."""
+"""The live view of a run on a terminal: streamed Markdown, inline images, and status lines at the bottom."""
 
 import atexit
 import base64

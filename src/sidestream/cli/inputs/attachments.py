@@ -1,4 +1,4 @@
-"""Attachments of a prompt: files, URLs, standard input and the clipboard, as parts of the message."""
+"""Attachments of a prompt: files, URLs, standard input and the system clipboard, as parts of the message."""
 
 import mimetypes
 import shutil

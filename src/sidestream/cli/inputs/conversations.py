@@ -1,4 +1,4 @@
-"""Looks up a conversation by its id, a prefix of the id, or nothing for the latest."""
+"""Opens the store of a command, and looks up a conversation by its id, a prefix of it, or nothing for the latest."""
 
 import difflib
 from collections.abc import Callable, Coroutine

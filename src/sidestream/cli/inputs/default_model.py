@@ -1,4 +1,4 @@
-"""The model of a command that names none, and what was probably meant by a name that is no model string."""
+"""The model of a command that names none, the user's aliases, and suggestions for misspelled names."""
 
 import difflib
 import os

@@ -1,4 +1,4 @@
-"""Fields of a config from text, as `-o` and `-T` take them: typed by the field, with the nearest name for a wrong one.
+"""The values of `-o` and `-T`: model settings, provider options, limits and tools, typed by their fields.
 
 A dot reaches into a nested config (`reasoning.effort`), commas separate the entries of a list, and JSON is accepted
 for every field.

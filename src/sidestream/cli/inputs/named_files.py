@@ -1,4 +1,4 @@
-"""Files that the user stores under a name, in a folder of the configuration: templates, schemas."""
+"""Files that the user stores under a name: templates with `$variables`, and schemas."""
 
 import difflib
 import json

@@ -1,4 +1,4 @@
-"""A worker as a process runs it: claims, drains when it is stopped, and reports its health."""
+"""A worker as a process runs it: claims, drains when it is stopped, and reports health and gauges."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping

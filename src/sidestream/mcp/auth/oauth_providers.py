@@ -1,4 +1,4 @@
-"""The official client's OAuth providers, on our configuration and token store."""
+"""The official client's OAuth providers on our configuration and token store, and the revocation of tokens."""
 
 import asyncio
 import time

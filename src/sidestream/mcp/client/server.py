@@ -1,4 +1,4 @@
-"""`MCPServer`: a local or remote server whose tools this process calls."""
+"""`MCPServer`: a local or remote server whose tools this process calls, and which of them need approval."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""Reads servers from `mcp.json`, `.mcp.json` and `.vscode/mcp.json`: local and remote ones, each with its approval."""
+"""Servers in `mcp.json`, `.mcp.json` and `.vscode/mcp.json`. Errors name the file, the server and the field."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The child process of a local server: what it inherits, what it prints on stderr, and how it ends.
+"""The child process of a local server and its descendants: how they start, are signalled, and end.
 
 The end is a ladder with bounded steps: its input is closed, its process tree gets SIGTERM, then SIGKILL.
 """

@@ -1,4 +1,4 @@
-"""A document as text, with the offsets of its pages."""
+"""A document as text, with the offsets of its pages, and the formats that can be read."""
 
 import mimetypes
 import os

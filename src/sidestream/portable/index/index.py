@@ -1,4 +1,4 @@
-"""An index of files: added and refreshed by content, searched by words at once and by meaning as vectors follow."""
+"""An index of files: added and refreshed by content, searched by words and vectors, with both rankings fused."""
 
 import asyncio
 import hashlib

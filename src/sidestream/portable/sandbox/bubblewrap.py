@@ -1,4 +1,4 @@
-"""The default sandbox: bubblewrap, with nothing of the host but programs and libraries.
+"""The default sandbox: bubblewrap, with nothing of the host but programs and libraries, in a cgroup if possible.
 
 Every namespace is new, so there is no network, no process and no user to see but its own. The file system holds what
 `runtime` lists, read-only, and two folders in memory with a size. The process starts with an empty environment, as its

@@ -1,4 +1,4 @@
-"""A container as a process of ours: frames to its kernel, its output, and its end. Runs in the thread of `worker`."""
+"""A container as a process: frames to its kernel, its output, the tool calls of its program, and its end."""
 
 import asyncio
 import os

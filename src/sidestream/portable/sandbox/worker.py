@@ -1,4 +1,4 @@
-"""The thread that owns containers: it starts their processes and reads their pipes.
+"""The thread that owns containers, and a container as its users see it: each call goes to that thread and back.
 
 Containers must outlive the event loop of a call (`send_sync` has one per call), and the kernel ends a container with
 the *thread* that started it. So one thread, with a loop of its own, starts all, and lives as long as any of them.

@@ -1,4 +1,4 @@
-"""A folder of the user's in a container: as whom commands work on it, and what in it is more than a file."""
+"""A folder of the user's in a container: who works on it, special files, and staging for root."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Memory on every model: files that the model keeps between conversations, with the commands of Anthropic's tool."""
+"""Memory on every model: files kept between conversations, with the commands of Anthropic's tool."""
 
 import re
 import time

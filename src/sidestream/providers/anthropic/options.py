@@ -1,4 +1,4 @@
-"""Options of Anthropic."""
+"""Options and server-side tools that only Anthropic has."""
 
 from collections.abc import Sequence, Set
 from enum import StrEnum

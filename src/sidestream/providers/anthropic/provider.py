@@ -1,4 +1,4 @@
-"""The chat model and the provider: key, base URL, headers, files, and recovery from refusals."""
+"""The chat model and the provider: key, base URL, headers, billing, media, and recovery from refusals."""
 
 import re
 import textwrap

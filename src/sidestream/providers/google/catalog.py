@@ -1,4 +1,4 @@
-"""The models that the API offers. Pure."""
+"""The models that the API offers, and what it bills for a response. Pure."""
 
 from urllib.parse import quote
 

@@ -1,4 +1,4 @@
-"""What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
+"""What encoder and decoder share: session keys, facts of the request, and readers of Google's JSON."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 in numpy: a BERT of six layers, mean pooling, normalised vectors.
+"""all-MiniLM-L6-v2 in numpy: a BERT of six layers, mean pooling, normalised vectors, on one BLAS thread.
 
 It blocks: call it in a thread.
 """

@@ -1,4 +1,4 @@
-"""The provider `local`: the Chat Completions API, with a model that runs on this machine."""
+"""The provider `local`: Chat Completions with a model on this machine, its transport, and bounded schemas."""
 
 import asyncio
 import copy

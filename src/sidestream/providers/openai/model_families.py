@@ -1,4 +1,4 @@
-"""What OpenAI's families of models differ in, as far as portable settings depend on it. Pure."""
+"""OpenAI's list of models, and what families of models differ in as far as settings depend on it. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""REST of the page: the records of a run, as they are or as they come, and the run as a file."""
+"""REST of the page: an owner's runs in progress, the records of a run, and the run as a file."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Items that requests send: messages of a history, and answers to calls that wait."""
+"""Items that requests send: messages of a history, compactions, and answers to waiting calls."""
 
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode

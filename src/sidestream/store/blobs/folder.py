@@ -1,4 +1,4 @@
-"""Blobs: bytes named by the SHA-256 of their content, beside the log that refers to them.
+"""Blobs: bytes named by the SHA-256 of their content, in private folders; disk errors become StoreError.
 
 A blob is complete or absent, durable before a record names it, and verified when it is read. A place for blobs belongs
 to one store, since only that store knows which of them it refers to.

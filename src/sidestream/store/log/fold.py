@@ -1,4 +1,4 @@
-"""Folds of the event log: the messages of a conversation, what is unresolved in it, and where its last turn stands."""
+"""Folds of the event log: the messages of a conversation, unresolved calls, and its last turn, rebuilt."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""The PostgreSQL database of a store: its URL, connections, migrations, and its errors as StoreError."""
+"""The PostgreSQL database of a store: its URL, connections and migrations, and its errors as StoreError."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""A store in PostgreSQL 15 or newer, with psycopg 3."""
+"""A store in PostgreSQL 15 or newer, with psycopg 3, and its check and repair."""
 
 import asyncio
 import os

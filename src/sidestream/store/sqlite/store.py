@@ -1,4 +1,4 @@
-"""A store in a SQLite file: the standard library's sqlite3, one thread that writes, one that reads."""
+"""A store in a SQLite file, with one thread that writes and one that reads, and its check and repair."""
 
 import asyncio
 import os

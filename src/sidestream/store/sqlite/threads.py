@@ -1,4 +1,4 @@
-"""The two threads of a SQLite store: one writes, the other reads."""
+"""The two threads of a SQLite store, one writing, one reading, and checkpoints of the write-ahead log."""
 
 import json
 import sqlite3

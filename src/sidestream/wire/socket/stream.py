@@ -1,4 +1,4 @@
-"""A response that arrives in a lane of a WebSocket connection."""
+"""A response that arrives in a lane of a WebSocket connection, and the messages sent to it."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""The loop of a worker: claims what is due or was left, and drives it."""
+"""The loop of an embedded worker: claims what is due or abandoned, keeps the leases, and executes it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Takes tasks from the queues of a worker, as many as it has slots for, and has them driven."""
+"""Polls the task queues of Temporal, claims an attempt of an activity for each task, and executes it."""
 
 import asyncio
 import random

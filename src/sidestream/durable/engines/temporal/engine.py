@@ -1,4 +1,4 @@
-"""The engine on Temporal."""
+"""The engine on Temporal, and its figures of queued, running and waiting conversations."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Messages events → parts: one table, one pure decoder per response."""
+"""Messages events → parts: one table, one pure decoder per response, and a fast path for rows of deltas."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Messages → the wire's messages.
+"""Messages → the wire's messages, with files, links and tool results as content.
 
 Answers of this provider are replayed as the blocks they arrived as, as far as their parts are unedited; all others are
 encoded from their parts. Every call gets exactly one result, right after it. Metadata and thinking of other providers

@@ -1,4 +1,4 @@
-"""Replay of blocks of earlier answers: which of their fields the API accepts as input.
+"""Replay of earlier answers: accepted fields, server summaries, and tools added in mid-conversation.
 
 Thinking is replayed only to the models that signed it. A server-side call is replayed only with its result, or while it
 is in progress.

@@ -1,4 +1,4 @@
-"""A request on Anthropic's wire: the body of `POST /v1/messages`. Pure: messages, tools and options in, JSON out."""
+"""The body and beta headers of `POST /v1/messages`. Pure: messages, tools and options in, JSON out."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The parts of a candidate's content: one row per kind, named by the field that holds it."""
+"""The parts of a candidate's content, client tool calls included: one row per field that holds one."""
 
 from collections.abc import Callable
 from typing import Any

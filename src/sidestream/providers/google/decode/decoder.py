@@ -1,4 +1,4 @@
-"""Chunks of generateContent → parts: tables of fields, one pure decoder per response.
+"""Chunks of generateContent → parts: tables of fields, one pure decoder per response, and a fast path for text.
 
 A chunk has no type. It is read field by field; a field of the wrong type becomes a raw part, the others are read all
 the same. A stream has no terminal event: it is complete if it held a finish reason or a blocked prompt.

@@ -1,4 +1,4 @@
-"""What the decoders of both APIs remember, and what that of generateContent remembers between chunks."""
+"""What the decoders of both APIs remember, and a growing text whose byte offsets become characters."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Messages → contents.
+"""Messages → contents: earlier answers as they arrived, with their current text.
 
 Messages of this provider are replayed as the parts they arrived as, with signatures in place, as far as they are
 unedited; all others are encoded from their parts. Every call gets exactly one response. Metadata of other providers is

@@ -1,4 +1,4 @@
-"""Events of the Interactions API → parts: one table, one pure decoder per interaction."""
+"""Events of the Interactions API → parts, how the interaction ended, and the session that continues from it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A request of the Interactions API: the body of `POST /interactions`. Pure: messages, tools, options in, JSON out."""
+"""The body of `POST /interactions`, and the session it continues. Pure: messages, tools, options in, JSON out."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Steps and their deltas: one row per type, with what happens when a step starts, grows and stops."""
+"""Steps and their deltas: one row per type; citations become sources, media become files."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Options of Chat Completions."""
+"""Options of Chat Completions, and portable settings as options in the dialect of each server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal

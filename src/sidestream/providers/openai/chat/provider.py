@@ -1,4 +1,4 @@
-"""The chat model and the provider: key, base URL, headers, and recovery from refusals."""
+"""The chat model and the provider: key, base URL, headers, and retries without refused parameters."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Options of OpenAI Responses."""
+"""Options of OpenAI Responses, portable settings as options, and what encoder and decoder share."""
 
 from collections.abc import Mapping, Sequence, Set
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Chunks of a chat completion → parts: one table of fields, one pure decoder per response.
+"""Chunks of a chat completion → parts: one table of fields, one pure decoder, and a fast path for deltas.
 
 Chunks have no types; they are read by their fields. A whole message has the fields of a delta.
 """

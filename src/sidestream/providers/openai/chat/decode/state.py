@@ -1,4 +1,4 @@
-"""What a decoder remembers between chunks, and how it emits text and reasoning."""
+"""What a decoder remembers between chunks, the shapes of deltas, and how text and reasoning are emitted."""
 
 from hashlib import blake2b
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Messages → the wire's messages.
+"""Messages → the wire's messages, with files and links as content.
 
 Every call gets exactly one result, right after it. Thinking, approvals and metadata are never sent. Files of answers
 and of tool results follow in a message of the user, since no other message can contain them.

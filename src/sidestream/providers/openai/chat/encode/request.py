@@ -1,4 +1,4 @@
-"""A request on the wire: the body of `POST /chat/completions`. Pure: messages, tools and options in, JSON out."""
+"""The body of `POST /chat/completions`, its tools included. Pure: messages, tools and options in, JSON out."""
 
 from collections.abc import Callable, Collection
 from typing import Any

@@ -1,4 +1,4 @@
-"""Responses events → parts: one table, one pure decoder per response."""
+"""Responses events → parts: one table, one pure decoder per response, and a fast path for text deltas."""
 
 from typing import Any
 

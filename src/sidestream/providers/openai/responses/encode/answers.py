@@ -1,4 +1,4 @@
-"""Answers of the client to pending items: type of the call → the item that answers it."""
+"""Answers of the client to pending items, screenshots included, and files and links as content."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""A request on OpenAI's wire: the body of `POST /responses`. Pure: messages, tools and options in, JSON out."""
+"""The body of `POST /responses` and of `response.steer`. Pure: messages, tools and options in, JSON out."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
