@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -123,6 +124,34 @@ async def test_resting_processes_end_with_container() -> None:
         assert found
         assert {state(pid) for pid in found} == {"T"}
     assert list(processes(marker)) == []
+
+
+HOLDERS = {
+    "frames": "while True: os.write(4, b'x' * 65536)",
+    "pipes": "time.sleep(600)",
+}
+"""What a process does that has left the group of its container, with the pipes of the kernel."""
+
+
+@requirement("R122", "F52")
+@pytest.mark.parametrize("how", HOLDERS)
+@pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.bare.UnisolatedWarning")
+async def test_kill_ends_while_process_outside_holds_pipes(how: str, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    code = (
+        "import os, time\nready, theirs = os.pipe()\nif os.fork() == 0:\n    os.setsid()\n"
+        f"    open({str(note)!r}, 'w').write(str(os.getpid()))\n    os.write(theirs, b'1')\n    {HOLDERS[how]}\n"
+        "os.read(ready, 1)"
+    )
+    async with started("none") as container:
+        # Frames of the process can come before the end of the cell, which ends the container as well.
+        await asyncio.wait_for(run(container, code), 30)
+        try:
+            await asyncio.wait_for(container.kill(), 30)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(int(note.read_text()), signal.SIGKILL)
+    assert not container.is_alive
 
 
 @pytest.fixture

@@ -50,8 +50,8 @@ async def _start(spec: ContainerSpec) -> ProcessContainer:
     kernel = ["-I", "-S", "-B", "-X", "utf8", str(INSIDE / "kernel.py")]
     arguments = kernel_arguments(spec.limits, folder=folder, bounds_processes=False)
     with launch() as starting:
-        process, logs = await starting.start([sys.executable, *kernel, *arguments], env=environment)
-        container = ProcessContainer(new_id(), process, logs, spec.limits, folder)
+        started = await starting.start([sys.executable, *kernel, *arguments], env=environment)
+        container = ProcessContainer(new_id(), started, spec.limits, folder)
         if spec.workspace is None:
             container.on_end.append(lambda: shutil.rmtree(folder, ignore_errors=True))
         await container.ready()

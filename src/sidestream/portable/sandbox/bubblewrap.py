@@ -205,8 +205,8 @@ async def _started(
             "must-hide" if user is None and os.geteuid() == 0 else "may-hide",
             *(_FILTER, _EMPTY, *_in_memory(spec), "--", f"{KERNEL}/kernel.pyc", *kernel_arguments(spec.limits)),
         ]
-        process, logs = await starting.start(arguments, user=user)
-        container = ProcessContainer(new_id(), process, logs, spec.limits)
+        started = await starting.start(arguments, user=user)
+        container = ProcessContainer(new_id(), started, spec.limits)
         # Moving a process to another group waits for the kernel; meanwhile the interpreter starts.
         moving = asyncio.ensure_future(asyncio.to_thread(_grouped, starting, spec.limits))
         try:

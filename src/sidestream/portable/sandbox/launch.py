@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidestream.limits import SandboxLimits
 from sidestream.portable.sandbox.port import FOLDER, SandboxError
@@ -62,6 +62,17 @@ def kernel_arguments(limits: SandboxLimits, *, folder: str = FOLDER, bounds_proc
     ]
 
 
+class Started(NamedTuple):
+    """A process with its pipes."""
+
+    process: Process
+    frames: asyncio.StreamReader
+    frames_end: asyncio.ReadTransport
+    """Our end of the pipe with the frames. The process can be waited for whether or not they have been read."""
+    logs: int
+    """Our end of the pipe with the output."""
+
+
 class Launch:
     """Descriptors that a process gets, and what it reports about itself."""
 
@@ -83,31 +94,42 @@ class Launch:
         self._theirs.append(theirs)
         return str(theirs)
 
-    async def start(self, arguments: Sequence[str], *, user: User | None = None, **options: Any) -> tuple[Process, int]:
-        """The process with its pipes, and the end of the pipe with its output. It gets no environment."""
-        logs, theirs = os.pipe()
+    async def start(self, arguments: Sequence[str], *, user: User | None = None, **options: Any) -> Started:
+        """Start the process, which gets no environment of its own. Raises SandboxError."""
+        logs, their_logs = os.pipe()
         os.set_blocking(logs, False)
+        ours, their_frames = os.pipe()
+        frames = asyncio.StreamReader(limit=_PIPE_BYTES)
         if user is not None:
             options |= {"user": user.uid, "group": user.gid, "extra_groups": []}
+        frames_end = None
         try:
+            frames_end, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(frames), os.fdopen(ours, "rb", buffering=0)
+            )
             process = await asyncio.create_subprocess_exec(
                 *arguments,
                 stdin=PIPE,
-                stdout=PIPE,
-                stderr=theirs,
+                # Not PIPE: asyncio would wait for the end of the pipe together with the end of the process.
+                stdout=their_frames,
+                stderr=their_logs,
                 env=options.pop("env", {}),
                 start_new_session=True,
                 pass_fds=self._theirs,
-                limit=_PIPE_BYTES,
                 **options,
             )
-        except OSError as error:
+        except BaseException as error:
+            if frames_end is not None:
+                frames_end.close()
             os.close(logs)
-            raise SandboxError(f"{arguments[0]} could not be started: {error}") from error
+            if isinstance(error, OSError):
+                raise SandboxError(f"{arguments[0]} could not be started: {error}") from error
+            raise
         finally:
-            os.close(theirs)
+            os.close(their_frames)
+            os.close(their_logs)
         self._close_theirs()
-        return process, logs
+        return Started(process, frames, frames_end, logs)
 
     def child_pid(self) -> int | None:
         """The first process inside, as this machine numbers it."""

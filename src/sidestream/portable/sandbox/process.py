@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -24,6 +23,7 @@ from sidestream.portable.sandbox.frames import (
     OutputText,
     checked_sizes,
 )
+from sidestream.portable.sandbox.launch import Started
 from sidestream.portable.sandbox.port import (
     FOLDER,
     CallTool,
@@ -123,11 +123,13 @@ _RESTLESS = "its processes could not be stopped after the call, so the container
 class ProcessContainer:
     """A kernel behind pipes. What it sends is checked: code inside can send anything."""
 
-    def __init__(self, identity: str, process: Process, logs: int, limits: SandboxLimits, folder: str = FOLDER) -> None:
+    def __init__(self, identity: str, started: Started, limits: SandboxLimits, folder: str = FOLDER) -> None:
         self.id = identity
         self._folder = folder
-        self._process = process
-        self._logs = logs
+        self._process = started.process
+        self._frames = started.frames
+        self._frames_end = started.frames_end
+        self._logs = started.logs
         self._limits = limits
         self._sink: OutputText | None = None
         self._flooded = asyncio.Event()
@@ -139,7 +141,7 @@ class ProcessContainer:
         """A pidfd of the first process inside, where the backend reports it."""
         self.pause: Callable[[bool], Coroutine[Any, Any, bool]] = self._pause
         """Stops all processes inside, or lets them go on. False if they cannot be stopped."""
-        asyncio.get_running_loop().add_reader(logs, self._read_logs)
+        asyncio.get_running_loop().add_reader(self._logs, self._read_logs)
 
     @property
     def pid(self) -> int:
@@ -259,8 +261,9 @@ class ProcessContainer:
             # The backend's process leads a group of its own; what is inside dies with its first process.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._frames_end.close()
+        if self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.transport.abort()
         await self._process.wait()
         await self._inner_gone()
         stop, self.stop = self.stop, None
@@ -394,8 +397,7 @@ class ProcessContainer:
 
     async def _receive(self) -> tuple[str, list[bytes]]:
         """The next frame. Raises EndedError at the end of the pipe, and for what no kernel sends."""
-        pipe = self._process.stdout
-        assert pipe is not None
+        pipe = self._frames
         try:
             header = (await pipe.readline()).decode("ascii")
             if not header.endswith("\n") or len(header) > MAX_HEADER_BYTES:

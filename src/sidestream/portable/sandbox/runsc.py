@@ -53,8 +53,8 @@ async def _start(spec: ContainerSpec) -> ProcessContainer:
         with launch() as starting:
             # The program finds helpers by PATH; nothing of it is passed on.
             command = [*program, "run", "--bundle", str(place), identity]
-            process, logs = await starting.start(command, env={"PATH": os.defpath})
-        container = ProcessContainer(identity, process, logs, spec.limits)
+            started = await starting.start(command, env={"PATH": os.defpath})
+        container = ProcessContainer(identity, started, spec.limits)
         container.stop = lambda: _delete([*program, "delete", "--force", identity])
         container.pause = lambda is_paused: _pause([*program, "pause" if is_paused else "resume", identity])
         container.on_end.append(lambda: shutil.rmtree(place, ignore_errors=True))
