@@ -13,7 +13,7 @@ from sidestream.providers.anthropic.decode.outcome import REASONS
 from sidestream.providers.anthropic.decode.text import SOURCES
 from sidestream.providers.anthropic.encode.replay import CITATIONS, RULES
 from sidestream.providers.anthropic.options import AnthropicOptions
-from sidestream.providers.anthropic.settings import API_VERSION, BETAS, VERSIONS
+from sidestream.providers.anthropic.versions import API_VERSION, BETAS, VERSIONS
 
 pytest.importorskip("anthropic", reason="the vendor's SDK is not installed, so drift from it was not tested")
 import anthropic.types as stable

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from requirements import requirement
-from sidestream.providers.anthropic.settings import BETAS, VERSIONS
+from sidestream.providers.anthropic.versions import BETAS, VERSIONS
 
 _AGENTS = "a vendor's own agent loop: a fourth stream dialect beside the model APIs; Sidestream runs the loop itself"
 _ADMIN = "administration of an account, not a conversation"

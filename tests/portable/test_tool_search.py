@@ -6,7 +6,7 @@ from requirements import requirement
 from sidestream import Agent, Chat, Tool, ToolSearch, tool
 from sidestream.portable.tools.tool_search import ranked
 from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ResponsesScript, ScriptedModel, tool_call
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 
 
 @tool(defer_loading=True)

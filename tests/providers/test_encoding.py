@@ -14,7 +14,7 @@ from sidestream.providers.shared.hosting import allowed_names, refuse, refuse_ot
 from sidestream.text.redaction import redact
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ToolFilter, WebFetch, WebSearch
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 from sidestream.transport.calls import response_object
 
 

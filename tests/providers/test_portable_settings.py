@@ -17,7 +17,7 @@ from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Sett
 from sidestream.providers.registry import caps_of, find_provider, providers
 from sidestream.providers.shared.settings_mapping import PORTABLE
 from sidestream.tools.configs import merged_configs
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 
 Json = dict[str, Any]
 VALUES: dict[str, tuple[Any, ...]] = {

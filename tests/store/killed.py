@@ -22,7 +22,7 @@ from sidestream import Agent, Chat, ExternalTool, Tool, ToolContext
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
-from sidestream.tools.grants import InterruptionPolicy
+from sidestream.tools.interruption import InterruptionPolicy
 
 MAX_RUNS = 400
 BOUND_S = 60

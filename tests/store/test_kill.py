@@ -13,7 +13,7 @@ from sidestream.store.log.segments import INCREMENTS
 from sidestream.store.records import Segment
 from sidestream.stream.parts import Custom, ToolResult
 from sidestream.testing import FakeProvider
-from sidestream.tools.grants import INTERRUPTED
+from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import HELD, UNCERTAIN
 from store.killed import ANSWER, ASK, POLICIES, external, functions, policies, policy_tools
 

@@ -19,7 +19,7 @@ from sidestream.providers.registry import find_provider
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.stream.parts import Custom, Finish, StepFinish, StreamPart, ToolApprovalRequest, ToolCall
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 from sidestream.wire.sse import Splitter
 
 MODELS = {

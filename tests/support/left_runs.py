@@ -31,7 +31,7 @@ from sidestream.store.records import (
 )
 from sidestream.stream.parts import StreamPart, StreamStart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
-from sidestream.tools.grants import InterruptionPolicy
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.ledger import resumable
 from sidestream.turn.state import Over, TurnState, copied
 

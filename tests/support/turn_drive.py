@@ -31,7 +31,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, Verdict, pending
-from sidestream.tools.grants import InterruptionPolicy
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import AwaitDecision, Over, RunState, TurnState
 from support.left_runs import plain

@@ -20,7 +20,7 @@ from sidestream.store.records import Segment
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.testing import Recording, ReplayTransport
-from sidestream.tools.grants import INTERRUPTED
+from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import UNCERTAIN
 from sidestream.turn.state import AwaitDecision, Over
 from support.left_runs import Log

@@ -23,7 +23,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended, pending
-from sidestream.tools.grants import INTERRUPTED, Attempt, notice
+from sidestream.tools.interruption import INTERRUPTED, Attempt, notice
 from sidestream.turn import ledger
 from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, delivery, open_calls, resumable
 from sidestream.turn.machine import Turn

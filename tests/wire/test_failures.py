@@ -11,9 +11,10 @@ from hypothesis import given, strategies as st
 from yarl import URL
 
 from sidestream.errors import AuthenticationError, ConnectError, ProtocolError, ProviderError, RateLimitedError
+from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall
 from sidestream.wire.failures import connect_error, retry_after_s, status_error
-from sidestream.wire.retry import is_retryable, origin_of
+from sidestream.wire.retry import is_retryable
 
 CALL = HttpCall(url="https://host.example/v1?key=abc", key_variable="SOME_KEY")
 NOW_S = 1_800_000_000.0

@@ -56,7 +56,7 @@ from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
-from sidestream.tools.grants import InterruptionPolicy
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset

@@ -13,7 +13,8 @@ from sidestream.stream.parts import Finish
 from sidestream.text.urls import urls_in
 from sidestream.tools.approvals import Policy
 from sidestream.tools.arguments import InvalidArgumentsError
-from sidestream.tools.grants import InterruptionPolicy, pin_of
+from sidestream.tools.grants import pin_of
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset

@@ -10,7 +10,8 @@ from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
 from sidestream.providers.registry import hosts_of
 from sidestream.results.passages import HOW_TO_CITE
-from sidestream.tools.grants import ServerInterruption, pin_of, server_policy
+from sidestream.tools.grants import pin_of
+from sidestream.tools.interruption import ServerInterruption, server_policy
 from sidestream.tools.server_side import ServerSideTool, WebSearch
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset

@@ -21,7 +21,7 @@ from sidestream.stream.parts import Error, File, Finish, StreamPart, ToolCall
 from sidestream.text.redaction import redact_url
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport
 
 

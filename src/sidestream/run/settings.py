@@ -30,7 +30,8 @@ from sidestream.tools.approvals import (
     unless_checked,
 )
 from sidestream.tools.configs import changed
-from sidestream.tools.grants import Grant, InterruptionPolicy
+from sidestream.tools.grants import Grant
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolOutcome
 from sidestream.tools.toolset import ToolBox

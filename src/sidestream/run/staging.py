@@ -6,13 +6,7 @@ from sidestream.jsontext import Json
 from sidestream.messages.message import ChatMessage
 from sidestream.results.citation_marks import CitationMarks
 from sidestream.results.passages import CitablePassage, passages_in
-from sidestream.stream.parts import (
-    StreamPart,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputStart,
-)
+from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
 from sidestream.tools.stages import CallStages, Stage
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox

@@ -22,7 +22,8 @@ from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.messages.references import for_log
 from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
-from sidestream.tools.grants import Grant, InterruptionPolicy
+from sidestream.tools.grants import Grant
+from sidestream.tools.interruption import InterruptionPolicy
 
 LONG_TEXT = 16 * 1024
 """A text in provider JSON that is longer becomes a blob: images in base64 above all."""

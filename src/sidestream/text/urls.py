@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote, urldefrag
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from sidestream.jsontext import is_array, is_object
 
@@ -33,6 +33,20 @@ def urls_of(value: Any) -> Iterator[str]:
     elif is_array(value):
         for content in value:
             yield from urls_of(content)
+
+
+def origin_of(url: str, base: str = "") -> str:
+    """Scheme, host and port: the only parts of a URL that a message may show."""
+    try:
+        parts = urlsplit(urljoin(base, url))
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        scheme, host, port = "", None, None
+    if not host:
+        return "an invalid URL"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
 
 
 def plain_url(url: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import Custom, File, Json, Source, StreamPart, ToolEvent, ToolResult
 from sidestream.tools.approvals import Suspended
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar

@@ -13,7 +13,8 @@ from msgspec import Meta, field
 from sidestream.errors import ConfigurationError
 from sidestream.text.redaction import redact, register_credentials, register_url
 from sidestream.tools.configs import Config, config_fields
-from sidestream.tools.grants import ServerInterruption, pin_of
+from sidestream.tools.grants import pin_of
+from sidestream.tools.interruption import ServerInterruption
 
 Callers = Sequence[Literal["direct", "programmatic"]]
 """Who may call a tool: the model itself, or a program that it wrote. Empty: the provider's default."""

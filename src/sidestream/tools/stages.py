@@ -1,9 +1,7 @@
 """What is emitted for a call of a tool that stands in for a hosted one, besides what its function emits."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
-
-from msgspec import Struct
+from typing import Protocol
 
 from sidestream.jsontext import Json, JsonObject
 from sidestream.stream.parts import ToolCall
@@ -51,14 +49,3 @@ class CallStages(Protocol):
 
 StagesOf = Callable[[str, int], CallStages]
 """Id of a call, and its place among the calls of its step → its stages."""
-
-
-class ToolSpec(Struct, frozen=True):
-    """A client tool as a model sees it."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    strict: bool = False
-    defer_loading: bool = False
-    """True: the model sees it only after it has found it with its own tool search."""

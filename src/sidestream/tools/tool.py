@@ -17,7 +17,8 @@ from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.tools.approvals import Policy, check_policy
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import ToolContext
-from sidestream.tools.grants import InterruptionPolicy, check_interruption, pin_of
+from sidestream.tools.grants import pin_of
+from sidestream.tools.interruption import InterruptionPolicy, check_interruption
 from sidestream.tools.outcome import ToolError, ToolOutcome
 from sidestream.tools.signature import implementation, origin_of, read_function
 from sidestream.tools.stages import StagesOf

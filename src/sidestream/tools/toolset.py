@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sidestream.jsontext import as_list, as_object
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.tools.server_side import ToolSearch
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 from sidestream.tools.tool import Tool
 
 SEARCH = ToolSearch.key

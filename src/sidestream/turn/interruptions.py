@@ -2,20 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from sidestream.stream.parts import (
-    Custom,
-    Error,
-    Finish,
-    Raw,
-    ReasoningEnd,
-    ReasoningStart,
-    ResponseMetadata,
-    StreamPart,
-    TextEnd,
-    TextStart,
-    ToolCall,
-)
-from sidestream.tools.grants import INTERRUPTED, InterruptionPolicy, failure, notice
+from sidestream.stream.parts import Custom, StreamPart, ToolCall
+from sidestream.tools.interruption import INTERRUPTED, InterruptionPolicy, failure, notice
 from sidestream.turn import ledger, rounds
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import TurnState
@@ -60,29 +48,3 @@ def _policy(state: TurnState, tools: Tools, call: ToolCall) -> InterruptionPolic
         return "ask"
     policy, facts = state.attempts[call.id].policy, tools.get(rounds.function_of(call))
     return policy if policy != "retry" else "fail" if facts is None else facts.on_interruption
-
-
-_SILENT = frozenset({ResponseMetadata, Raw, TextStart, ReasoningStart, ReasoningEnd, Error, Finish})
-
-
-def is_output(part: StreamPart) -> bool:
-    """True if a reader has seen something of an answer after this part."""
-    match part:
-        case Custom():
-            return not part.kind.startswith("sidestream.")
-        case TextEnd():
-            return part.text is not None
-        case _:
-            return type(part) not in _SILENT
-
-
-_OUTAGES = frozenset({"rate-limit", "timeout", "truncated"})
-
-
-def is_outage(error: Error) -> bool:
-    """True if the same request may succeed elsewhere: the provider is overloaded, failing, or cannot be reached.
-
-    False for a request that it refuses, a key that it rejects, and limits of our own.
-    """
-    failed = error.retryable or (error.status is not None and error.status >= 500)
-    return error.kind in _OUTAGES or (error.kind == "provider" and failed)

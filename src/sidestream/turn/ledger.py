@@ -51,7 +51,8 @@ from sidestream.tools.approvals import (
     has_own_grant,
     pending,
 )
-from sidestream.tools.grants import INTERRUPTED, Attempt, InterruptionPolicy, after_listing, policy_after, with_grant
+from sidestream.tools.grants import after_listing, with_grant
+from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
 from sidestream.turn.state import (
     BACKGROUND,

@@ -44,9 +44,9 @@ from sidestream.tools.approvals import (
     match_decisions,
     pending,
 )
-from sidestream.tools.grants import InterruptionPolicy
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn import interruptions, ledger, rounds
-from sidestream.turn.interruptions import is_outage, is_output
+from sidestream.turn.fallback import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState

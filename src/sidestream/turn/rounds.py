@@ -25,7 +25,8 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
-from sidestream.tools.grants import CALL_GRANTED, InterruptionPolicy, covering
+from sidestream.tools.grants import CALL_GRANTED, covering
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.state import TurnState
 
 

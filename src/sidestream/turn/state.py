@@ -17,7 +17,8 @@ from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, Error, Finish, Steer, StreamPart, ToolApprovalRequest, ToolCall, Usage
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended
-from sidestream.tools.grants import Attempt, Grant
+from sidestream.tools.grants import Grant
+from sidestream.tools.interruption import Attempt
 
 BACKGROUND: Final = "sidestream.background"
 """The kind of the custom part that reports an answer in the background: `provider`, `id`, `is_streamed`, `status`."""

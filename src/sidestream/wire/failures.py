@@ -29,8 +29,9 @@ from sidestream.jsontext import as_list, as_object
 from sidestream.limits import Limits
 from sidestream.stream.errors import OVERFLOW_ADVICE, is_context_overflow, violated_field
 from sidestream.text.redaction import redact
+from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall
-from sidestream.wire.retry import CAUSES, is_retryable, origin_of
+from sidestream.wire.retry import CAUSES, is_retryable
 
 _NUMBER: Final = r"(?i)\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)\s*"
 EXCERPT_CHARS: Final = 500

@@ -19,6 +19,7 @@ from yarl import URL
 from sidestream.errors import ConfigurationError, ConnectError, ProviderError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
 from sidestream.text.redaction import is_secret_header, register_secret, secrets_in
+from sidestream.text.urls import origin_of
 from sidestream.transport.calls import FileBody, HttpCall, HttpResponse
 from sidestream.version import __version__
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
@@ -41,7 +42,7 @@ from sidestream.wire.failures import (
     status_error,
 )
 from sidestream.wire.pool import Pool, close_session as close_session, shared_pool
-from sidestream.wire.retry import Attempts, RetryPolicy, origin_of, with_retries
+from sidestream.wire.retry import Attempts, RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from yarl import URL
 
 from sidestream.errors import FetchError
 from sidestream.limits import MIB
+from sidestream.text.urls import origin_of
 from sidestream.version import __version__
 from sidestream.wire.download import MAX_REDIRECTS, REDIRECTS
 from sidestream.wire.egress import AddressPolicy, AddressRefusedError, check_url, parsed_url, public_only, refusal_in
 from sidestream.wire.failures import retry_after_s
 from sidestream.wire.pool import shared_pool
-from sidestream.wire.retry import origin_of
 
 MAX_URL_CHARS: Final = 2048
 _ACCEPT: Final = "text/html, application/xhtml+xml, application/pdf;q=0.9, text/*;q=0.9, */*;q=0.5"

@@ -8,29 +8,14 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Final, NamedTuple, TypeVar
-from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct
 
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
+from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall, Opening
-
-
-def origin_of(url: str, base: str = "") -> str:
-    """Scheme, host and port: the only parts of a URL that a message may show."""
-    try:
-        parts = urlsplit(urljoin(base, url))
-        scheme, host, port = parts.scheme, parts.hostname, parts.port
-    except ValueError:
-        scheme, host, port = "", None, None
-    if not host:
-        return "an invalid URL"
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
-
 
 T = TypeVar("T")
 

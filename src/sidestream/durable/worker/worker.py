@@ -27,14 +27,7 @@ from sidestream.durable.log.open_runs import (
     waits_for_decisions,
 )
 from sidestream.durable.outages import Outage
-from sidestream.errors import (
-    ConfigurationError,
-    ConflictError,
-    FencedError,
-    SidestreamError,
-    SteerError,
-    StoreError,
-)
+from sidestream.errors import ConfigurationError, ConflictError, FencedError, SidestreamError, SteerError, StoreError
 from sidestream.logs import get_logger
 from sidestream.run.run import Run
 from sidestream.store.log.conversation import Conversation

@@ -24,7 +24,7 @@ from sidestream.mcp.display import one_line
 from sidestream.text.redaction import hidden, hidden_url, hidden_variables, redact
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy, check_policy
 from sidestream.tools.context import ToolContext
-from sidestream.tools.grants import ServerInterruption, check_server_interruption, server_policy
+from sidestream.tools.interruption import ServerInterruption, check_server_interruption, server_policy
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter
 from sidestream.tools.tool import Tool
 

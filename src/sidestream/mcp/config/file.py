@@ -14,7 +14,7 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 from sidestream.mcp.client.server import MCPServer
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Verdict
-from sidestream.tools.grants import InterruptionPolicy
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter
 
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url", "sse": "url"}

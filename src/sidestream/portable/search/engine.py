@@ -1,15 +1,12 @@
 """What a search engine is asked, what it finds, and what it must be."""
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import as_object, objects
-from sidestream.portable.index import Index
 from sidestream.text.urls import is_allowed, is_blocked
 
 Freshness = Literal["day", "week", "month", "year"]
@@ -107,41 +104,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         value = " … ".join(str(part) for part in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return " ".join(value.split())[:MAX_SNIPPET_CHARS] if isinstance(value, str) else ""
-
-
-_ADDRESS = re.compile(r"^(?:url|source):\s*(https?://\S+)", re.I | re.M)
-
-
-class CorpusEngine:
-    """Searches the files of a folder. A file may say, in a line `url: https://…`, which page it is a copy of."""
-
-    def __init__(self, folder: Path, index: Index) -> None:
-        self.name = f"corpus:{folder}"
-        self._folder = folder
-        self._index = index
-        self._is_added = False
-
-    async def search(self, query: Query) -> list[Hit]:
-        if not self._is_added:
-            await self._index.add(self._folder)
-            self._is_added = True
-        found = await self._index.search(query.text, max(query.count * 3, 20), paths=[self._folder])
-        addresses = {passage.path: await self._address(passage.path, passage.digest) for passage in found}
-        hits = [
-            Hit(
-                url=addresses[passage.path],
-                title=passage.title or passage.filename,
-                snippet=passage.text,
-                score=passage.score,
-            )
-            for passage in found
-        ]
-        return filtered(hits, query)
-
-    async def aclose(self) -> None:
-        await self._index.aclose()
-
-    async def _address(self, path: str, digest: str) -> str:
-        text = await self._index.text(digest) or ""
-        named: Sequence[str] = _ADDRESS.findall(text[:2000])
-        return named[0] if named else Path(path).as_uri()

@@ -46,7 +46,7 @@ def engine_named(
         case "mcp":
             return _mcp(rest)
         case "corpus":
-            from sidestream.portable.search.engine import CorpusEngine
+            from sidestream.portable.search.corpus import CorpusEngine
 
             folder = Path(os.path.abspath(os.path.expanduser(rest)))
             if not rest or not folder.is_dir():

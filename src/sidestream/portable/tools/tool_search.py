@@ -8,7 +8,7 @@ from sidestream.jsontext import JsonObject, as_object
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
 from sidestream.tools.server_side import ToolSearch
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
 

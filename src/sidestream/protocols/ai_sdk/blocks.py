@@ -2,15 +2,7 @@
 
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import filled, source_chunk, source_of, utf16
-from sidestream.stream.parts import (
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Source,
-    TextDelta,
-    TextEnd,
-    TextStart,
-)
+from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 
 Chunk = JsonObject
 

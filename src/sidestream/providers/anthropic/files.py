@@ -7,8 +7,8 @@ from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.anthropic.context import PROVIDER_NAME
 from sidestream.providers.protocol import ModelInfo
-from sidestream.providers.shared.attachments import abilities
 from sidestream.providers.shared.endpoints import EndpointModel, as_segment
+from sidestream.providers.shared.modalities import abilities
 from sidestream.providers.transfers import (
     FileAddress,
     Request,

@@ -23,7 +23,8 @@ from sidestream.providers.anthropic.encode.replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode.request import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode.tools import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import AnthropicOptions
-from sidestream.providers.anthropic.settings import API_VERSION, SETTINGS
+from sidestream.providers.anthropic.settings import SETTINGS
+from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.protocol import (
     ChatModel,

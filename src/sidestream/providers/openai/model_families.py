@@ -9,7 +9,7 @@ from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, objects, text_in
 from sidestream.providers.protocol import ModelInfo
-from sidestream.providers.shared.attachments import abilities
+from sidestream.providers.shared.modalities import abilities
 from sidestream.providers.shared.settings_mapping import Target, thinking_of
 
 EFFORTS: Mapping[str, str] = {"off": "none", "on": "medium", "low": "low", "medium": "medium", "high": "high"}

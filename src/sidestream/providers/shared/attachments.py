@@ -1,12 +1,10 @@
 """What encoders share for files and links in messages: their types, and their content as text or base64. Pure."""
 
 import mimetypes
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from sidestream.files import media_types
-from sidestream.jsontext import JsonObject, as_object, is_array
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
@@ -81,81 +79,3 @@ def text_of(part: DataPart, mime_type: str) -> str | None:
         return part.bytes.decode()
     except UnicodeDecodeError:
         return None
-
-
-_INPUTS = {
-    "images_in": ("image", "images", "vision"),
-    "documents_in": ("file", "pdf", "document"),
-    "audio_in": ("audio",),
-}
-_OUTPUTS = {"images_out": ("image", "images")}
-_PARAMETERS = {
-    "client_tools": ("tools",),
-    "thinking": ("reasoning", "include_reasoning", "thinking"),
-    "typed_output": ("structured_outputs", "response_format"),
-}
-_FLAGS = {
-    "images_in": ("vision", "image_input", "images"),
-    "documents_in": ("pdf_input", "document_input"),
-    "audio_in": ("audio", "audio_input"),
-    "thinking": ("thinking", "reasoning"),
-    "client_tools": ("function_calling", "tools", "tool_use"),
-    "typed_output": ("structured_outputs", "json_schema"),
-}
-"""Ability → the flags that report it."""
-
-
-def abilities(entry: JsonObject) -> dict[str, Any]:
-    """The fields of a ModelInfo that an entry reports, as booleans; what it does not mention is left out."""
-    inputs, outputs = _modalities(entry)
-    found = _named(inputs, _INPUTS) | _named(outputs, _OUTPUTS)
-    found |= _named(_texts(entry.get("supported_parameters")), _PARAMETERS)
-    flags = entry.get("capabilities")
-    if is_array(flags):
-        # Such a list is of what there is, and no proof of what there is not.
-        return found | {ability: True for ability, is_there in _named(_texts(flags), _FLAGS).items() if is_there}
-    return found | _flags_in(as_object(flags)) | _flags_in(entry)
-
-
-def _flags_in(flags: Mapping[str, Any]) -> dict[str, bool]:
-    """Abilities by flags: `{"vision": true}` or `{"vision": {"supported": true}}`."""
-    found: dict[str, bool] = {}
-    for ability, names in _FLAGS.items():
-        values = [_flag(flags[name]) for name in names if name in flags]
-        known = [value for value in values if value is not None]
-        if known:
-            found[ability] = any(known)
-    return found
-
-
-def _flag(value: Any) -> bool | None:
-    value = as_object(value).get("supported", value)
-    return value if isinstance(value, bool) else None
-
-
-def _modalities(entry: JsonObject) -> tuple[list[str] | None, list[str] | None]:
-    """What goes in and what comes out; None where the entry does not say."""
-    places = (entry, as_object(entry.get("architecture")))
-    inputs = next((_texts(place["input_modalities"]) for place in places if "input_modalities" in place), None)
-    outputs = next((_texts(place["output_modalities"]) for place in places if "output_modalities" in place), None)
-    both = entry.get("modalities")
-    inputs = _texts(both) if inputs is None else inputs
-    sides = as_object(both)
-    inputs = _texts(sides["input"]) if inputs is None and "input" in sides else inputs
-    outputs = _texts(sides["output"]) if outputs is None and "output" in sides else outputs
-    written = places[1].get("modality")
-    if inputs is None and isinstance(written, str) and "->" in written:
-        # For example `text+image->text`.
-        before, _, after = written.partition("->")
-        return before.split("+"), after.split("+")
-    return inputs, outputs
-
-
-def _texts(value: Any) -> list[str] | None:
-    return [str(entry).lower() for entry in value] if is_array(value) else None
-
-
-def _named(names: list[str] | None, abilities: Mapping[str, tuple[str, ...]]) -> dict[str, bool]:
-    if names is None:
-        return {}
-    return {ability: any(word in names for word in words) for ability, words in abilities.items()}

@@ -9,7 +9,7 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.stream.parts import StreamPart
 from sidestream.tools.configs import Config, config_fields, unsent_fields
-from sidestream.tools.stages import ToolSpec
+from sidestream.tools.spec import ToolSpec
 
 OptionsT = TypeVar("OptionsT", bound=Config)
 ContextT = TypeVar("ContextT")

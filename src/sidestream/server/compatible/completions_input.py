@@ -12,13 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject, object_in
-from sidestream.messages.message import (
-    ChatMessage,
-    MessagePart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from sidestream.messages.message import ChatMessage, MessagePart, TextPart, ToolCallPart, ToolResultPart
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
 from sidestream.server.compatible.shared import all_events, events_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error

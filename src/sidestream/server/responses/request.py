@@ -10,9 +10,7 @@ from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_
 from sidestream.protocols.responses.object import ECHOED
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_functions import ANY_OBJECT, checked_output
-from sidestream.server.http.requests import (
-    server_of,
-)
+from sidestream.server.http.requests import server_of
 from sidestream.server.responses.request_tools import RequestTools, allowed_tools, tools_of
 from sidestream.server.settings import Dialect, ServerSettings
 

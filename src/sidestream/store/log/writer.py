@@ -36,7 +36,8 @@ from sidestream.store.records import (
 )
 from sidestream.stream.parts import Custom, StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended, already_used
-from sidestream.tools.grants import Grant, InterruptionPolicy
+from sidestream.tools.grants import Grant
+from sidestream.tools.interruption import InterruptionPolicy
 
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that reports, once, that the run is no longer recorded."""

@@ -15,14 +15,7 @@ from sidestream.errors import StoreError
 from sidestream.files.folders import data_folder
 from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore
-from sidestream.store.database import (
-    PAGE,
-    DatabaseStore,
-    Migration,
-    ended_runs_query,
-    list_query,
-    rows_of,
-)
+from sidestream.store.database import PAGE, DatabaseStore, Migration, ended_runs_query, list_query, rows_of
 from sidestream.store.ids import check_id
 from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.connections import HEARTBEAT_S, LoopConnections

@@ -13,10 +13,10 @@ from aiohttp import ClientWebSocketResponse, WebSocketError, WSCloseCode, WSMsgT
 from sidestream.errors import ProtocolError, RunError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
+from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall, Opening, SocketCodec
 from sidestream.wire.egress import arrived_messages
 from sidestream.wire.failures import connect_error, status_error
-from sidestream.wire.retry import origin_of
 from sidestream.wire.socket.stream import SocketStream
 from sidestream.wire.stream import says_nothing
 

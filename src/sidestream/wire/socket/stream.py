@@ -10,10 +10,10 @@ from typing import Final, Protocol
 
 from sidestream.errors import LimitError, RunError
 from sidestream.limits import MAX_STEER_ANSWER_S, MAX_UNREAD_BYTES, Limits
+from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall, Opening, SentSteer, SocketCodec, SteerReport
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
-from sidestream.wire.retry import origin_of
 from sidestream.wire.stream import says_nothing
 
 

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
 from sidestream.text.redaction import register_secret, secrets_in
+from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall, HttpResponse, Opening, SocketCodec
 from sidestream.wire.failures import status_error
 from sidestream.wire.http import USER_AGENT, HttpTransport, as_url, bare, merged_headers, typed
 from sidestream.wire.pool import shared_pool
-from sidestream.wire.retry import RETRIED_STATUSES, Attempts, RetryPolicy, origin_of, with_retries
+from sidestream.wire.retry import RETRIED_STATUSES, Attempts, RetryPolicy, with_retries
 from sidestream.wire.socket.connection import SocketTarget
 from sidestream.wire.socket.pool import Sockets, UpgradeRefusedError
 from sidestream.wire.socket.stream import SocketStream

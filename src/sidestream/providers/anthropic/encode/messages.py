@@ -37,13 +37,7 @@ from sidestream.providers.anthropic.encode.replay import (
 )
 from sidestream.providers.anthropic.files import FILE_SCHEME
 from sidestream.providers.shared.attachments import as_base64, link_text, link_type, stored_id, text_of
-from sidestream.providers.shared.histories import (
-    ILLEGAL_IN_NAME,
-    HistoryWriter,
-    hashed_id,
-    input_object,
-    legal_name,
-)
+from sidestream.providers.shared.histories import ILLEGAL_IN_NAME, HistoryWriter, hashed_id, input_object, legal_name
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"

@@ -16,7 +16,7 @@ from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart
 from sidestream.messages.references import Replays
 from sidestream.providers.anthropic.context import SESSION_KEY
-from sidestream.providers.anthropic.settings import family
+from sidestream.providers.anthropic.versions import family
 from sidestream.providers.shared.attachments import as_base64
 from sidestream.providers.shared.histories import UnsentParts, input_object
 

@@ -21,7 +21,7 @@ from sidestream.providers.anthropic.options import (
     TextEditor,
     tools_of,
 )
-from sidestream.providers.anthropic.settings import has_native_output, version_of
+from sidestream.providers.anthropic.versions import has_native_output, version_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.shared.encoding import check_function_options, given, loose_warning
 from sidestream.providers.shared.hosting import allowed_names, refuse, refuse_approval, require_hosted, without_repeats

@@ -32,13 +32,7 @@ from sidestream.providers.google.options import (
 from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
 from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
-from sidestream.providers.shared.encoding import (
-    EncodedRequest,
-    checked_options,
-    given,
-    merged,
-    nothing_to_send,
-)
+from sidestream.providers.shared.encoding import EncodedRequest, checked_options, given, merged, nothing_to_send
 from sidestream.providers.shared.hosting import allowed_names, refuse_approval, refuse_others
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool

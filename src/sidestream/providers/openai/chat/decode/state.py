@@ -10,14 +10,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.openai.chat.context import WIRE, CompletionsContext
 from sidestream.providers.shared.decoding import DecoderState, read_objects
-from sidestream.stream.parts import (
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-)
+from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, TextDelta, TextEnd, TextStart
 
 
 class Function(Struct, frozen=True):

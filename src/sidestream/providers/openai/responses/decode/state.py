@@ -8,14 +8,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
-from sidestream.stream.parts import (
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-)
+from sidestream.stream.parts import ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 PROVIDER_NAME = "openai-responses"
 X_SEARCH = "x_search"
