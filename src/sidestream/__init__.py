@@ -78,7 +78,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "Preview ToolResult Usage part_from_json preview_of"
         ),
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
-        "tools.external": "ExternalTool",
         "tools.grants": "Grant",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter Combination Comparison ComputerUse CustomTool DomainSecret FileSearch "
@@ -86,7 +85,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell SkillReference Svg ToolFilter ToolSearch "
             "WebFetch WebSearch"
         ),
-        "tools.tool": "Tool ToolContext ToolError tool",
+        "tools.tool": "ExternalTool Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
         "wire.limiter": "Limiter",
         "wire.socket.transport": "WebSocketTransport",

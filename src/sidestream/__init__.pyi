@@ -201,7 +201,6 @@ from sidestream.tools.approvals import (
     PendingApproval as PendingApproval,
     Question as Question,
 )
-from sidestream.tools.external import ExternalTool as ExternalTool
 from sidestream.tools.grants import Grant as Grant
 from sidestream.tools.server_side import (
     ApplyPatch as ApplyPatch,
@@ -232,7 +231,13 @@ from sidestream.tools.server_side import (
     WebFetch as WebFetch,
     WebSearch as WebSearch,
 )
-from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
+from sidestream.tools.tool import (
+    ExternalTool as ExternalTool,
+    Tool as Tool,
+    ToolContext as ToolContext,
+    ToolError as ToolError,
+    tool as tool,
+)
 from sidestream.turn.state import TURN_STATUSES as TURN_STATUSES, RunState as RunState, TurnStatus as TurnStatus
 from sidestream.version import __version__ as __version__
 from sidestream.wire.http import (

@@ -13,9 +13,8 @@ from sidestream.providers.protocol import ChatModel
 from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import shown, user_message as user_message
 from sidestream.tools.configs import Config
-from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import TOOLS, ServerSideTool
-from sidestream.tools.tool import Tool
+from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
 
 WORDS: Mapping[str, Any] = {"message_metadata": MessageMetadata, "result_metadata": ResultMetadata}

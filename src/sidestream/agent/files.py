@@ -14,17 +14,8 @@ from sidestream.errors import ConfigurationError, LimitError, RunError, Unsuppor
 from sidestream.files import media_types
 from sidestream.limits import Limits
 from sidestream.messages.message import DataPart
+from sidestream.providers import transfers
 from sidestream.providers.protocol import ChatModel, FileRef
-from sidestream.providers.transfers import (
-    FileAddress,
-    Pause,
-    Request,
-    StoredFile,
-    Transfer,
-    TransferResponse,
-    TransfersFiles,
-    Upload,
-)
 from sidestream.stream.parts import File
 from sidestream.transport.calls import HttpCall, Transport
 
@@ -66,7 +57,7 @@ class HandlesFiles(ABC):
         store: str | None = None,
         expires_in_s: int | None = None,
         progress: Progress | None = None,
-    ) -> StoredFile:
+    ) -> transfers.StoredFile:
         """Uploads a file, and returns once it can be used: as part of a prompt, in a sandbox, or in file search.
 
         `store` is a vector store or file search store, `container_id` a container of a code interpreter. A path is
@@ -84,13 +75,13 @@ class HandlesFiles(ABC):
         return await self._carry_out(model.upload(upload), progress and _Progress(progress, upload.size_bytes))
 
     @overload
-    async def download(self, file: str | StoredFile, /, *, container_id: str | None = None) -> File: ...
+    async def download(self, file: str | transfers.StoredFile, /, *, container_id: str | None = None) -> File: ...
     @overload
     async def download(self, container_id: str, file_id: str, /) -> File: ...
     @overload
     async def download(self, *, file_id: str, container_id: str | None = None) -> File: ...
     async def download(
-        self, *place: str | StoredFile, file_id: str | None = None, container_id: str | None = None
+        self, *place: str | transfers.StoredFile, file_id: str | None = None, container_id: str | None = None
     ) -> File:
         """A file of the provider with its bytes, name and type: `download(file_id)`, `download(container_id, file_id)`.
 
@@ -99,27 +90,33 @@ class HandlesFiles(ABC):
         address = _address(place, file_id, container_id)
         ref = FileRef(id=address.id, container_id=address.container_id)
         data = await self._carrier().download(self.model.download(ref), self.limits)
-        given = next((entry for entry in place if isinstance(entry, StoredFile)), None)
+        given = next((entry for entry in place if isinstance(entry, transfers.StoredFile)), None)
         known = given if given is not None and given.name else await self._described(address)
         name = os.path.basename(known.name) if known is not None and known.name else None
         return File(address.id, media_types.sniff(data, name), name, data)
 
     async def describe_file(
         self, file_id: str, *, container_id: str | None = None, store: str | None = None
-    ) -> StoredFile:
+    ) -> transfers.StoredFile:
         """A file that the provider stores, by its id: for a prompt, or for its name, size and expiry."""
-        address = FileAddress(id=file_id, container_id=container_id, store=store)
+        address = transfers.FileAddress(id=file_id, container_id=container_id, store=store)
         return await self._carry_out(_storing(self.model).describe_file(address))
 
-    async def list_files(self, *, container_id: str | None = None, store: str | None = None) -> list[StoredFile]:
+    async def list_files(
+        self, *, container_id: str | None = None, store: str | None = None
+    ) -> list[transfers.StoredFile]:
         """The files that the provider stores for you, or those of a container or a store."""
         return await self._carry_out(_storing(self.model).list_files(container_id, store))
 
     async def delete_file(
-        self, file: str | StoredFile, *, container_id: str | None = None, store: str | None = None
+        self, file: str | transfers.StoredFile, *, container_id: str | None = None, store: str | None = None
     ) -> bool:
         """Deletes a file at the provider, also from its container or store. False if there was none."""
-        address = FileAddress(id=file, container_id=container_id, store=store) if isinstance(file, str) else _of(file)
+        address = (
+            transfers.FileAddress(id=file, container_id=container_id, store=store)
+            if isinstance(file, str)
+            else _of(file)
+        )
         return await self._is_deleted(_storing(self.model).delete_file(address))
 
     async def create_store(self, name: str, *, expires_in_s: int | None = None) -> str:
@@ -130,15 +127,15 @@ class HandlesFiles(ABC):
         """Deletes a store for file search. False if there was none."""
         return await self._is_deleted(_storing(self.model).delete_store(store))
 
-    async def _described(self, address: FileAddress) -> StoredFile | None:
+    async def _described(self, address: transfers.FileAddress) -> transfers.StoredFile | None:
         """What the provider knows about a file; a file is delivered without it, too."""
-        if not isinstance(self.model, TransfersFiles):
+        if not isinstance(self.model, transfers.TransfersFiles):
             return None
         with suppress(RunError):
             return await self._carry_out(self.model.describe_file(address))
         return None
 
-    async def _is_deleted(self, deletion: Transfer[None]) -> bool:
+    async def _is_deleted(self, deletion: transfers.Transfer[None]) -> bool:
         try:
             await self._carry_out(deletion)
         except RunError as error:
@@ -147,7 +144,7 @@ class HandlesFiles(ABC):
             return False
         return True
 
-    async def _carry_out(self, transfer: Transfer[T], progress: "_Progress | None" = None) -> T:
+    async def _carry_out(self, transfer: transfers.Transfer[T], progress: "_Progress | None" = None) -> T:
         return await carry_out(transfer, self._carrier(), self.limits, progress)
 
 
@@ -183,14 +180,14 @@ class _Progress:
 
 
 async def carry_out(
-    transfer: Transfer[T], transport: Transport, limits: Limits, progress: _Progress | None = None
+    transfer: transfers.Transfer[T], transport: Transport, limits: Limits, progress: _Progress | None = None
 ) -> T:
     """Sends the requests of a transfer until it is complete. Raises RunError, and what `progress` raised."""
     wait_s, waited_s = limits.poll_interval_s, 0.0
     try:
         step = next(transfer)
         while True:
-            if isinstance(step, Pause):
+            if isinstance(step, transfers.Pause):
                 if waited_s >= limits.max_processing_s:
                     raise LimitError(
                         f"{step.waits_for}: not done after {limits.max_processing_s:g} s. "
@@ -215,8 +212,8 @@ async def carry_out(
 
 
 async def _answer(
-    request: Request, transport: Transport, limits: Limits, progress: _Progress | None
-) -> TransferResponse:
+    request: transfers.Request, transport: Transport, limits: Limits, progress: _Progress | None
+) -> transfers.TransferResponse:
     call = request.call if progress is None else progress.followed(request.call)
     response = await transport.open(call, limits if request.is_retried else replace(limits, max_retries=0))
     try:
@@ -224,22 +221,22 @@ async def _answer(
             progress.reach(call.file.end)  # The answer may come before the last report.
         if progress is not None and progress.error is not None:
             raise progress.error
-        return TransferResponse(
+        return transfers.TransferResponse(
             {name.lower(): value for name, value in response.headers.items()}, await response.body()
         )
     finally:
         await response.aclose()
 
 
-def _storing(model: ChatModel) -> TransfersFiles:
-    if not isinstance(model, TransfersFiles):
+def _storing(model: ChatModel) -> transfers.TransfersFiles:
+    if not isinstance(model, transfers.TransfersFiles):
         raise UnsupportedError(
             f"{model.provider} stores no files; pass them in the prompt, as DataPart(bytes, mime_type)"
         )
     return model
 
 
-def _upload(source: Source, name: str | None, mime_type: str | None) -> Upload:
+def _upload(source: Source, name: str | None, mime_type: str | None) -> transfers.Upload:
     """The file to upload, measured. Raises ConfigurationError for what cannot be uploaded."""
     data = source if isinstance(source, bytes) else None
     if isinstance(source, DataPart | File):
@@ -263,7 +260,7 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> Upload:
     kind = mime_type or media_types.sniff(head, name)
     if not re.fullmatch(_MIME_TYPE, kind):
         raise ConfigurationError(f"{kind!r} is not a MIME type; write it as application/pdf")
-    return Upload(
+    return transfers.Upload(
         source=path if data is None and path is not None else data or b"",
         name=name or f"file.{media_types.extension(kind)}",
         mime_type=kind,
@@ -284,19 +281,21 @@ def _measured(path: "Path") -> tuple[int, bytes]:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _of(file: StoredFile) -> FileAddress:
-    return FileAddress(id=file.id, container_id=file.container_id, store=file.store)
+def _of(file: transfers.StoredFile) -> transfers.FileAddress:
+    return transfers.FileAddress(id=file.id, container_id=file.container_id, store=file.store)
 
 
-def _address(place: tuple[str | StoredFile, ...], file_id: str | None, container_id: str | None) -> FileAddress:
+def _address(
+    place: tuple[str | transfers.StoredFile, ...], file_id: str | None, container_id: str | None
+) -> transfers.FileAddress:
     match place:
-        case (StoredFile() as file,) if file_id is None and container_id is None:
+        case (transfers.StoredFile() as file,) if file_id is None and container_id is None:
             return _of(file)
         case (str() as found,) if file_id is None:
-            return FileAddress(id=found, container_id=container_id)
+            return transfers.FileAddress(id=found, container_id=container_id)
         case (str() as container, str() as found) if file_id is None and container_id is None:
-            return FileAddress(id=found, container_id=container)
+            return transfers.FileAddress(id=found, container_id=container)
         case () if file_id is not None:
-            return FileAddress(id=file_id, container_id=container_id)
+            return transfers.FileAddress(id=file_id, container_id=container_id)
         case _:
             raise ConfigurationError("write download(file_id) or download(container_id, file_id)")

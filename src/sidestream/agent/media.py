@@ -11,18 +11,7 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, MakesMedia, MediaPlan
 from sidestream.run.run import Run
-from sidestream.stream.parts import (
-    Error,
-    File,
-    Finish,
-    FinishReason,
-    Preview,
-    StreamPart,
-    ToolEvent,
-    ToolResult,
-    Usage,
-    preview_of,
-)
+from sidestream.stream import parts
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.server_side import ServerSideTool
 
@@ -30,17 +19,17 @@ from sidestream.tools.server_side import ServerSideTool
 class MediaResult(ShortRepr, Struct, frozen=True, kw_only=True):
     """What was made; in a chunk, what is new."""
 
-    assets: tuple[File, ...] = ()
+    assets: tuple[parts.File, ...] = ()
     """Files with their bytes."""
-    links: tuple[File, ...] = ()
+    links: tuple[parts.File, ...] = ()
     """Files that live at a URL."""
-    previews: tuple[Preview, ...] = ()
+    previews: tuple[parts.Preview, ...] = ()
     """Pictures on the way to the final ones, in chunks only."""
     text: str = ""
     messages: tuple[ChatMessage, ...] = ()
     metadata: dict[str, Any] = {}
-    usage: Usage | None = None
-    finish_reason: FinishReason | None = None
+    usage: parts.Usage | None = None
+    finish_reason: parts.FinishReason | None = None
 
 
 def media_plan(models: Models, mime_types: Sequence[str]) -> tuple[MediaPlan, ChatModel]:
@@ -68,35 +57,39 @@ def media_call(plan: MediaPlan, call: CallSettings, tools: Iterable[ServerSideTo
 
 async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaResult]:
     """What a media run makes, as it comes. A run that failed raises after its last chunk."""
-    seen: list[StreamPart] = []
+    seen: list[parts.StreamPart] = []
     async with run:
         async for part in run:
-            preview = preview_of(part)
+            preview = parts.preview_of(part)
             if preview is not None:
                 yield MediaResult(previews=(preview,), metadata={"way": plan.way})
             match part:
-                case File():
+                case parts.File():
                     seen.append(part)
                     yield _of(part)
-                case ToolResult(preliminary=True):
+                case parts.ToolResult(preliminary=True):
                     pass
-                case ToolResult() | Error():
+                case parts.ToolResult() | parts.Error():
                     seen.append(part)
-                case ToolEvent():
+                case parts.ToolEvent():
                     yield MediaResult(metadata={part.tool: [part.event]})
-                case Finish():
+                case parts.Finish():
                     yield _ending(run, plan, seen, part)
                 case _:
                     pass
 
 
-def _of(file: File) -> MediaResult:
+def _of(file: parts.File) -> MediaResult:
     return MediaResult(assets=(file,)) if file.data is not None else MediaResult(links=(file,))
 
 
-def _ending(run: Run[Any], plan: MediaPlan, seen: list[StreamPart], finish: Finish) -> MediaResult:
+def _ending(run: Run[Any], plan: MediaPlan, seen: list[parts.StreamPart], finish: parts.Finish) -> MediaResult:
     made = None
-    if plan.fallback is not None and finish.reason != "error" and not any(isinstance(part, File) for part in seen):
+    if (
+        plan.fallback is not None
+        and finish.reason != "error"
+        and not any(isinstance(part, parts.File) for part in seen)
+    ):
         made = plan.fallback(seen)
     answers = [message for message in run.turn.state.messages if message.role == "model"]
     return MediaResult(

@@ -17,14 +17,7 @@ from sidestream.limits import Limits
 from sidestream.logs import get_logger
 from sidestream.prices.price import Price
 from sidestream.prices.pricing import Pricing
-from sidestream.providers.protocol import (
-    BringsTransport,
-    ChatModel,
-    KnowsWindow,
-    ListsModels,
-    ModelInfo,
-    SpeaksWebSocket,
-)
+from sidestream.providers import protocol
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.stream.parts import Finish
 from sidestream.transport.calls import SocketCodec, Transport
@@ -42,26 +35,28 @@ log = get_logger(__name__)
 class Models:
     """What a model string, or a model, stands for. The HTTP transport is made when it is first needed."""
 
-    def __init__(self, model: str | ChatModel, settings: AgentSettings) -> None:
+    def __init__(self, model: str | protocol.ChatModel, settings: AgentSettings) -> None:
         chosen = settings.get("transport")
         transport = None if isinstance(chosen, str) else chosen
         if isinstance(model, str):
             parsed = ModelString.parse(model)
             provider = find_provider(parsed.provider)
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
-            self.chat: ChatModel = provider.chat_model(name, provider_settings(settings))
+            self.chat: protocol.ChatModel = provider.chat_model(name, provider_settings(settings))
             if chosen in (None, "http"):
                 transport = provider.transport(name, http_transport)
             self.embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
             self.media = parsed.models.get("media")
             """The name of the model for media, if it is another."""
-            self.named: Callable[[str], ChatModel] = lambda name: provider.chat_model(name, provider_settings(settings))
+            self.named: Callable[[str], protocol.ChatModel] = lambda name: provider.chat_model(
+                name, provider_settings(settings)
+            )
         else:
             self.chat = checked_model(model)
             self.embedder = lambda: model
             self.media = None
             self.named = lambda name: model
-            if chosen in (None, "http") and isinstance(model, BringsTransport):
+            if chosen in (None, "http") and isinstance(model, protocol.BringsTransport):
                 transport = model.transport()
         self._codec = _codec_of(self.chat, settings) if chosen == "websocket" else None
         self._transport = transport
@@ -81,8 +76,8 @@ class Models:
         return self._transport
 
 
-def _codec_of(model: ChatModel, settings: AgentSettings) -> SocketCodec:
-    if not isinstance(model, SpeaksWebSocket):
+def _codec_of(model: protocol.ChatModel, settings: AgentSettings) -> SocketCodec:
+    if not isinstance(model, protocol.SpeaksWebSocket):
         raise ConfigurationError(f"{model.provider} has no WebSocket mode; leave transport='websocket' out")
     if settings.get("session") is not None:
         raise ConfigurationError("session is for HTTP: leave it out with transport='websocket'")
@@ -94,7 +89,7 @@ _OF_ONE_PROVIDER = ("api_key", "base_url", "headers", "auth")
 _MAX_PAGES = 100
 
 
-def chosen_models(model: str | ChatModel | None, settings: AgentSettings) -> tuple[Models, ...]:
+def chosen_models(model: str | protocol.ChatModel | None, settings: AgentSettings) -> tuple[Models, ...]:
     """The models of an agent, in the order in which they are tried: one, or those of `models`."""
     listed: Any = settings.get("models")
     if listed is None:
@@ -103,7 +98,7 @@ def chosen_models(model: str | ChatModel | None, settings: AgentSettings) -> tup
         raise ConfigurationError("give model or models=[…], not both; the first of the list is tried first")
     if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed:
         raise ConfigurationError("models must be a list of models in the order to try them, e.g. ['openai', 'google']")
-    names: Sequence[str | ChatModel] = listed  # pyright: ignore[reportUnknownVariableType]
+    names: Sequence[str | protocol.ChatModel] = listed  # pyright: ignore[reportUnknownVariableType]
     given = [name for name in _OF_ONE_PROVIDER if settings.get(name)]
     candidates = tuple(Models(entry, settings) for entry in names)
     if given:
@@ -126,11 +121,11 @@ def _check_one_provider(candidates: Sequence[Models], setting: str) -> None:
         )
 
 
-async def list_models(model: ChatModel, transport: Transport, limits: Limits) -> list[ModelInfo]:
+async def list_models(model: protocol.ChatModel, transport: Transport, limits: Limits) -> list[protocol.ModelInfo]:
     """The models that a model's provider has. Raises UnsupportedError if it does not list them."""
-    if not isinstance(model, ListsModels):
+    if not isinstance(model, protocol.ListsModels):
         raise UnsupportedError(f"{model.provider} does not say which models it has")
-    found: list[ModelInfo] = []
+    found: list[protocol.ModelInfo] = []
     after: str | None = None
     for _ in range(_MAX_PAGES):
         page, after = model.read_models(await transport.download(model.list_models(after), limits))
@@ -160,11 +155,11 @@ class ContextWindows:
         self._limits = limits
         self._listed: dict[str, int | None] = {}
 
-    async def of(self, models: Models, model: ChatModel) -> int | None:
+    async def of(self, models: Models, model: protocol.ChatModel) -> int | None:
         """In tokens; None if neither the model nor its provider says."""
-        if isinstance(model, KnowsWindow) and model.context_window is not None:
+        if isinstance(model, protocol.KnowsWindow) and model.context_window is not None:
             return model.context_window
-        if model.name not in self._listed and isinstance(model, ListsModels):
+        if model.name not in self._listed and isinstance(model, protocol.ListsModels):
             with suppress(RunError):
                 found = await list_models(model, models.transport, self._limits)
                 self._listed |= {info.name: info.max_input_tokens for info in found}
@@ -207,7 +202,7 @@ def overridden(agent: object, models: Models | None, settings: CommonSettings) -
         _active.set({**left, id(agent): before[id(agent)]} if id(agent) in before else left)
 
 
-def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
+def pricing_for(model: protocol.ChatModel, prices: Mapping[str, Price]) -> Pricing:
     """Computes costs of this model's responses, at the user's prices first."""
     # Not by `isinstance`: with a protocol it takes longer than the rest of what a run sets up.
     if not hasattr(model, "bill") or not hasattr(model, "price_list"):
@@ -216,6 +211,8 @@ def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
     return Pricing(model.provider, model.name, price_list=billed.price_list, bill=billed.bill, prices=prices)
 
 
-def priced_embeddings(result: "EmbeddingsResult", model: ChatModel, prices: Mapping[str, Price]) -> "EmbeddingsResult":
+def priced_embeddings(
+    result: "EmbeddingsResult", model: protocol.ChatModel, prices: Mapping[str, Price]
+) -> "EmbeddingsResult":
     """Embeddings with what they cost."""
     return replace(result, usage=pricing_for(model, prices).priced(Finish("stop", result.usage)))

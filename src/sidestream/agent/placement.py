@@ -12,9 +12,8 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, ConfiguresServers, HostsTools, ModelRequest
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.configs import config_fields
-from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
-from sidestream.tools.tool import Tool, as_tools
+from sidestream.tools.tool import ExternalTool, Tool, as_tools
 from sidestream.tools.toolset import Toolset
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from sidestream.telemetry.settings import Telemetry
 from sidestream.text.redaction import Secret, hidden, hidden_url
 from sidestream.tools.approvals import Policy
 from sidestream.tools.configs import Config, config_fields, levels_of, merged_configs, without_tools
-from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import ServerSideTool
-from sidestream.tools.tool import Tool
+from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
 from sidestream.transport.calls import Transport
 

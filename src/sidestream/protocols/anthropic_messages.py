@@ -9,25 +9,9 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.stream.parts import (
-    Error,
-    Finish,
-    FinishReason,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Source,
-    StreamPart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCall,
-    ToolInputDelta,
-    ToolInputStart,
-    Usage,
-)
+from sidestream.stream import parts
 
-_REASONS: dict[FinishReason, str] = {
+_REASONS: dict[parts.FinishReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "content-filter": "refusal",
@@ -65,10 +49,10 @@ class MessagesEncoder:
         self._index = 0
         self._has_calls = False
         self._has_begun = False
-        self.error: Error | None = None
+        self.error: parts.Error | None = None
         """Why the run failed, if it has."""
 
-    def feed(self, part: StreamPart) -> list[JsonObject]:
+    def feed(self, part: parts.StreamPart) -> list[JsonObject]:
         """The events of a part."""
         handler = _HANDLERS.get(type(part))
         if handler is None:
@@ -88,7 +72,7 @@ class MessagesEncoder:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": usage_object(Usage()),
+            "usage": usage_object(parts.Usage()),
         }
         return [{"type": "message_start", "message": message}]
 
@@ -122,7 +106,7 @@ class MessagesEncoder:
 
     # Handlers: they change the blocks, and return what comes after them
 
-    def text_start(self, part: TextStart) -> list[JsonObject]:
+    def text_start(self, part: parts.TextStart) -> list[JsonObject]:
         """A text begins."""
         self._blocks[part.id] = _Block({"type": "text", "text": ""})
         return []
@@ -132,13 +116,13 @@ class MessagesEncoder:
         for citation in self._early.pop(id, ()):
             self._delta(id, {"type": "citations_delta", "citation": citation})
 
-    def text_delta(self, part: TextDelta) -> list[JsonObject]:
+    def text_delta(self, part: parts.TextDelta) -> list[JsonObject]:
         """A piece of text."""
         self._delta(part.id, {"type": "text_delta", "text": part.delta})
         self._cite(part.id)
         return []
 
-    def text_end(self, part: TextEnd) -> list[JsonObject]:
+    def text_end(self, part: parts.TextEnd) -> list[JsonObject]:
         """The end of a text. One that comes whole only now, or replaces the deltas, is sent now."""
         block, name = self._blocks.get(part.id), part.id
         if part.text and block is not None and block.has_content:
@@ -152,17 +136,17 @@ class MessagesEncoder:
         self._close(name)
         return []
 
-    def reasoning_start(self, part: ReasoningStart) -> list[JsonObject]:
+    def reasoning_start(self, part: parts.ReasoningStart) -> list[JsonObject]:
         """Thinking begins."""
         self._blocks[part.id] = _Block({"type": "thinking", "thinking": "", "signature": ""})
         return []
 
-    def reasoning_delta(self, part: ReasoningDelta) -> list[JsonObject]:
+    def reasoning_delta(self, part: parts.ReasoningDelta) -> list[JsonObject]:
         """A piece of thinking."""
         self._delta(part.id, {"type": "thinking_delta", "thinking": part.delta})
         return []
 
-    def reasoning_end(self, part: ReasoningEnd) -> list[JsonObject]:
+    def reasoning_end(self, part: parts.ReasoningEnd) -> list[JsonObject]:
         """The end of thinking, with its signature."""
         block = self._blocks.get(part.id)
         if part.text and block is not None and not block.has_content:
@@ -172,7 +156,7 @@ class MessagesEncoder:
         self._close(part.id)
         return []
 
-    def source(self, part: Source) -> list[JsonObject]:
+    def source(self, part: parts.Source) -> list[JsonObject]:
         """A citation of a text that is open, or has yet to begin."""
         text = part.text_id if part.text_id is not None else self._open_text()
         if part.url is not None and text is not None:
@@ -192,36 +176,36 @@ class MessagesEncoder:
         texts = [id for id, block in self._blocks.items() if block.start["type"] == "text" and not block.is_closed]
         return texts[-1] if texts else None
 
-    def input_start(self, part: ToolInputStart) -> list[JsonObject]:
+    def input_start(self, part: parts.ToolInputStart) -> list[JsonObject]:
         """A call of one of the client's tools begins."""
         if not part.provider_executed and part.name in self._functions:
             self._blocks[part.id] = _Block({"type": "tool_use", "id": part.id, "name": part.name, "input": {}})
             self._has_calls = True
         return []
 
-    def input_delta(self, part: ToolInputDelta) -> list[JsonObject]:
+    def input_delta(self, part: parts.ToolInputDelta) -> list[JsonObject]:
         """A piece of its input."""
         self._delta(part.id, {"type": "input_json_delta", "partial_json": part.delta})
         return []
 
-    def call(self, part: ToolCall) -> list[JsonObject]:
+    def call(self, part: parts.ToolCall) -> list[JsonObject]:
         """The end of a call, with input that did not come in pieces."""
         if part.provider_executed or part.name not in self._functions:
             return []
         if part.id not in self._blocks:
-            self.input_start(ToolInputStart(part.id, part.name, False))
+            self.input_start(parts.ToolInputStart(part.id, part.name, False))
         if not self._blocks[part.id].has_content:
             text = part.input_text if part.input_text is not None else jsontext.dumps(part.input).decode()
             self._delta(part.id, {"type": "input_json_delta", "partial_json": text})
         self._close(part.id)
         return []
 
-    def failed(self, part: Error) -> list[JsonObject]:
+    def failed(self, part: parts.Error) -> list[JsonObject]:
         """The run fails, unless it is only a tool that did."""
         self.error = part if part.kind != "tool" else self.error
         return []
 
-    def finish(self, part: Finish) -> list[JsonObject]:
+    def finish(self, part: parts.Finish) -> list[JsonObject]:
         """The last events."""
         for block in self._blocks.values():
             block.is_closed = True
@@ -237,18 +221,18 @@ class MessagesEncoder:
 
 _WAITING = frozenset({"tool-calls", "approval", "stop"})
 _HANDLERS: dict[type, Callable[[MessagesEncoder, Any], list[JsonObject]]] = {
-    TextStart: MessagesEncoder.text_start,
-    TextDelta: MessagesEncoder.text_delta,
-    TextEnd: MessagesEncoder.text_end,
-    ReasoningStart: MessagesEncoder.reasoning_start,
-    ReasoningDelta: MessagesEncoder.reasoning_delta,
-    ReasoningEnd: MessagesEncoder.reasoning_end,
-    Source: MessagesEncoder.source,
-    ToolInputStart: MessagesEncoder.input_start,
-    ToolInputDelta: MessagesEncoder.input_delta,
-    ToolCall: MessagesEncoder.call,
-    Error: MessagesEncoder.failed,
-    Finish: MessagesEncoder.finish,
+    parts.TextStart: MessagesEncoder.text_start,
+    parts.TextDelta: MessagesEncoder.text_delta,
+    parts.TextEnd: MessagesEncoder.text_end,
+    parts.ReasoningStart: MessagesEncoder.reasoning_start,
+    parts.ReasoningDelta: MessagesEncoder.reasoning_delta,
+    parts.ReasoningEnd: MessagesEncoder.reasoning_end,
+    parts.Source: MessagesEncoder.source,
+    parts.ToolInputStart: MessagesEncoder.input_start,
+    parts.ToolInputDelta: MessagesEncoder.input_delta,
+    parts.ToolCall: MessagesEncoder.call,
+    parts.Error: MessagesEncoder.failed,
+    parts.Finish: MessagesEncoder.finish,
 }
 """Part type → what it does to the blocks. The others have no place in the API."""
 _ERROR_TYPES = {
@@ -298,7 +282,7 @@ def _grow(block: JsonObject, delta: JsonObject, index: int, inputs: dict[int, st
             inputs[index] = inputs.get(index, "") + delta["partial_json"]
 
 
-def error_object(error: Error) -> JsonObject:
+def error_object(error: parts.Error) -> JsonObject:
     """An error, in the API's terms."""
     return {"type": error_type(error.status or 500), "message": error.message}
 
@@ -308,7 +292,7 @@ def error_type(status: int) -> str:
     return _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
-def usage_object(usage: Usage) -> JsonObject:
+def usage_object(usage: parts.Usage) -> JsonObject:
     """Usage, in the API's terms."""
     return {
         "input_tokens": usage.input.no_cache or usage.input.total - usage.input.cache_read - usage.input.cache_write,

@@ -9,25 +9,9 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object
-from sidestream.stream.parts import (
-    Error,
-    Finish,
-    FinishReason,
-    ReasoningDelta,
-    ReasoningEnd,
-    Source,
-    StepStart,
-    StreamPart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCall,
-    ToolInputDelta,
-    ToolInputStart,
-    Usage,
-)
+from sidestream.stream import parts
 
-_REASONS: dict[FinishReason, str] = {
+_REASONS: dict[parts.FinishReason, str] = {
     "stop": "stop",
     "length": "length",
     "content-filter": "content_filter",
@@ -61,10 +45,10 @@ class ChatCompletionsEncoder:
         self._has_begun = False
         self._has_text = False
         self._needs_break = False
-        self.error: Error | None = None
+        self.error: parts.Error | None = None
         """Why the run failed, if it has: the API has no chunk for it."""
 
-    def feed(self, part: StreamPart) -> list[JsonObject]:
+    def feed(self, part: parts.StreamPart) -> list[JsonObject]:
         """The chunks of a part."""
         handler = _HANDLERS.get(type(part))
         return handler(self, part) if handler is not None else []
@@ -95,22 +79,22 @@ class ChatCompletionsEncoder:
 
     # Handlers
 
-    def step(self, part: StepStart) -> list[JsonObject]:
+    def step(self, part: parts.StepStart) -> list[JsonObject]:
         """A new step: its text is a paragraph of its own."""
         self._needs_break = True
         return []
 
-    def text_start(self, part: TextStart) -> list[JsonObject]:
+    def text_start(self, part: parts.TextStart) -> list[JsonObject]:
         """A block of text begins: what the model says, or why it refuses to."""
         if any(as_object(fields).get("refusal") is True for fields in (part.provider_metadata or {}).values()):
             self._refusals.add(part.id)
         return []
 
-    def text_delta(self, part: TextDelta) -> list[JsonObject]:
+    def text_delta(self, part: parts.TextDelta) -> list[JsonObject]:
         """A piece of text."""
         return self._grown(part.id, part.delta)
 
-    def text_end(self, part: TextEnd) -> list[JsonObject]:
+    def text_end(self, part: parts.TextEnd) -> list[JsonObject]:
         """The final text, where it is another than the deltas'. The API takes nothing back, so it follows them."""
         if not part.text:
             return []
@@ -125,12 +109,12 @@ class ChatCompletionsEncoder:
             return [self._chunk({"refusal": text})] if text else []
         return self.text(text)
 
-    def reasoning(self, part: ReasoningDelta | ReasoningEnd) -> list[JsonObject]:
+    def reasoning(self, part: parts.ReasoningDelta | parts.ReasoningEnd) -> list[JsonObject]:
         """A piece of reasoning, in the field that most servers use for it."""
-        text = part.delta if isinstance(part, ReasoningDelta) else None
+        text = part.delta if isinstance(part, parts.ReasoningDelta) else None
         return [self._chunk({"reasoning_content": text})] if text else []
 
-    def source(self, part: Source) -> list[JsonObject]:
+    def source(self, part: parts.Source) -> list[JsonObject]:
         """A citation, in numbers of the whole content. It may come before its text."""
         if part.url is None:
             return []
@@ -140,20 +124,20 @@ class ChatCompletionsEncoder:
         citation = {"url": part.url, "title": part.title or part.url, "start_index": start, "end_index": end}
         return [self._chunk({"annotations": [{"type": "url_citation", "url_citation": citation}]})]
 
-    def input_start(self, part: ToolInputStart) -> list[JsonObject]:
+    def input_start(self, part: parts.ToolInputStart) -> list[JsonObject]:
         """A call of one of the client's functions begins."""
         if part.provider_executed or part.name not in self._functions:
             return []
         return [self._call_chunk(part.id, {"name": part.name, "arguments": ""}, is_new=True)]
 
-    def input_delta(self, part: ToolInputDelta) -> list[JsonObject]:
+    def input_delta(self, part: parts.ToolInputDelta) -> list[JsonObject]:
         """A piece of its arguments."""
         if part.id not in self._calls or not part.delta:
             return []
         self._written.add(part.id)
         return [self._call_chunk(part.id, {"arguments": part.delta}, is_new=False)]
 
-    def call(self, part: ToolCall) -> list[JsonObject]:
+    def call(self, part: parts.ToolCall) -> list[JsonObject]:
         """A call, with arguments that did not come in pieces."""
         if part.provider_executed or part.name not in self._functions or part.id in self._written:
             return []
@@ -162,12 +146,12 @@ class ChatCompletionsEncoder:
         name: JsonObject = {"name": part.name} if is_new else {}
         return [self._call_chunk(part.id, {**name, "arguments": text}, is_new=is_new)]
 
-    def failed(self, part: Error) -> list[JsonObject]:
+    def failed(self, part: parts.Error) -> list[JsonObject]:
         """The run fails, unless it is only a tool that did."""
         self.error = part if part.kind != "tool" else self.error
         return []
 
-    def finish(self, part: Finish) -> list[JsonObject]:
+    def finish(self, part: parts.Finish) -> list[JsonObject]:
         """The last chunks."""
         if self.error is not None:
             return []
@@ -182,17 +166,17 @@ class ChatCompletionsEncoder:
 
 _WAITING = frozenset({"tool-calls", "approval", "stop"})
 _HANDLERS: dict[type, Callable[[ChatCompletionsEncoder, Any], list[JsonObject]]] = {
-    StepStart: ChatCompletionsEncoder.step,
-    TextStart: ChatCompletionsEncoder.text_start,
-    TextDelta: ChatCompletionsEncoder.text_delta,
-    TextEnd: ChatCompletionsEncoder.text_end,
-    ReasoningDelta: ChatCompletionsEncoder.reasoning,
-    Source: ChatCompletionsEncoder.source,
-    ToolInputStart: ChatCompletionsEncoder.input_start,
-    ToolInputDelta: ChatCompletionsEncoder.input_delta,
-    ToolCall: ChatCompletionsEncoder.call,
-    Error: ChatCompletionsEncoder.failed,
-    Finish: ChatCompletionsEncoder.finish,
+    parts.StepStart: ChatCompletionsEncoder.step,
+    parts.TextStart: ChatCompletionsEncoder.text_start,
+    parts.TextDelta: ChatCompletionsEncoder.text_delta,
+    parts.TextEnd: ChatCompletionsEncoder.text_end,
+    parts.ReasoningDelta: ChatCompletionsEncoder.reasoning,
+    parts.Source: ChatCompletionsEncoder.source,
+    parts.ToolInputStart: ChatCompletionsEncoder.input_start,
+    parts.ToolInputDelta: ChatCompletionsEncoder.input_delta,
+    parts.ToolCall: ChatCompletionsEncoder.call,
+    parts.Error: ChatCompletionsEncoder.failed,
+    parts.Finish: ChatCompletionsEncoder.finish,
 }
 """Part type → its chunks. The others have none: their content is in those that follow, or has no place in the API."""
 
@@ -223,7 +207,7 @@ def completion(chunks: list[JsonObject]) -> JsonObject:
     return {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
 
 
-def usage_object(usage: Usage) -> JsonObject:
+def usage_object(usage: parts.Usage) -> JsonObject:
     """Usage, in the API's terms."""
     return {
         "prompt_tokens": usage.input.total,

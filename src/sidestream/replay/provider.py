@@ -9,17 +9,7 @@ from typing import Any
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.protocol import (
-    ChatModel,
-    Decoder,
-    Encoded,
-    FileRef,
-    ModelRequest,
-    Provider,
-    Recovery,
-    Settings,
-    TakesUpCalls,
-)
+from sidestream.providers import protocol
 from sidestream.providers.registry import providers
 from sidestream.providers.shared.settings_mapping import PORTABLE, given_settings
 from sidestream.replay.recording import Exchange, Recording
@@ -33,7 +23,7 @@ from sidestream.turn.machine import Turn
 NAME = "replay"
 
 
-def decoder_of(exchange: Exchange) -> tuple[str, Decoder] | None:
+def decoder_of(exchange: Exchange) -> tuple[str, protocol.Decoder] | None:
     """The provider whose model was called in this exchange, and a decoder for the response; None for other calls."""
     request = exchange.request
     for provider in providers().values():
@@ -46,17 +36,17 @@ def decoder_of(exchange: Exchange) -> tuple[str, Decoder] | None:
 class _RecordedDecoder:
     """The provider's decoder, which downloads only files that were recorded."""
 
-    def __init__(self, inner: Decoder, recorded: frozenset[str]) -> None:
+    def __init__(self, inner: protocol.Decoder, recorded: frozenset[str]) -> None:
         self.feed = inner.feed
         self.whole = inner.whole
         self.close = inner.close
-        if isinstance(inner, TakesUpCalls):
+        if isinstance(inner, protocol.TakesUpCalls):
             self.take_up = inner.take_up
         self._inner = inner
         self._recorded = recorded
 
     @property
-    def downloads(self) -> tuple[FileRef, ...]:
+    def downloads(self) -> tuple[protocol.FileRef, ...]:
         return tuple(ref for ref in self._inner.downloads if any(ref.id in path for path in self._recorded))
 
 
@@ -72,7 +62,7 @@ class ReplayModel:
         self._files = frozenset(e.request.path for e in recording.exchanges if e.request.path.endswith("/content"))
         self._next = 0
 
-    def encode(self, request: ModelRequest) -> Encoded:
+    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """The next recorded model call, whatever the request."""
         if self._next >= len(self._exchanges):
             raise ConfigurationError(
@@ -81,7 +71,7 @@ class ReplayModel:
         at = self._next
         exchange = self._exchanges[at]
 
-        def decoder() -> Decoder:
+        def decoder() -> protocol.Decoder:
             self._next = at + 1  # not before: a request may be encoded only to see whether it can be
             found = decoder_of(exchange)
             assert found is not None
@@ -90,13 +80,13 @@ class ReplayModel:
         call = HttpCall(method=exchange.request.method, url=f"http://{NAME}{exchange.request.path}", stream=True)
         ignored = ", ".join(given_settings(request.settings))
         note = f"a recording answers whatever is requested, so {ignored} had no effect"
-        return Encoded(call=call, decoder=decoder, warnings=(note,) if ignored else ())
+        return protocol.Encoded(call=call, decoder=decoder, warnings=(note,) if ignored else ())
 
-    def recover(self, error: RunError) -> Recovery | None:
+    def recover(self, error: RunError) -> protocol.Recovery | None:
         """None: a recording cannot be retried."""
         return None
 
-    def download(self, ref: FileRef) -> HttpCall:
+    def download(self, ref: protocol.FileRef) -> HttpCall:
         """The call that downloads the file, as it would have been recorded."""
         path = (
             f"/containers/{ref.container_id}/files/{ref.id}/content" if ref.container_id else f"/files/{ref.id}/content"
@@ -113,7 +103,7 @@ class ReplayProvider:
     default_models: Mapping[str, str] = {}
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
 
-    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+    def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """The model of a recording; `name` is its path."""
         if not name:
             raise ConfigurationError("write replay:PATH with the path of a recording")
@@ -123,7 +113,7 @@ class ReplayProvider:
         """A transport that replays the recording from its start."""
         return ReplayTransport(Recording.load(model))
 
-    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+    def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
         """None: no recorded call is a call of this provider."""
         return None
 
@@ -133,7 +123,7 @@ def model_exchanges(recording: Recording) -> list[Exchange]:
     return [exchange for exchange in recording.exchanges if decoder_of(exchange) is not None]
 
 
-PROVIDER: Provider = ReplayProvider()
+PROVIDER: protocol.Provider = ReplayProvider()
 
 
 def replay(recording: Recording, transport: Transport, limits: Limits = DEFAULT_LIMITS) -> Iterator[Run[str]]:

@@ -25,21 +25,17 @@ from sidestream.stream.parts import (
     preview_of,
 )
 from sidestream.text.reprs import ShortRepr
-from sidestream.tools.server_side import (
-    CodeInterpreter,
-    FileSearch,
-    ServerSideTool,
-    Shell,
-    WebFetch,
-    WebSearch,
-    event_keys,
-)
+from sidestream.tools import server_side
 
 if TYPE_CHECKING:
     from sidestream.results.tool_runs import ToolRun
 
-_SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
-_RUNS_CODE = event_keys(CodeInterpreter) | event_keys(Shell)
+_SEARCHES = (
+    server_side.event_keys(server_side.WebSearch)
+    | server_side.event_keys(server_side.WebFetch)
+    | server_side.event_keys(server_side.FileSearch)
+)
+_RUNS_CODE = server_side.event_keys(server_side.CodeInterpreter) | server_side.event_keys(server_side.Shell)
 
 
 class Link(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -100,9 +96,9 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
         """Every event of every tool, whatever the metadata policy."""
         return [part for part in self.parts if isinstance(part, ToolEvent)]
 
-    def events_of(self, tool: type[ServerSideTool] | ServerSideTool | str) -> list[ToolEvent]:
+    def events_of(self, tool: type[server_side.ServerSideTool] | server_side.ServerSideTool | str) -> list[ToolEvent]:
         """The events of one tool, e.g. `WebSearch`, whatever key the provider reports them under; or of a name."""
-        keys = event_keys(tool)
+        keys = server_side.event_keys(tool)
         return [event for event in self.tool_events if event.tool in keys]
 
     @property

@@ -18,31 +18,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
 from sidestream.results.content import Content, Link, links_of
-from sidestream.stream.parts import (
-    Custom,
-    File,
-    Finish,
-    FinishReason,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    ResponseMetadata,
-    Source,
-    StepFinish,
-    StepStart,
-    StreamPart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolApprovalRequest,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-    Usage,
-)
+from sidestream.stream import parts
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import RunState, TurnState
 
@@ -86,7 +62,7 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     metadata: dict[str, Any] = {}
     """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; `thinking_details`: each
     finished block of thinking apart, as `{"id", "text"}`."""
-    usage: Usage | None = None
+    usage: parts.Usage | None = None
     id: str | None = None
     """The provider's id of the (last) response."""
     code: str = ""
@@ -189,7 +165,7 @@ class ChunkFold:
     def __init__(
         self,
         opening: Iterable[ChatMessage] = (),
-        completed_by: Callable[[StreamPart], list[ChatMessage]] | None = None,
+        completed_by: Callable[[parts.StreamPart], list[ChatMessage]] | None = None,
         clock: Callable[[], float] | None = None,
         resumed: TurnState | None = None,
     ) -> None:
@@ -217,9 +193,9 @@ class ChunkFold:
         """The chunk with the user's own messages."""
         return [ChatResult(messages=self._opening)] if self._opening else []
 
-    def feed(self, part: StreamPart) -> list[ChatResult[str]]:
+    def feed(self, part: parts.StreamPart) -> list[ChatResult[str]]:
         """The chunks that this part makes: one, or the message before it and one."""
-        if type(part) is TextDelta:
+        if type(part) is parts.TextDelta:
             if self._folds_text:
                 self._completed_by(part)
             # Nearly every part of a stream is one.
@@ -233,7 +209,7 @@ class ChunkFold:
         chunk = self._chunk(part)
         return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
 
-    def event(self, event: ToolEvent, delta: ToolInputDelta | None = None) -> ChatResult[str]:
+    def event(self, event: parts.ToolEvent, delta: parts.ToolInputDelta | None = None) -> ChatResult[str]:
         """The chunk of a tool's event, with the input that it brought: most events of a hosted tool bring some."""
         tools = self.tools()
         return ChatResult(
@@ -251,7 +227,7 @@ class ChunkFold:
         self._is_flowing = self._has_text = True
         return begins + delta
 
-    def thought(self, part: ReasoningDelta) -> str:
+    def thought(self, part: parts.ReasoningDelta) -> str:
         """More thinking: after a blank line, if its block begins and there was thinking before."""
         pieces = self._thinking.setdefault(part.id, [])
         gap = THINKING_GAP if self._has_thought and part.delta and not pieces else ""
@@ -260,24 +236,24 @@ class ChunkFold:
             pieces.append(part.delta)
         return gap + part.delta
 
-    def _chunk(self, part: StreamPart) -> ChatResult[str]:
+    def _chunk(self, part: parts.StreamPart) -> ChatResult[str]:
         match part:
-            case ReasoningEnd():
+            case parts.ReasoningEnd():
                 text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
                 return self._tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
-            case TextEnd(text=str(final)):
+            case parts.TextEnd(text=str(final)):
                 return ChatResult(parts=(part,), text_id=part.id, correction=final)
-            case ResponseMetadata():
+            case parts.ResponseMetadata():
                 facts = {"response_id": part.id, "model": part.model}
                 known = without_none(facts)
                 return ChatResult(metadata=known, id=part.id, parts=(part,))
-            case Custom():
+            case parts.Custom():
                 return ChatResult(metadata=self._drafted(part), parts=(part,), tool_runs=self.runs_changed_by(part))
-            case StepStart():
+            case parts.StepStart():
                 self._is_flowing = False
                 self._step = part.step
                 return ChatResult(parts=(part,), tool_runs=self.runs_changed_by(part))
-            case Finish():
+            case parts.Finish():
                 return ChatResult(
                     metadata=dict(part.metadata),
                     usage=part.usage,
@@ -285,12 +261,12 @@ class ChunkFold:
                     parts=(part,),
                     tool_runs=self.runs_changed_by(part),
                 )
-            case File() | Source() | ToolCall() | ToolResult() if links := links_of(part):
+            case parts.File() | parts.Source() | parts.ToolCall() | parts.ToolResult() if links := links_of(part):
                 return replace(self._tool_chunk(part, {}), new_links=self._new(links))
             case _:
                 return self._tool_chunk(part, {})
 
-    def _drafted(self, part: Custom) -> dict[str, Any]:
+    def _drafted(self, part: parts.Custom) -> dict[str, Any]:
         """The text that came before a typed answer, so far."""
         if part.kind != DRAFT:
             return {}
@@ -306,14 +282,14 @@ class ChunkFold:
         self._urls.update(new)
         return tuple(new.values())
 
-    def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
+    def _tool_chunk(self, part: parts.StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
         if type(part) not in _OF_TOOLS:
             ended = self.runs_changed_by(part) if type(part) in _ENDING else ()
             return ChatResult(metadata=metadata, parts=(part,), tool_runs=ended)
         runs = self.runs_changed_by(part)
         return ChatResult(metadata=metadata, parts=(part,), code=self.tools().code.feed(part), tool_runs=runs)
 
-    def runs_changed_by(self, part: StreamPart) -> "tuple[ToolRun, ...]":
+    def runs_changed_by(self, part: parts.StreamPart) -> "tuple[ToolRun, ...]":
         """The records of calls that this part changes."""
         if self._tool_folds is None and type(part) not in _OF_TOOLS:
             return ()
@@ -336,24 +312,34 @@ class ChunkFold:
         return self._tool_folds
 
 
-def _thinking_chunk(f: ChunkFold, part: ReasoningDelta) -> ChatResult[str]:
+def _thinking_chunk(f: ChunkFold, part: parts.ReasoningDelta) -> ChatResult[str]:
     thought = f.thought(part)
     return ChatResult(thinking=thought, metadata={"thinking": thought})
 
 
-def _input_chunk(f: ChunkFold, part: ToolInputDelta) -> ChatResult[str]:
+def _input_chunk(f: ChunkFold, part: parts.ToolInputDelta) -> ChatResult[str]:
     return ChatResult(parts=(part,), code=f.tools().code.delta(part))
 
 
 _DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
-    ReasoningDelta: _thinking_chunk,
-    ToolInputDelta: _input_chunk,
-    ToolEvent: ChunkFold.event,
+    parts.ReasoningDelta: _thinking_chunk,
+    parts.ToolInputDelta: _input_chunk,
+    parts.ToolEvent: ChunkFold.event,
 }
 """Parts that come in large numbers and complete no message."""
-_ENDING = frozenset({TextStart, ReasoningStart, StepFinish})
+_ENDING = frozenset({parts.TextStart, parts.ReasoningStart, parts.StepFinish})
 """Parts after which nothing more comes of calls that have their results."""
-_OF_TOOLS = frozenset({ToolEvent, ToolInputStart, ToolInputEnd, ToolCall, ToolApprovalRequest, ToolResult, File})
+_OF_TOOLS = frozenset(
+    {
+        parts.ToolEvent,
+        parts.ToolInputStart,
+        parts.ToolInputEnd,
+        parts.ToolCall,
+        parts.ToolApprovalRequest,
+        parts.ToolResult,
+        parts.File,
+    }
+)
 
 
 class ResultFold:
@@ -371,14 +357,14 @@ class ResultFold:
         self._thinking: list[str] = []
         self._thinking_metadata: list[str] = []
         self._messages: list[ChatMessage] = []
-        self._parts: list[StreamPart] = []
+        self._parts: list[parts.StreamPart] = []
         self._code: list[str] = []
         self._tool_runs: dict[tuple[int, str], ToolRun] = {}
         self._keys: dict[str, tuple[int, str]] = {}
         """Call id → the key of its newest record."""
         self._metadata: dict[str, Any] = {}
-        self._usage: Usage | None = None
-        self._reason: FinishReason | None = None
+        self._usage: parts.Usage | None = None
+        self._reason: parts.FinishReason | None = None
         self._id: str | None = None
 
     def feed(self, chunk: ChatResult[str]) -> None:
@@ -392,11 +378,11 @@ class ResultFold:
         self._messages.extend(chunk.messages)
         if chunk.parts:
             for part in chunk.parts:
-                if type(part) is not ToolInputDelta:  # The call holds what the deltas of its input joined to.
+                if type(part) is not parts.ToolInputDelta:  # The call holds what the deltas of its input joined to.
                     self._parts.append(part)
-                if type(part) is File:
+                if type(part) is parts.File:
                     self._late(part)
-                elif type(part) is StepStart:
+                elif type(part) is parts.StepStart:
                     self._steps.append(len(self._output))
             self._code.append(chunk.code)
             for run in chunk.tool_runs:
@@ -410,7 +396,7 @@ class ResultFold:
         self._reason = chunk.finish_reason or self._reason
         self._id = chunk.id or self._id
 
-    def _late(self, file: File) -> None:
+    def _late(self, file: parts.File) -> None:
         """A file that was downloaded after its call was over: no chunk has the record again."""
         run = self._tool_runs.get(self._keys.get(file.call_id or "", (0, "")))
         if run is not None and run.is_over and file.data is not None:
@@ -420,7 +406,7 @@ class ResultFold:
         """All that has come: texts and messages joined, lists of events in the order of their arrival."""
         if self._thinking_metadata:
             self._metadata["thinking"] = "".join(self._thinking_metadata)
-        files = (part for part in self._parts if isinstance(part, File))
+        files = (part for part in self._parts if isinstance(part, parts.File))
         metadata = with_file_references(self._metadata, file_ids(files))
         if self._policy == "response":
             metadata = {key: metadata[key] for key in RESPONSE_KEYS if key in metadata}

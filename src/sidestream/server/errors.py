@@ -1,13 +1,6 @@
 """Errors of requests, as each API renders them in its own form."""
 
-from sidestream.errors import (
-    ConfigurationError,
-    ConflictError,
-    SidestreamError,
-    SteerError,
-    UnknownProviderError,
-    encodable,
-)
+from sidestream import errors
 from sidestream.jsontext import JsonObject
 from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
@@ -30,7 +23,7 @@ class RequestError(Exception):
         code: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        message = encodable(message)
+        message = errors.encodable(message)
         super().__init__(message)
         self.status = status
         self.message = message
@@ -54,20 +47,20 @@ def not_found(what: str, name: str, *, param: str | None = None, code: str = "no
     return RequestError(404, f"no {what} {name!r}", type="not_found", param=param, code=code)
 
 
-def as_request_error(error: SidestreamError) -> RequestError:
+def as_request_error(error: errors.SidestreamError) -> RequestError:
     """An error of ours, as a caller sees it."""
     message = redact(str(error))
     match error:
-        case ConflictError():
+        case errors.ConflictError():
             reason = "a run is in progress in this conversation, or someone else has just written to it"
             return RequestError(409, reason, type="conflict", code="conflict")
         case ApprovalError():
             return RequestError(403, message, code="approval_refused")
-        case SteerError():
+        case errors.SteerError():
             return RequestError(409, message, type="conflict", code="not_running")
-        case UnknownProviderError():
+        case errors.UnknownProviderError():
             return RequestError(404, message, type="not_found", param="model", code="model_not_found")
-        case ConfigurationError():
+        case errors.ConfigurationError():
             return RequestError(400, message, code="unsupported")
         case _:
             return RequestError(500, message, type="server_error")

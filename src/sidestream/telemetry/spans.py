@@ -33,18 +33,7 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
-from sidestream.telemetry import names
-from sidestream.telemetry.content import (
-    CLIENT_SIDE,
-    ClientToolSpan,
-    ServerSideCalls,
-    as_json,
-    message_objects,
-    new_messages,
-    system_objects,
-    tool_objects,
-    tool_operation,
-)
+from sidestream.telemetry import content, names
 from sidestream.telemetry.metrics import Attributes, instruments_of
 from sidestream.telemetry.operation import Attached, Operation, harmless, provider_name, shown, tracer_of
 from sidestream.telemetry.settings import Telemetry
@@ -77,7 +66,7 @@ class RunSpans:
         self._steps = 0
         self._usage = Usage()
         self._unknown = 0
-        self._server_side = ServerSideCalls(
+        self._server_side = content.ServerSideCalls(
             self._tracer, self._instruments.tool_seconds, self._agent, with_content=self._with_content
         )
 
@@ -119,9 +108,11 @@ class RunSpans:
         if error is not None:
             run.raised(error, with_content=self._with_content)
         if self._with_content and run.span.is_recording():
-            answers = new_messages(self._messages_at_start, state.messages)
-            run.span.set_attribute(names.INPUT_MESSAGES, as_json(message_objects(self._settings.opening)))
-            run.span.set_attribute(names.OUTPUT_MESSAGES, as_json(message_objects(answers)))
+            answers = content.new_messages(self._messages_at_start, state.messages)
+            run.span.set_attribute(
+                names.INPUT_MESSAGES, content.as_json(content.message_objects(self._settings.opening))
+            )
+            run.span.set_attribute(names.OUTPUT_MESSAGES, content.as_json(content.message_objects(answers)))
         run.end(self._instruments.run_seconds)
 
     # Requests
@@ -240,8 +231,8 @@ class RunSpans:
             if count:
                 self._instruments.tokens.record(count, step.measured | {names.TOKEN_TYPE: kind}, step.context)
         if self._with_content and step.span.is_recording():
-            answers = new_messages(self._messages_before, self._turn.state.messages)
-            step.span.set_attribute(names.OUTPUT_MESSAGES, as_json(message_objects(answers)))
+            answers = content.new_messages(self._messages_before, self._turn.state.messages)
+            step.span.set_attribute(names.OUTPUT_MESSAGES, content.as_json(content.message_objects(answers)))
         self._end_step()
 
     def count_unknown(self, part: Raw) -> None:
@@ -275,10 +266,12 @@ class RunSpans:
     def tool(self, call: ToolCall, tool: Tool | None) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
         """The span of a client tool, which is the current one for its function."""
         parent = self._parent if self._run is None else self._run.context
-        operation = tool_operation(
-            self._tracer, parent, call.name, call.id, CLIENT_SIDE, {names.IS_HOSTED: False}, self._agent
+        operation = content.tool_operation(
+            self._tracer, parent, call.name, call.id, content.CLIENT_SIDE, {names.IS_HOSTED: False}, self._agent
         )
-        return ClientToolSpan(operation, self._instruments.tool_seconds, call, tool, with_content=self._with_content)
+        return content.ClientToolSpan(
+            operation, self._instruments.tool_seconds, call, tool, with_content=self._with_content
+        )
 
     def _use(self, model: ChatModel) -> None:
         self._model = model
@@ -356,9 +349,9 @@ def _usage(usage: Usage) -> Attributes:
 
 
 def _content(request: ModelRequest) -> Attributes:
-    attributes: Attributes = {names.INPUT_MESSAGES: as_json(message_objects(request.messages))}
+    attributes: Attributes = {names.INPUT_MESSAGES: content.as_json(content.message_objects(request.messages))}
     if request.system:
-        attributes[names.SYSTEM_INSTRUCTIONS] = as_json(system_objects(request.system))
-    if tools := tool_objects(request):
-        attributes[names.TOOL_DEFINITIONS] = as_json(tools)
+        attributes[names.SYSTEM_INSTRUCTIONS] = content.as_json(content.system_objects(request.system))
+    if tools := content.tool_objects(request):
+        attributes[names.TOOL_DEFINITIONS] = content.as_json(tools)
     return attributes

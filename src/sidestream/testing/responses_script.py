@@ -8,36 +8,28 @@ from typing import Any, Self
 
 from sidestream.jsontext import loads
 from sidestream.stream.parts import Json
-from sidestream.testing.replies import (
-    Event,
-    ScriptBuilder,
-    Text,
-    base64_text,
-    digest,
-    json_text,
-    pixel_png,
-    present,
-    words,
-)
+from sidestream.testing import replies
 
 
-def responses_text(text: Text, **fields: Any) -> list[Event]:
+def responses_text(text: replies.Text, **fields: Any) -> list[replies.Event]:
     """The events of a response with one message; `fields` are those of `ResponsesScript`."""
     return ResponsesScript(**fields).text(text).events()
 
 
-def responses_function_call(name: str, arguments: Json, call_id: str | None = None, **fields: Any) -> list[Event]:
+def responses_function_call(
+    name: str, arguments: Json, call_id: str | None = None, **fields: Any
+) -> list[replies.Event]:
     """The events of a response that calls a function; `fields` are those of `ResponsesScript`."""
     return ResponsesScript(**fields).function_call(name, arguments, call_id).events()
 
 
-def steer_report(status: str, steer_id: str, response_id: str, **fields: Json) -> Event:
+def steer_report(status: str, steer_id: str, response_id: str, **fields: Json) -> replies.Event:
     """A `response.steer.*` event (`accepted`, `pending` or `failed`) that comes after an `AwaitedSteer`."""
     steer = {"id": steer_id, "previous_response_id": response_id}
     return _event(f"steer.{status}", sequence_number=0, steer=steer, **fields)
 
 
-class ResponsesScript(ScriptBuilder):
+class ResponsesScript(replies.ScriptBuilder):
     """Composes one response of the OpenAI Responses API, item by item.
 
     ```python
@@ -61,40 +53,40 @@ class ResponsesScript(ScriptBuilder):
         **fields: Json,
     ) -> None:
         super().__init__({**_RESPONSE, "model": model, **fields}, id, usage)
-        self._end: tuple[str, Event] = ("completed", {})
+        self._end: tuple[str, replies.Event] = ("completed", {})
 
-    def text(self, text: Text, *, annotations: Sequence[Json] = (), phase: str | None = None) -> Self:
+    def text(self, text: replies.Text, *, annotations: Sequence[Json] = (), phase: str | None = None) -> Self:
         """A message; its annotations come after its last delta."""
-        empty: Event = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
+        empty: replies.Event = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
         part = {**empty, "annotations": [*annotations], "text": "".join(text)}
         events = _deltas("output_text", "text", text, logprobs=[])
         events[-1:-1] = [
             _event("output_text.annotation.added", annotation_index=index, annotation=annotation)
             for index, annotation in enumerate(annotations)
         ]
-        return self._message(empty, part, events, **present(phase=phase))
+        return self._message(empty, part, events, **replies.present(phase=phase))
 
-    def refusal(self, text: Text) -> Self:
+    def refusal(self, text: replies.Text) -> Self:
         """A message that refuses."""
         part = {"type": "refusal", "refusal": "".join(text)}
         return self._message({**part, "refusal": ""}, part, _deltas("refusal", "refusal", text))
 
-    def reasoning(self, *summaries: Text, encrypted_content: str | None = None) -> Self:
+    def reasoning(self, *summaries: replies.Text, encrypted_content: str | None = None) -> Self:
         """Reasoning, with any number of summaries."""
         parts = [{"type": "summary_text", "text": "".join(summary)} for summary in summaries]
-        events: list[Event] = []
+        events: list[replies.Event] = []
         for index, (summary, part) in enumerate(zip(summaries, parts, strict=True)):
             added = _event("reasoning_summary_part.added", summary_index=index, part={**part, "text": ""})
             done = _event("reasoning_summary_part.done", summary_index=index, part=part)
             events += [added, *_deltas("reasoning_summary_text", "text", summary, summary_index=index), done]
-        item = {"type": "reasoning", "summary": parts, **present(encrypted_content=encrypted_content)}
+        item = {"type": "reasoning", "summary": parts, **replies.present(encrypted_content=encrypted_content)}
         return self._add("rs", item, events, summary=[])
 
     def function_call(self, name: str, arguments: Json, call_id: str | None = None) -> Self:
         """A call of a client tool; a string is the arguments' JSON text, valid or not."""
-        text = json_text(arguments)
-        call_id = call_id or "call_" + digest(24, len(self._whole), name, text)
-        item: Event = {"type": "function_call", "status": "completed", "arguments": text}
+        text = replies.json_text(arguments)
+        call_id = call_id or "call_" + replies.digest(24, len(self._whole), name, text)
+        item: replies.Event = {"type": "function_call", "status": "completed", "arguments": text}
         item |= {"call_id": call_id, "name": name}
         events = _deltas("function_call_arguments", "arguments", text)
         return self._add("fc", item, events, arguments="")
@@ -110,26 +102,26 @@ class ResponsesScript(ScriptBuilder):
 
     def file_search(self, *queries: str, results: Sequence[Json] | None = None) -> Self:
         """A search in the user's files."""
-        item: Event = {"type": "file_search_call", "status": "completed", "queries": [*queries]}
+        item: replies.Event = {"type": "file_search_call", "status": "completed", "queries": [*queries]}
         item["results"] = None if results is None else [*results]
         stages = _stages("file_search_call", "in_progress", "searching", "completed")
         return self._add("fs", item, stages, queries=[], results=None)
 
     def code_interpreter(
         self,
-        code: Text,
+        code: replies.Text,
         *,
         logs: str | None = None,
         images: Sequence[str] = (),
         container_id: str = "cntr_" + "0" * 48,
     ) -> Self:
         """A run of code, with its printed output and the URLs of its images."""
-        outputs: list[Event] = [] if logs is None else [{"type": "logs", "logs": logs}]
+        outputs: list[replies.Event] = [] if logs is None else [{"type": "logs", "logs": logs}]
         outputs += [{"type": "image", "url": url} for url in images]
         events = _stages("code_interpreter_call", "in_progress")
         events += _deltas("code_interpreter_call_code", "code", code)
         events += _stages("code_interpreter_call", "interpreting", "completed")
-        item: Event = {"type": "code_interpreter_call", "status": "completed", "code": "".join(code)}
+        item: replies.Event = {"type": "code_interpreter_call", "status": "completed", "code": "".join(code)}
         item |= {"container_id": container_id, "outputs": outputs}
         return self._add("ci", item, events, code="", outputs=[])
 
@@ -143,14 +135,18 @@ class ResponsesScript(ScriptBuilder):
         status: str = "completed",
     ) -> Self:
         """An image and its previews; each one that is not given is a single pixel."""
-        previews = [pixel_png(red=n) for n in range(partials)] if isinstance(partials, int) else partials
+        previews = [replies.pixel_png(red=n) for n in range(partials)] if isinstance(partials, int) else partials
         settings = {"background": "opaque", "output_format": output_format, "quality": "low", "size": "1024x1024"}
         events = _stages("image_generation_call", "in_progress", "generating")
         for index, preview in enumerate(previews):
-            fields: Event = {"partial_image_index": index, "partial_image_b64": base64_text(preview), **settings}
+            fields: replies.Event = {
+                "partial_image_index": index,
+                "partial_image_b64": replies.base64_text(preview),
+                **settings,
+            }
             events.append(_event("image_generation_call.partial_image", **fields))
         events += _stages("image_generation_call", "completed")
-        result = base64_text(pixel_png(blue=255) if data is None else data)
+        result = replies.base64_text(replies.pixel_png(blue=255) if data is None else data)
         made = {**settings, "result": result, "revised_prompt": revised_prompt}
         item = {"type": "image_generation_call", "status": status, **made}
         return self._add("ig", item, events, **dict.fromkeys(made))
@@ -164,9 +160,9 @@ class ResponsesScript(ScriptBuilder):
         self, server_label: str, name: str, arguments: Json, *, output: str | None = None, error: Json = None
     ) -> Self:
         """A call of a remote MCP server's tool."""
-        text = json_text(arguments)
+        text = replies.json_text(arguments)
         status = "completed" if error is None else "failed"
-        item: Event = {"type": "mcp_call", "status": status, "approval_request_id": None, "arguments": text}
+        item: replies.Event = {"type": "mcp_call", "status": status, "approval_request_id": None, "arguments": text}
         item |= {"error": error, "name": name, "output": output, "server_label": server_label}
         events = _deltas("mcp_call_arguments", "arguments", [text])
         events = [*_stages("mcp_call", "in_progress"), *events, *_stages("mcp_call", status)]
@@ -174,10 +170,10 @@ class ResponsesScript(ScriptBuilder):
 
     def mcp_approval_request(self, server_label: str, name: str, arguments: Json) -> Self:
         """A call of a remote MCP tool that needs approval."""
-        item = {"type": "mcp_approval_request", "arguments": json_text(arguments), "name": name}
+        item = {"type": "mcp_approval_request", "arguments": replies.json_text(arguments), "name": name}
         return self._add("mcpr", {**item, "server_label": server_label}, [])
 
-    def item(self, item: Event, *events: Event, prefix: str = "item") -> Self:
+    def item(self, item: replies.Event, *events: replies.Event, prefix: str = "item") -> Self:
         """Any other item, with the events between `added` and `done`; ids and indexes are filled in."""
         return self._add(prefix, item, [*events])
 
@@ -191,13 +187,13 @@ class ResponsesScript(ScriptBuilder):
         self._end = ("failed", {"error": {"code": code, "message": message}})
         return self
 
-    def response(self) -> Event:
+    def response(self) -> replies.Event:
         """The whole response object."""
         status, fields = self._end
         end = {"status": status, "output": [*self._whole], "usage": self._usage or self._spent()}
         return {**self._opening(), **end, **fields}
 
-    def events(self, *, interleaved: bool = False) -> list[Event]:
+    def events(self, *, interleaved: bool = False) -> list[replies.Event]:
         """The stream of the same response; `interleaved`: one event of each item in turn."""
         events = [
             _event("created", response=self._opening()),
@@ -207,38 +203,38 @@ class ResponsesScript(ScriptBuilder):
         ]
         return [{"type": event["type"], "sequence_number": n, **event} for n, event in enumerate(events)]
 
-    def _stream(self) -> list[Event]:
+    def _stream(self) -> list[replies.Event]:
         return self.events()
 
-    def _opening(self) -> Event:
+    def _opening(self) -> replies.Event:
         return {**self._head, "id": self._identity("resp_", 48, self._whole, self._end)}
 
-    def _spent(self) -> Event:
+    def _spent(self) -> replies.Event:
         deltas = [event for event in self._all_events() if "delta" in event]
         thoughts = sum("summary_index" in event for event in deltas)
-        usage: Event = {"input_tokens": 36, "input_tokens_details": {"cached_tokens": 0}}
+        usage: replies.Event = {"input_tokens": 36, "input_tokens_details": {"cached_tokens": 0}}
         usage |= {"output_tokens": len(deltas), "output_tokens_details": {"reasoning_tokens": thoughts}}
         return {**usage, "total_tokens": 36 + len(deltas)}
 
-    def _message(self, empty: Event, part: Event, events: list[Event], **fields: Json) -> Self:
+    def _message(self, empty: replies.Event, part: replies.Event, events: list[replies.Event], **fields: Json) -> Self:
         added, done = _event("content_part.added", part=empty), _event("content_part.done", part=part)
         events = [{"content_index": 0, **event} for event in (added, *events, done)]
-        item: Event = {"type": "message", "status": "completed", "content": [part], "role": "assistant"}
+        item: replies.Event = {"type": "message", "status": "completed", "content": [part], "role": "assistant"}
         return self._add("msg", {**item, **fields}, events, content=[])
 
-    def _add(self, prefix: str, item: Event, events: list[Event], **opening: Json) -> Self:
+    def _add(self, prefix: str, item: replies.Event, events: list[replies.Event], **opening: Json) -> Self:
         """Appends an item; `opening` are its fields at `added` where they differ, None for those not sent yet."""
         index = len(self._whole)
-        item_id = item.get("id") or f"{prefix}_{digest(48, index, item)}"
+        item_id = item.get("id") or f"{prefix}_{replies.digest(48, index, item)}"
         done = {"id": item_id, **item}
         begun = {**done, **({"status": "in_progress"} if "status" in item else {}), **opening}
-        first = _event("output_item.added", output_index=index, item=present(**begun))
+        first = _event("output_item.added", output_index=index, item=replies.present(**begun))
         last = _event("output_item.done", output_index=index, item=done)
         middle = ({"output_index": index, "item_id": item_id, **event} for event in events)
         return self._add_item(done, first, *middle, last)
 
 
-_RESPONSE: Event = loads(
+_RESPONSE: replies.Event = loads(
     """{"id": "", "object": "response", "created_at": 1764964102, "status": "in_progress", "store": true,
     "error": null, "incomplete_details": null, "instructions": null, "max_output_tokens": null, "model": "",
     "output": [], "parallel_tool_calls": true, "previous_response_id": null, "service_tier": "default",
@@ -248,15 +244,15 @@ _RESPONSE: Event = loads(
 )
 
 
-def _event(name: str, **fields: Json) -> Event:
+def _event(name: str, **fields: Json) -> replies.Event:
     return {"type": f"response.{name}", **fields}
 
 
-def _stages(tool: str, *stages: str) -> list[Event]:
+def _stages(tool: str, *stages: str) -> list[replies.Event]:
     return [_event(f"{tool}.{stage}") for stage in stages]
 
 
-def _deltas(kind: str, whole: str, text: Text, **fields: Json) -> list[Event]:
+def _deltas(kind: str, whole: str, text: replies.Text, **fields: Json) -> list[replies.Event]:
     """The deltas of a text, and the `done` event with the whole of it."""
-    deltas = [_event(f"{kind}.delta", delta=word, **fields) for word in words(text)]
-    return [*deltas, _event(f"{kind}.done", **{whole: "".join(words(text))}, **fields)]
+    deltas = [_event(f"{kind}.delta", delta=word, **fields) for word in replies.words(text)]
+    return [*deltas, _event(f"{kind}.done", **{whole: "".join(replies.words(text))}, **fields)]

@@ -9,16 +9,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, GrammarError
-from sidestream.messages.message import (
-    ApprovalPart,
-    DataPart,
-    LinkPart,
-    MessagePart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from sidestream.messages import message
 from sidestream.messages.tokens import message_tokens, text_tokens
 from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.decoding import DecoderState, ResponseDecoder, input_fields, truncated
@@ -52,7 +43,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.testing.replies import words
 
-ReplyItem = str | Mapping[str, Any] | MessagePart | StreamPart | Exception | asyncio.Event
+ReplyItem = str | Mapping[str, Any] | message.MessagePart | StreamPart | Exception | asyncio.Event
 """A text, a JSON object as text, a part of a message or of the stream, an error, or an event to wait for."""
 
 PROVIDER = "scripted"
@@ -71,9 +62,9 @@ class ScriptedReply(Struct, frozen=True):
     """Metadata of the model's message."""
 
 
-def tool_call(name: str, /, **input: Any) -> ToolCallPart:
+def tool_call(name: str, /, **input: Any) -> message.ToolCallPart:
     """A call of a client tool for a scripted reply. Its id is made when it is sent."""
-    return ToolCallPart("", name, input)
+    return message.ToolCallPart("", name, input)
 
 
 def script_of(reply: ScriptedReply, request: ModelRequest, number: int) -> list[StreamPart | Exception | asyncio.Event]:
@@ -136,21 +127,21 @@ def _parts_of(item: ReplyItem, identity: str) -> Iterable[StreamPart | Exception
     match item:
         case str():
             return _text(item, identity)
-        case TextPart():
+        case message.TextPart():
             return _text(item.text, item.id or identity)
         case Mapping():
             return _text(jsontext.dumps(item).decode(), identity)
-        case ThinkingPart():
+        case message.ThinkingPart():
             block = item.id or identity
             deltas = [ReasoningDelta(block, word) for word in words(item.text)]
             return [ReasoningStart(block), *deltas, ReasoningEnd(block)]
-        case ToolCallPart():
+        case message.ToolCallPart():
             return _call(item, item.id or f"call_{identity}")
-        case DataPart():
+        case message.DataPart():
             return [File(f"file_{identity}", item.mime_type, item.name, item.bytes)]
-        case LinkPart():
+        case message.LinkPart():
             return [File(f"file_{identity}", item.mime_type or "application/octet-stream", item.name, url=item.url)]
-        case ToolResultPart() | ApprovalPart():
+        case message.ToolResultPart() | message.ApprovalPart():
             raise ConfigurationError(f"a model does not send a {type(item).__name__}; it is in the next request")
         case Error():
             return [item, Finish("error", Usage(), item.kind)]
@@ -162,7 +153,7 @@ def _text(text: str, block: str) -> list[StreamPart]:
     return [TextStart(block), *(TextDelta(block, word) for word in words(text)), TextEnd(block)]
 
 
-def _call(call: ToolCallPart, call_id: str) -> list[StreamPart]:
+def _call(call: message.ToolCallPart, call_id: str) -> list[StreamPart]:
     text = call.input_text if call.input_text is not None else jsontext.dumps(call.input).decode()
     deltas = [ToolInputDelta(call_id, word) for word in words(text)]
     parts: list[StreamPart] = [ToolInputStart(call_id, call.name, False), *deltas, ToolInputEnd(call_id)]

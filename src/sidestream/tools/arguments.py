@@ -11,19 +11,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, shown
-from sidestream.output.json_schema import (
-    PORTABLE_FORMATS,
-    PORTABLE_KEYWORDS,
-    close,
-    drop_titles,
-    is_recursive,
-    is_strict,
-    leaves_open,
-    nodes,
-    require_all,
-    schema_generator,
-    walk,
-)
+from sidestream.output import json_schema
 from sidestream.output.validators import MISSING, listing, path_of, problem_at
 from sidestream.tools.context import ToolContext
 
@@ -78,8 +66,8 @@ def _build_model(parameters: list[Parameter]) -> "tuple[type[BaseModel], JsonObj
         # Numbered fields with aliases, since a parameter may be called `schema`, `copy` or `_x`.
         fields[f"p{index}"] = (Annotated[parameter.annotation, Field(**extra)], default)
     model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
-    schema = model.model_json_schema(schema_generator=schema_generator())
-    drop_titles(schema)
+    schema = model.model_json_schema(schema_generator=json_schema.schema_generator())
+    json_schema.drop_titles(schema)
     return model, schema
 
 
@@ -87,11 +75,12 @@ def fits_strict(schema: JsonObject) -> bool:
     """True if strict mode changes nothing: all is required, nothing is left open, all keywords are enforced."""
     return (
         all(
-            node.keys() <= PORTABLE_KEYWORDS | {"format"} and node.get("format", "uuid") in PORTABLE_FORMATS
-            for node in nodes(schema)
+            node.keys() <= json_schema.PORTABLE_KEYWORDS | {"format"}
+            and node.get("format", "uuid") in json_schema.PORTABLE_FORMATS
+            for node in json_schema.nodes(schema)
         )
-        and is_strict(close(schema))
-        and not is_recursive(schema)
+        and json_schema.is_strict(json_schema.close(schema))
+        and not json_schema.is_recursive(schema)
     )
 
 
@@ -100,13 +89,13 @@ def make_strict(schema: JsonObject, label: str) -> None:
 
     Raises ConfigurationError for a schema that leaves something open.
     """
-    for path, node in walk(schema, "arguments"):
+    for path, node in json_schema.walk(schema, "arguments"):
         if not is_object(node):
             continue
-        if leaves_open(node):
+        if json_schema.leaves_open(node):
             raise ConfigurationError(f"{label} cannot be strict: {path} allows values that the schema does not name")
         node.pop("default", None)
-        require_all(node)
+        json_schema.require_all(node)
         if "properties" in node:
             node["additionalProperties"] = False
 

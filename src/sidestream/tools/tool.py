@@ -1,21 +1,22 @@
-"""Client tools: typed Python functions that a model can call.
+"""Client tools: typed Python functions that a model can call, and external ones, which run elsewhere.
 
 A tool's schema comes from the function's signature and docstring. Running one never raises: a failure becomes a result
 that the model can act on. pydantic and griffe are loaded when the first tool is made.
 """
 
+import copy
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Self, overload
+from typing import Any, NoReturn, Self, overload
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.tools.approvals import Policy, check_policy
-from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
+from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError, fits_strict, make_strict
 from sidestream.tools.context import ToolContext
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy, check_interruption
@@ -236,3 +237,55 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
             raise ConfigurationError(f"two tools are called {made.name!r}: rename one with name=...")
         tools[made.name] = made
     return tools
+
+
+class ExternalTool(Struct, frozen=True):
+    """A function that the model can call and that this process does not run: its calls wait for their results.
+
+    `approval.answer(output)` of the pending call gives the result. Approval policies are not asked about it.
+
+    ```python
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    agent = Agent("openai-responses", tools=[ExternalTool("weather", "The weather in a city.", schema)])
+    result = await agent.send("Is it raining in Bern?")
+    result = await agent.resume(result.run_state, [call.answer("dry, 12 °C") for call in result.approvals])
+    ```
+    """
+
+    name: str
+    description: str = ""
+    schema: JsonObject = field(default_factory=dict[str, Any])
+    """The JSON schema of its arguments, which is an object's."""
+    strict: bool | None = None
+    """None: strict if that does not change the schema."""
+    is_open_world: bool = False
+    """True: its results are untrusted, as web pages are."""
+    reads_outside: bool = False
+    """True: `WebFetch` may fetch URLs in its results unasked."""
+
+    def __post_init__(self) -> None:
+        self.as_tool()
+
+    def as_tool(self) -> Tool:
+        """The tool as a run has it. Raises ConfigurationError for a name or a schema that no model could use."""
+        if not is_object(self.schema) or self.schema.get("type", "object") != "object":
+            raise ConfigurationError(f"tool {self.name!r}: the schema must be that of an object, with type 'object'")
+        schema: JsonObject = {"type": "object", "properties": {}, **copy.deepcopy(self.schema)}
+        strict = fits_strict(schema) if self.strict is None else self.strict
+        if strict:
+            make_strict(schema, self.name)
+        return Tool(
+            name=self.name,
+            description=self.description,
+            parameters=schema,
+            strict=strict,
+            is_external=True,
+            is_open_world=self.is_open_world,
+            reads_outside=self.reads_outside,
+            function=_not_here,
+            bind=lambda arguments, context: {},
+        )
+
+
+def _not_here() -> NoReturn:
+    raise ToolError("This tool does not run here; its result comes from outside.")

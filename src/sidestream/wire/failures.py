@@ -14,17 +14,7 @@ from typing import Any, Final, cast
 import aiohttp
 from msgspec import Struct
 
-from sidestream.errors import (
-    AuthenticationError,
-    ConnectError,
-    ContextOverflowError,
-    ProtocolError,
-    ProviderError,
-    RateLimitedError,
-    RunError,
-    StreamTimeoutError,
-    StreamTruncatedError,
-)
+from sidestream import errors
 from sidestream.jsontext import as_list, as_object
 from sidestream.limits import Limits
 from sidestream.stream.errors import OVERFLOW_ADVICE, is_context_overflow, violated_field
@@ -89,24 +79,24 @@ def excerpt(text: str) -> str:
     return text if len(text) <= EXCERPT_CHARS else text[: EXCERPT_CHARS - 1] + "…"
 
 
-def status_error(call: HttpCall, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+def status_error(call: HttpCall, status: int, headers: Mapping[str, str], body: bytes) -> errors.ProviderError:
     """The error for a response with a status from 400 on."""
     text, code = _message_and_code(body)
     origin = origin_of(call.url)
-    kind: type[ProviderError] = ProviderError
+    kind: type[errors.ProviderError] = errors.ProviderError
     message = f"{origin} answered {status}"
     if status in (401, 403) or _is_about_key(body):
-        kind = AuthenticationError
+        kind = errors.AuthenticationError
         hint = f", check {call.key_variable}" if call.key_variable else ""
         message = f"{origin} refused the key ({status}{hint})"
     elif status == 429:
-        kind = RateLimitedError
+        kind = errors.RateLimitedError
         message = f"the rate limit of {origin} is reached (429)"
     elif call.body is not None and is_context_overflow(status, code, text):
-        kind = ContextOverflowError
+        kind = errors.ContextOverflowError
     if text:
         message = f"{message}: {text}"
-    advice = OVERFLOW_ADVICE if kind is ContextOverflowError else _advice(status, f"{code} {text}")
+    advice = OVERFLOW_ADVICE if kind is errors.ContextOverflowError else _advice(status, f"{code} {text}")
     if advice and call.body is not None:
         message = f"{message.rstrip('. ')}. {advice}"
     return kind(
@@ -114,7 +104,7 @@ def status_error(call: HttpCall, status: int, headers: Mapping[str, str], body: 
         code=code,
         status=status,
         param=_param(body),
-        retryable=kind is not ContextOverflowError and is_retryable(status, headers),
+        retryable=kind is not errors.ContextOverflowError and is_retryable(status, headers),
         retry_after=_first_of(retry_after_s(headers, time.time()), _delay_in_body(body)),
     )
 
@@ -158,50 +148,52 @@ def _details(body: bytes) -> list[dict[str, Any]]:
     return [as_object(detail) for detail in as_list(as_object(as_object(first).get("error")).get("details"))]
 
 
-def error_in_body(call: HttpCall, status: int, body: bytes) -> ProviderError | None:
+def error_in_body(call: HttpCall, status: int, body: bytes) -> errors.ProviderError | None:
     """The error that a JSON body reports despite a status of success; None if it reports none."""
     document = _json(body)
     if not isinstance(document, dict) or not cast("dict[str, Any]", document).get("error"):
         return None
     text, code = _message_and_code(body)
-    kind = ContextOverflowError if is_context_overflow(None, code, text) else ProviderError
+    kind = errors.ContextOverflowError if is_context_overflow(None, code, text) else errors.ProviderError
     message = f"{origin_of(call.url)} answered {status} with an error: {text}"
     return kind(message, code=code, status=status, param=_param(body))
 
 
-def connect_error(exc: BaseException, url: str) -> RunError:
+def connect_error(exc: BaseException, url: str) -> errors.RunError:
     """The error for a connection that could not be made, or broke before the response."""
     origin = origin_of(url)
     if isinstance(exc, aiohttp.ClientHttpProxyError):
         # Its text and its fields hold the request's headers, so only the status is kept.
-        return ConnectError(
+        return errors.ConnectError(
             f"Cannot reach {origin}: the proxy answered {exc.status}. {_PROXY_ADVICE}",
             code="proxy",
             status=exc.status,
             retryable=is_retryable(exc.status, {}),
         )
     if isinstance(exc, aiohttp.ClientResponseError):
-        return ProtocolError(f"The response from {origin} is not HTTP. Check the base URL.", code="not-http")
+        return errors.ProtocolError(f"The response from {origin} is not HTTP. Check the base URL.", code="not-http")
     row = next((row for kind, row in _CONNECT_FAILURES if isinstance(exc, kind)), _RESET)
     # The operating system's error holds only addresses; aiohttp's, which wraps it, holds the proxy's password.
     cause: OSError | None = getattr(exc, "os_error", None)
     detail = f" ({redact(cause.strerror)})" if cause and cause.strerror else ""
     what, is_retried = CAUSES[row.code]
-    error = ConnectError(f"Cannot reach {origin}: {what}{detail}. {row.advice}", code=row.code, retryable=is_retried)
+    error = errors.ConnectError(
+        f"Cannot reach {origin}: {what}{detail}. {row.advice}", code=row.code, retryable=is_retried
+    )
     error.__cause__ = cause
     return error
 
 
-def address_refused(call: HttpCall, why: str) -> ProviderError:
+def address_refused(call: HttpCall, why: str) -> errors.ProviderError:
     """The error for a host from data that may not be connected to."""
-    return ProviderError(
+    return errors.ProviderError(
         f"{origin_of(call.url)} is not fetched: {why}. Hosts that a server names must have public addresses. If this "
         "one is right, use it as the base URL, or allow it: HttpTransport(address_policy=...).",
         code="address-refused",
     )
 
 
-def broken_upload(kind: type[RunError], call: HttpCall, sent_bytes: int, size: int) -> RunError:
+def broken_upload(kind: type[errors.RunError], call: HttpCall, sent_bytes: int, size: int) -> errors.RunError:
     """The error for an upload that failed midway."""
     return kind(
         f"The upload to {origin_of(call.url)} broke after {sent_bytes} of {size} bytes. It is not retried, since the "
@@ -210,9 +202,9 @@ def broken_upload(kind: type[RunError], call: HttpCall, sent_bytes: int, size: i
     )
 
 
-def first_byte_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
+def first_byte_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
     """The error for a response that did not begin in time."""
-    return StreamTimeoutError(
+    return errors.StreamTimeoutError(
         f"{origin_of(call.url)} did not answer within {limits.first_byte_timeout_s:g} s. "
         "If the model needs longer, raise Limits.first_byte_timeout_s.",
         code="first-byte",
@@ -220,9 +212,9 @@ def first_byte_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
     )
 
 
-def idle_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
+def idle_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
     """The error for a stream whose next event did not arrive in time."""
-    return StreamTimeoutError(
+    return errors.StreamTimeoutError(
         f"No event arrived from {origin_of(call.url)} for {limits.idle_timeout_s:g} s. "
         "If the model needs longer, raise Limits.idle_timeout_s.",
         code="idle",
@@ -230,9 +222,9 @@ def idle_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
     )
 
 
-def truncated(call: HttpCall) -> StreamTruncatedError:
+def truncated(call: HttpCall) -> errors.StreamTruncatedError:
     """The error for a response that ended early."""
-    return StreamTruncatedError(
+    return errors.StreamTruncatedError(
         f"The connection to {origin_of(call.url)} broke before the response was complete.",
         code="reset",
         retryable=True,

@@ -10,40 +10,21 @@ from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen, one_line, strip_controls
 from sidestream.errors import BlobError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
+from sidestream.store import records
 from sidestream.store.protocol import Store
-from sidestream.store.records import (
-    STEP_FINISH,
-    ApprovalAsked,
-    ApprovalDecided,
-    ApprovalRefused,
-    GrantsSet,
-    MessageAdded,
-    Noted,
-    Record,
-    RequestPrepared,
-    Row,
-    RunCancelled,
-    RunStarted,
-    Segment,
-    ToolStarted,
-    ToolSuspended,
-    TurnDiscarded,
-    TurnKept,
-    unpack,
-)
 from sidestream.stream.parts import Finish, Source, StepFinish, StreamPart, TextStart
 from sidestream.tools.approvals import Decision, PendingApproval
 
 
-async def load_record(store: Store, row: Row) -> Record:
+async def load_record(store: Store, row: records.Row) -> records.Record:
     """Loads the record of a row with its blobs; a missing blob is replaced by a note with its digest."""
     blobs: dict[str, bytes] = {}
-    for digest in row.blobs if row.kind != STEP_FINISH else ():
+    for digest in row.blobs if row.kind != records.STEP_FINISH else ():
         try:
             blobs[digest] = await store.blob(digest)
         except BlobError:
             blobs[digest] = f"sha256:{digest} is missing from the store".encode()
-    return unpack(row, blobs.__getitem__)
+    return records.unpack(row, blobs.__getitem__)
 
 
 class SourcesInPlace:
@@ -80,7 +61,7 @@ class Transcript:
         self._view = ProgressView(screen, detail=detail)
         self._order = SourcesInPlace()
 
-    def feed(self, record: Record) -> None:
+    def feed(self, record: records.Record) -> None:
         """Renders the next record."""
         _RENDERERS[type(record.body)](self, record.body, record)
 
@@ -88,7 +69,7 @@ class Transcript:
         """Ends open lines."""
         self._view.close()
 
-    def message(self, body: MessageAdded, record: Record) -> None:
+    def message(self, body: records.MessageAdded, record: records.Record) -> None:
         """Renders a message with its role and time."""
         self._view.close()
         self._screen.gap()
@@ -96,13 +77,13 @@ class Transcript:
         for line in message_lines(body.message):
             self._screen.line(f"  {line}")
 
-    def run_started(self, body: RunStarted, record: Record) -> None:
+    def run_started(self, body: records.RunStarted, record: records.Record) -> None:
         """Renders the model that answers."""
         self._view.close()  # A run that was interrupted leaves its text open.
         verb = "resumes" if body.resumes else "answers"
         self._screen.line(f"{one_line(body.model)} {verb}", "dim")
 
-    def segment(self, body: Segment, record: Record) -> None:
+    def segment(self, body: records.Segment, record: records.Record) -> None:
         """Renders a segment of the stream as it was shown live."""
         ordered = [part for given in body.parts for part in self._order.feed(given)]
         for part in ordered:
@@ -110,11 +91,11 @@ class Transcript:
             if isinstance(part, Finish) and part.reason == "approval":
                 self._screen.line("waiting for approval", "yellow")
 
-    def tool_started(self, body: ToolStarted, record: Record) -> None:
+    def tool_started(self, body: records.ToolStarted, record: records.Record) -> None:
         """Renders the start of a local tool."""
         self._screen.line(f"{escape_unprintable(body.name)} started", "dim")
 
-    def approval_requested(self, body: ApprovalAsked, record: Record) -> None:
+    def approval_requested(self, body: records.ApprovalAsked, record: records.Record) -> None:
         """Renders an approval request."""
         call: PendingApproval = body.approval
         owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
@@ -123,7 +104,7 @@ class Transcript:
         self._screen.line(f"{title}: {escape_unprintable(call.tool)}{owner} {arguments}".rstrip(), "yellow")
         self._screen.line(f"  {one_line(call.provenance, 400)}", "dim")
 
-    def approval_decided(self, body: ApprovalDecided, record: Record) -> None:
+    def approval_decided(self, body: records.ApprovalDecided, record: records.Record) -> None:
         """Renders a decision."""
         decision: Decision = body.decision
         verdict = "answered" if decision.output is not None else "approved" if decision.is_approved else "denied"
@@ -131,49 +112,49 @@ class Transcript:
         scope = " in this conversation" if decision.grant is not None else ""
         self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{scope}{reason}", "yellow")
 
-    def approval_refused(self, body: ApprovalRefused, record: Record) -> None:
+    def approval_refused(self, body: records.ApprovalRefused, record: records.Record) -> None:
         """Renders a decision that was refused."""
         self._screen.line(f"a decision was refused: {one_line(body.reason)}", "yellow")
 
-    def grants_set(self, body: GrantsSet, record: Record) -> None:
+    def grants_set(self, body: records.GrantsSet, record: records.Record) -> None:
         """Renders which tools are allowed from now on."""
         names = ", ".join(escape_unprintable(grant.tool) for grant in body.grants) or "none"
         self._screen.line(f"allowed in this conversation: {names}", "yellow")
 
-    def cancelled(self, body: RunCancelled, record: Record) -> None:
+    def cancelled(self, body: records.RunCancelled, record: records.Record) -> None:
         """Renders a cancellation."""
         self._view.close()
         self._screen.line("cancelled", "yellow")
 
-    def discarded(self, body: TurnDiscarded, record: Record) -> None:
+    def discarded(self, body: records.TurnDiscarded, record: records.Record) -> None:
         """Renders that the turn was discarded."""
         self._screen.line("this turn was discarded", "yellow")
 
-    def kept(self, body: TurnKept, record: Record) -> None:
+    def kept(self, body: records.TurnKept, record: records.Record) -> None:
         """Renders nothing: what the turn said is there."""
 
-    def tool_suspended(self, body: ToolSuspended, record: Record) -> None:
+    def tool_suspended(self, body: records.ToolSuspended, record: records.Record) -> None:
         """Renders nothing: the pending approvals of the suspended sub-agent have records of their own."""
 
-    def unseen(self, body: RequestPrepared | Noted, record: Record) -> None:
+    def unseen(self, body: records.RequestPrepared | records.Noted, record: records.Record) -> None:
         """Renders nothing: it is for programs."""
 
 
-_RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
-    MessageAdded: Transcript.message,
-    RunStarted: Transcript.run_started,
-    Segment: Transcript.segment,
-    ToolStarted: Transcript.tool_started,
-    ToolSuspended: Transcript.tool_suspended,
-    ApprovalAsked: Transcript.approval_requested,
-    ApprovalDecided: Transcript.approval_decided,
-    ApprovalRefused: Transcript.approval_refused,
-    GrantsSet: Transcript.grants_set,
-    RunCancelled: Transcript.cancelled,
-    TurnDiscarded: Transcript.discarded,
-    TurnKept: Transcript.kept,
-    RequestPrepared: Transcript.unseen,
-    Noted: Transcript.unseen,
+_RENDERERS: dict[type, Callable[[Transcript, Any, records.Record], None]] = {
+    records.MessageAdded: Transcript.message,
+    records.RunStarted: Transcript.run_started,
+    records.Segment: Transcript.segment,
+    records.ToolStarted: Transcript.tool_started,
+    records.ToolSuspended: Transcript.tool_suspended,
+    records.ApprovalAsked: Transcript.approval_requested,
+    records.ApprovalDecided: Transcript.approval_decided,
+    records.ApprovalRefused: Transcript.approval_refused,
+    records.GrantsSet: Transcript.grants_set,
+    records.RunCancelled: Transcript.cancelled,
+    records.TurnDiscarded: Transcript.discarded,
+    records.TurnKept: Transcript.kept,
+    records.RequestPrepared: Transcript.unseen,
+    records.Noted: Transcript.unseen,
 }
 """Type of a record's body → the method that renders it."""
 

@@ -14,35 +14,7 @@ from sidestream.results.citations import Citations, source_key
 from sidestream.results.tool_code import CODE_FIELDS, CodeExtractor, code_in
 from sidestream.results.tool_labels import WRITING_CODE, is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
-from sidestream.stream.parts import (
-    TEXT_CORRECTED,
-    Custom,
-    Error,
-    File,
-    Finish,
-    Raw,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    ResponseMetadata,
-    Source,
-    Steer,
-    StepFinish,
-    StepStart,
-    StreamPart,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolApprovalRequest,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-    preview_of,
-)
+from sidestream.stream import parts
 from sidestream.text.redaction import redact
 from sidestream.tools.grants import CALL_GRANTED
 
@@ -85,10 +57,10 @@ class ProgressView:
         self._extractors: dict[str, CodeExtractor] = {}
         self._titles: dict[str, ToolRun] = {}
         self._citations = Citations()
-        self._sources: dict[str, list[Source]] = {}
+        self._sources: dict[str, list[parts.Source]] = {}
         self._files: set[str] = set()
         self._unanswered_calls: dict[str, str] = {}
-        self._errors: list[Error] = []
+        self._errors: list[parts.Error] = []
         self._unknown = 0
         self._thinking_since: float | None = None
         self._is_thinking = False
@@ -97,75 +69,75 @@ class ProgressView:
     def _now(self) -> float | None:
         return None if self._clock is None or self._began is None else self._clock() - self._began
 
-    def feed(self, part: StreamPart) -> None:
+    def feed(self, part: parts.StreamPart) -> None:
         """Renders the next part."""
-        if isinstance(part, StreamStart):
+        if isinstance(part, parts.StreamStart):
             self._reset()
         changed = self._calls.feed(part, self._now)
         for run in changed:
             if not run.has_ended and run.status != "waiting":
                 self._screen.running(run)
         self._part(part, changed)
-        if isinstance(part, ToolEvent | Finish):
+        if isinstance(part, parts.ToolEvent | parts.Finish):
             for run in changed:
                 self._end(run)
 
-    def _part(self, part: StreamPart, changed: tuple[ToolRun, ...]) -> None:
+    def _part(self, part: parts.StreamPart, changed: tuple[ToolRun, ...]) -> None:
         match part:
-            case TextDelta():
+            case parts.TextDelta():
                 self._end_thinking()
                 self._text(part)
-            case TextEnd():
+            case parts.TextEnd():
                 self._text(part)
                 self._text_end(part)
-            case TextStart() | StepFinish():
+            case parts.TextStart() | parts.StepFinish():
                 self._text(part)
-            case ToolEvent():
+            case parts.ToolEvent():
                 self._event(part, changed)
-            case ToolInputDelta():
+            case parts.ToolInputDelta():
                 self._code(part.id, part.delta)
-            case ToolInputStart():
+            case parts.ToolInputStart():
                 self._begin_input(part, changed)
-            case ToolCall():
+            case parts.ToolCall():
                 self._call(part, changed)
-            case ToolResult():
+            case parts.ToolResult():
                 self._result(part, changed)
-            case ReasoningStart():
+            case parts.ReasoningStart():
                 self._think()
-            case ReasoningDelta():
+            case parts.ReasoningDelta():
                 if self._detail.thinking:
                     self._screen.block(part.delta, "dim")
-            case ReasoningEnd():
+            case parts.ReasoningEnd():
                 self._screen.end_block()
-            case Source():
+            case parts.Source():
                 self._text(part)
                 self._sources.setdefault(source_key(part), []).append(part)
-            case File():
+            case parts.File():
                 self._file(part)
-            case ToolApprovalRequest():
+            case parts.ToolApprovalRequest():
                 self._approval(part, changed)
-            case Error():
+            case parts.Error():
                 self._error(part)
-            case StreamStart():
+            case parts.StreamStart():
                 self._start(part)
-            case ResponseMetadata():
+            case parts.ResponseMetadata():
                 self._screen.status(model=one_line(part.model or ""))
                 self._note(f"model: {part.model}, response {part.id}")
-            case Custom():
+            case parts.Custom():
                 self._custom(part)
-            case Raw():
+            case parts.Raw():
                 self._unknown += 1
                 self._note(f"unknown event: {formatting.compact(part.event)}")
-            case Steer():
+            case parts.Steer():
                 self._steer(part)
-            case StepStart():
+            case parts.StepStart():
                 self._text(part)
                 self._screen.end_text()
                 self._screen.status(step=f"step {part.step}" if part.step > 1 else "")
-            case Finish():
+            case parts.Finish():
                 self._text(part)
                 self._finish(part)
-            case ToolInputEnd():
+            case parts.ToolInputEnd():
                 pass
             case _:
                 assert_never(part)
@@ -179,14 +151,14 @@ class ProgressView:
         """Ends open lines. Must also be called after an interrupted run."""
         self._screen.close()
 
-    def _start(self, part: StreamStart) -> None:
+    def _start(self, part: parts.StreamStart) -> None:
         self._screen.begin()
         for warning in part.warnings:
             self._screen.line(f"warning: {one_line(warning)}", "yellow")
 
-    def _text(self, part: StreamPart) -> None:
+    def _text(self, part: parts.StreamPart) -> None:
         """The text that a part adds; where a person reads it, with the numbers of its sources."""
-        plain = part.delta if isinstance(part, TextDelta) else ""
+        plain = part.delta if isinstance(part, parts.TextDelta) else ""
         marked = self._citations.feed(part)
         if not self._screen.shows_text:
             marked = plain
@@ -222,7 +194,7 @@ class ProgressView:
         if not self._detail.thinking or took is not None:
             self._screen.line(formatting.thought_for(took), "dim")
 
-    def _begin_input(self, part: ToolInputStart, changed: tuple[ToolRun, ...]) -> None:
+    def _begin_input(self, part: parts.ToolInputStart, changed: tuple[ToolRun, ...]) -> None:
         self._end_thinking()
         self._screen.end_text()
         self._extractors[part.id] = CodeExtractor()
@@ -238,7 +210,7 @@ class ProgressView:
         if code and run is not None and is_code(run):
             self._screen.code(call, code, WRITING_CODE, language_of(run))
 
-    def _call(self, part: ToolCall, changed: tuple[ToolRun, ...]) -> None:
+    def _call(self, part: parts.ToolCall, changed: tuple[ToolRun, ...]) -> None:
         self._end_thinking()
         self._screen.end_text()
         for run in changed:
@@ -252,13 +224,13 @@ class ProgressView:
         if not part.provider_executed:
             self._unanswered_calls[part.id] = part.name
 
-    def _event(self, part: ToolEvent, changed: tuple[ToolRun, ...]) -> None:
+    def _event(self, part: parts.ToolEvent, changed: tuple[ToolRun, ...]) -> None:
         if part.stage == "progress":
             self._line(f"{one_line(part.tool, 60)}: {formatting.compact(part.event)}", "cyan")
 
-    def _result(self, part: ToolResult, changed: tuple[ToolRun, ...]) -> None:
+    def _result(self, part: parts.ToolResult, changed: tuple[ToolRun, ...]) -> None:
         if part.preliminary:
-            preview = preview_of(part)
+            preview = parts.preview_of(part)
             if preview is not None:
                 self._screen.image(preview.data, preview.mime_type, is_preview=True)
             return
@@ -288,7 +260,7 @@ class ProgressView:
         style = "cyan" if run.status == "done" else "yellow"
         self._screen.line(f"{formatting.tool_line(run)}{time_text}{granted}{arguments}", style)
 
-    def _file(self, part: File) -> None:
+    def _file(self, part: parts.File) -> None:
         self._end_thinking()
         self._screen.end_text()
         self._files.add(part.id)
@@ -309,13 +281,13 @@ class ProgressView:
             else:
                 self._screen.line(f"file: {description} saved as {path}", "cyan")
 
-    def _approval(self, part: ToolApprovalRequest, changed: tuple[ToolRun, ...]) -> None:
+    def _approval(self, part: parts.ToolApprovalRequest, changed: tuple[ToolRun, ...]) -> None:
         for run in changed:
             self._screen.over(run)
         if not self._detail.prompts_for_approval:  # Otherwise the prompt shows it.
             self._line(formatting.approval_request(part), "yellow")
 
-    def _steer(self, part: Steer) -> None:
+    def _steer(self, part: parts.Steer) -> None:
         """Shows what became of a message; who entered it has seen that it is pending."""
         text = one_line(part.text or "(files)")
         if part.status == "applied":
@@ -323,25 +295,25 @@ class ProgressView:
         elif part.status == "failed":
             self._line(f"steer: {text} (not sent: {one_line(part.reason or 'unknown reason')})", "yellow")
 
-    def _text_end(self, part: TextEnd) -> None:
+    def _text_end(self, part: parts.TextEnd) -> None:
         if part.text is not None:
             self._screen.end_text()
             self._screen.line("note: the final text differs from the streamed text and follows here", "yellow")
             self._screen.text(part.text)
 
-    def _custom(self, part: Custom) -> None:
+    def _custom(self, part: parts.Custom) -> None:
         message = jsontext.as_object(part.data).get("message")
         if part.kind in formatting.DATA_LOSS_KINDS:
             self._screen.end_text()
             self._screen.line(f"error: {formatting.data_loss(part)}", "red")
-        elif part.kind in (CALL_GRANTED, TEXT_CORRECTED):
+        elif part.kind in (CALL_GRANTED, parts.TEXT_CORRECTED):
             return  # The line of the call, or of the text, says so.
         elif isinstance(message, str):
             self._line(f"note: {one_line(message)}", "yellow")
         else:
             self._note(f"{part.kind}: {formatting.compact(part.data)}")
 
-    def _error(self, part: Error) -> None:
+    def _error(self, part: parts.Error) -> None:
         if part.kind == "tool":
             self._screen.end_text()
             self._line(f"warning: {redact(one_line(part.message, 1000))}", "yellow")
@@ -349,7 +321,7 @@ class ProgressView:
             # Printed at the end, where it is seen.
             self._errors.append(part)
 
-    def _finish(self, part: Finish) -> None:
+    def _finish(self, part: parts.Finish) -> None:
         self._end_thinking()
         self._screen.end_text()
         self._screen.end_code()

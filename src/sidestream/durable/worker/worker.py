@@ -11,21 +11,11 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome, OwnClaim
+from sidestream.durable.log import open_runs
 from sidestream.durable.log.approval_deadlines import OnExpiry, denials, expires_at
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.inbox import Post, posts_for
 from sidestream.durable.log.jobs import Job, driven_details
-from sidestream.durable.log.open_runs import (
-    cancel_run,
-    fail_run,
-    finish_run,
-    job_of,
-    last_start,
-    next_attempt,
-    refusal,
-    suspend_run,
-    waits_for_decisions,
-)
 from sidestream.durable.outages import Outage
 from sidestream.errors import ConfigurationError, ConflictError, FencedError, SidestreamError, SteerError, StoreError
 from sidestream.logs import get_logger
@@ -194,7 +184,9 @@ class Worker:
         reason = redact(str(cause)) or type(cause).__name__
         error = Error("provider", reason, code=type(cause).__name__)
         store = FencedStore(self._store, claim.token)
-        return Outcome(position=await fail_run(store, conversation, rows, reason, run.turn.state.usage, error=error))
+        return Outcome(
+            position=await open_runs.fail_run(store, conversation, rows, reason, run.turn.state.usage, error=error)
+        )
 
     async def outcome(self, chat: Chat[Any]) -> Outcome:
         """How far a conversation has come, as its log says. Raises StoreError."""
@@ -212,7 +204,7 @@ class Worker:
         """Whether the last turn was begun by somebody else and has yet to be driven, which can be done here."""
         if self._is_draining:
             return False
-        job = job_of(open_run(await self._store.read(conversation)))
+        job = open_runs.job_of(open_run(await self._store.read(conversation)))
         return job is not None and job.attempt == 0 and job.at is None
 
     async def attend(self) -> None:
@@ -243,11 +235,11 @@ class Worker:
     async def _drive(self, claim: Claim, store: FencedStore) -> Outcome:
         conversation = claim.task.conversation
         rows = await store.read(conversation)
-        job = job_of(last_start(rows))
+        job = open_runs.job_of(open_runs.last_start(rows))
         if job is None:
             return Outcome(position=rows[-1].seq)  # A program wrote it, and may still be there.
-        attempt = next_attempt(job, rows, is_takeover=claim.is_takeover)
-        if (reason := refusal(job, attempt)) is not None and open_run(rows) is not None:
+        attempt = open_runs.next_attempt(job, rows, is_takeover=claim.is_takeover)
+        if (reason := open_runs.refusal(job, attempt)) is not None and open_run(rows) is not None:
             return await self._failed(store, conversation, rows, reason)
         try:
             chat = Chat(self._agent_of(job.agent), store=store, id=conversation, log=self._detail)
@@ -255,8 +247,8 @@ class Worker:
             if chat.status == "waiting":
                 return await self._waited(claim, chat, store, rows, job)
             if chat.status == "unfinished":
-                if chat.run_state is not None and waits_for_decisions(chat.run_state):
-                    await suspend_run(store, conversation, rows, chat.run_state)
+                if chat.run_state is not None and open_runs.waits_for_decisions(chat.run_state):
+                    await open_runs.suspend_run(store, conversation, rows, chat.run_state)
                     return await self.outcome(chat)
                 chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
                 call = job.call_settings(chat.agent)
@@ -266,7 +258,7 @@ class Worker:
         except ConfigurationError as error:
             return await self._failed(store, conversation, rows, redact(str(error)))
         if chat.status == "complete" and open_run(rows) is not None:
-            await finish_run(store, conversation, rows)
+            await open_runs.finish_run(store, conversation, rows)
         return await self.outcome(chat)
 
     async def _waited(self, claim: Claim, chat: Chat[Any], store: FencedStore, rows: list[Row], job: Job) -> Outcome:
@@ -275,7 +267,7 @@ class Worker:
         if until is None or time.time() < until:
             return Outcome(position=chat.head, is_waiting=True, until=until)
         if self._on_expiry == "stop":
-            return Outcome(position=await cancel_run(store, chat.id, rows))
+            return Outcome(position=await open_runs.cancel_run(store, chat.id, rows))
         _log.info("conversation %s: nobody decided in time", chat.id)
         chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
         call = job.call_settings(chat.agent)
@@ -289,7 +281,7 @@ class Worker:
         if state.status != "unfinished" or state.run_state is None:
             return Outcome(position=state.head, is_waiting=state.status == "waiting")
         _log.warning("conversation %s is not resumed: %s", conversation, reason)
-        return Outcome(position=await fail_run(store, conversation, rows, reason, state.run_state.turn.usage))
+        return Outcome(position=await open_runs.fail_run(store, conversation, rows, reason, state.run_state.turn.usage))
 
     @asynccontextmanager
     async def _kept(self, claim: Claim, run: Run[Any]) -> AsyncGenerator[None]:

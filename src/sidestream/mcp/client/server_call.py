@@ -8,35 +8,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import mcp_types
 from mcp import MCPError
-from mcp_types import (
-    CallToolResult,
-    EmptyResult,
-    ErrorData,
-    InputRequest,
-    InputRequiredResult,
-    InputResponse,
-    Request,
-    Result,
-)
 from msgspec.structs import replace
 
 from sidestream.errors import SignInError, ToolServerError
 from sidestream.jsontext import JsonObject, without_none
-from sidestream.mcp.client import questions
+from sidestream.mcp.client import questions, tasks
 from sidestream.mcp.client.connection import Connection, ServerStoppedError
 from sidestream.mcp.client.content import outcome_of
 from sidestream.mcp.client.questions import PausedCall
-from sidestream.mcp.client.tasks import (
-    CancelTask,
-    GetTask,
-    ServerTask,
-    TaskCreated,
-    TaskParams,
-    UpdateParams,
-    UpdateTask,
-    result_of,
-)
 from sidestream.mcp.display import visible
 from sidestream.text.redaction import redact
 from sidestream.tools.context import ToolContext
@@ -58,7 +39,7 @@ _RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 _CANCEL_TIMEOUT_S = 5.0
 """How long a server may take to cancel a task."""
 
-_T = TypeVar("_T", bound=Result)
+_T = TypeVar("_T", bound=mcp_types.Result)
 
 
 class ServerCall:
@@ -85,7 +66,9 @@ class ServerCall:
             return await self._follow(self._state.task, _POLL_S, answers)
         return await self._finish(await self._send(answers))
 
-    async def _send(self, answers: dict[str, InputResponse] | None) -> CallToolResult | InputRequiredResult | Result:
+    async def _send(
+        self, answers: dict[str, mcp_types.InputResponse] | None
+    ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult | mcp_types.Result:
         return await self._connect().call(
             self._name,
             self._arguments,
@@ -95,8 +78,10 @@ class ServerCall:
             self._context.idempotency_key,
         )
 
-    async def _finish(self, result: CallToolResult | InputRequiredResult | Result) -> object:
-        while isinstance(result, InputRequiredResult):
+    async def _finish(
+        self, result: mcp_types.CallToolResult | mcp_types.InputRequiredResult | mcp_types.Result
+    ) -> object:
+        while isinstance(result, mcp_types.InputRequiredResult):
             self._count_round()
             self._state = replace(self._state, request_state=result.request_state)
             if not result.input_requests:
@@ -106,9 +91,9 @@ class ServerCall:
             if self._needs_person(result.input_requests):
                 return questions.stop(self._state, self._label, self._arguments, self._context)
             result = await self._send(await self._answers({}))
-        if isinstance(result, TaskCreated):
+        if isinstance(result, tasks.TaskCreated):
             return await self._follow(result.task_id, _seconds(result.poll_interval_ms), {})
-        assert isinstance(result, CallToolResult)
+        assert isinstance(result, mcp_types.CallToolResult)
         return outcome_of(result)
 
     # Questions
@@ -118,28 +103,28 @@ class ServerCall:
         if self._state.rounds > MAX_ROUNDS:
             raise questions.refusal(self._label, f"it requested more input {self._state.rounds} times")
 
-    def _needs_person(self, requests: dict[str, InputRequest]) -> bool:
+    def _needs_person(self, requests: dict[str, mcp_types.InputRequest]) -> bool:
         """Whether a person must answer some of the requests, which are kept."""
         self._state = replace(self._state, requests=questions.dump(requests))
         return not self._connect().answers_questions and any(map(questions.is_question, requests.values()))
 
-    async def _answers(self, decided: Mapping[str, InputResponse]) -> dict[str, InputResponse]:
+    async def _answers(self, decided: Mapping[str, mcp_types.InputResponse]) -> dict[str, mcp_types.InputResponse]:
         """What a person decided, and what callbacks answer to the other requests."""
-        answers: dict[str, InputResponse] = dict(decided)
+        answers: dict[str, mcp_types.InputResponse] = dict(decided)
         for key, request in questions.parse(self._state.requests).items():
             if key not in answers:
                 answer = await self._connect().answer(key, request)
-                if isinstance(answer, ErrorData):
+                if isinstance(answer, mcp_types.ErrorData):
                     raise MCPError.from_error_data(answer)
                 answers[key] = answer
         return answers
 
     # Tasks
 
-    async def _follow(self, task_id: str, poll_s: float, answers: dict[str, InputResponse]) -> object:
+    async def _follow(self, task_id: str, poll_s: float, answers: dict[str, mcp_types.InputResponse]) -> object:
         """Polls a task until it has ended or waits for a person. Cancelling the call cancels the task, unless
         whoever resumes the run follows it."""
-        params = TaskParams(task_id=task_id)
+        params = tasks.TaskParams(task_id=task_id)
         self._state = PausedCall(task=task_id, rounds=self._state.rounds)
         # The answers are not kept: if the process ends before the server has them, it asks again.
         await self._context.checkpoint(self._state.to_json())
@@ -149,22 +134,24 @@ class ServerCall:
             if not self._context.is_left():
                 with suppress(Exception):
                     async with asyncio.timeout(_CANCEL_TIMEOUT_S):
-                        await self._connect().request(CancelTask(params=params), EmptyResult)
+                        await self._connect().request(tasks.CancelTask(params=params), mcp_types.EmptyResult)
             raise
 
-    async def _poll(self, params: TaskParams, poll_s: float, answers: dict[str, InputResponse]) -> object:
+    async def _poll(
+        self, params: tasks.TaskParams, poll_s: float, answers: dict[str, mcp_types.InputResponse]
+    ) -> object:
         answered = set(answers)
         if answers:
-            update = UpdateParams(task_id=params.task_id, input_responses=answers)
-            await self._request(UpdateTask(params=update), EmptyResult)
+            update = tasks.UpdateParams(task_id=params.task_id, input_responses=answers)
+            await self._request(tasks.UpdateTask(params=update), mcp_types.EmptyResult)
         last: tuple[str, str | None] | None = None
         while True:
-            task = await self._request(GetTask(params=params), ServerTask)
+            task = await self._request(tasks.GetTask(params=params), tasks.ServerTask)
             if (task.status, task.status_message) != last:
                 last = task.status, task.status_message
                 self._report({"status": task.status, "message": task.status_message})
             if task.status == "completed":
-                return outcome_of(await self._connect().validated(self._name, result_of(task)))
+                return outcome_of(await self._connect().validated(self._name, tasks.result_of(task)))
             if task.status in ("failed", "cancelled"):
                 return self._failure(task)
             asked = {key: request for key, request in (task.input_requests or {}).items() if key not in answered}
@@ -174,12 +161,12 @@ class ServerCall:
                     return questions.stop(self._state, self._label, self._arguments, self._context)
                 answers = await self._answers({})
                 answered |= answers.keys()
-                update = UpdateParams(task_id=params.task_id, input_responses=answers)
-                await self._request(UpdateTask(params=update), EmptyResult)
+                update = tasks.UpdateParams(task_id=params.task_id, input_responses=answers)
+                await self._request(tasks.UpdateTask(params=update), mcp_types.EmptyResult)
             poll_s = poll_s if task.poll_interval_ms is None else _seconds(task.poll_interval_ms)
             await asyncio.sleep(poll_s)
 
-    async def _request(self, request: Request[Any, Any], result_type: type[_T]) -> _T:
+    async def _request(self, request: mcp_types.Request[Any, Any], result_type: type[_T]) -> _T:
         """Sends a request about a task, over a new connection if the last one is lost."""
         for pause_s in _RECONNECT_S:
             try:
@@ -190,7 +177,7 @@ class ServerCall:
                 await asyncio.sleep(pause_s)
         return await self._connect().request(request, result_type)
 
-    def _failure(self, task: ServerTask) -> ToolOutcome:
+    def _failure(self, task: tasks.ServerTask) -> ToolOutcome:
         reason = task.error.message if task.error is not None else task.status_message or "it gives no reason"
         text = visible(redact(reason), _MAX_MESSAGE_CHARACTERS)
         ending = "was cancelled" if task.status == "cancelled" else "failed"

@@ -2,16 +2,8 @@
 
 from sidestream.errors import DocumentError
 from sidestream.files import media_types
+from sidestream.portable.documents import document
 from sidestream.portable.documents.charset import plain_utf8, text_document
-from sidestream.portable.documents.document import (
-    IN_PLACE_BYTES,
-    LIBRARIES,
-    Document,
-    DocumentLimits,
-    is_readable,
-    mime_type_of,
-    others,
-)
 
 
 async def read(
@@ -21,22 +13,22 @@ async def read(
     name: str = "",
     charset: str | None = None,
     url: str | None = None,
-    limits: DocumentLimits | None = None,
-) -> Document:
+    limits: document.DocumentLimits | None = None,
+) -> document.Document:
     """Return the text of a document. Its format is the declared one, else that of its name, unless the content differs.
 
     It is parsed in another process, which is killed if this call is cancelled. Raises DocumentError for a format that
     is unknown, and for a document that is damaged, too large, or takes too much time or memory; MissingExtraError if
     its library is not installed.
     """
-    limits = limits or DocumentLimits()
+    limits = limits or document.DocumentLimits()
     if len(data) > limits.max_bytes:
         raise DocumentError(f"it is larger than {limits.max_bytes} bytes", "too-large")
-    kind = _kind(data, mime_type or mime_type_of(name))
-    if not is_readable(kind):
+    kind = _kind(data, mime_type or document.mime_type_of(name))
+    if not document.is_readable(kind):
         raise DocumentError(f"its format, {kind[:100]}, cannot be read as text", "format")
-    is_parsed = kind in LIBRARIES or kind in others()
-    if not is_parsed and len(data) <= IN_PLACE_BYTES and (text := plain_utf8(data, charset)) is not None:
+    is_parsed = kind in document.LIBRARIES or kind in document.others()
+    if not is_parsed and len(data) <= document.IN_PLACE_BYTES and (text := plain_utf8(data, charset)) is not None:
         return text_document(text, limits, kind)
     from sidestream.portable.documents.isolated import read_isolated
 

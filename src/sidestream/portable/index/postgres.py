@@ -8,19 +8,9 @@ from typing import Any, LiteralString, cast
 
 from sidestream.errors import ConfigurationError, MissingExtraError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
+from sidestream.portable.index import records
 from sidestream.portable.index.chunks import Chunk
 from sidestream.portable.index.index import match_words
-from sidestream.portable.index.records import (
-    READ,
-    Counts,
-    IndexedFile,
-    Json,
-    PassageRow,
-    PendingText,
-    digest_of,
-    embedded_text,
-    stored_file,
-)
 from sidestream.text.redaction import Secret, redact_url
 
 VERSION = 1
@@ -104,7 +94,7 @@ class PostgresIndex:
     def roots(self) -> list[str]:
         return [path for (path,) in self._read("SELECT path FROM sidestream_index.roots ORDER BY path")]
 
-    def add_root(self, path: str, attributes: Mapping[str, Json]) -> None:
+    def add_root(self, path: str, attributes: Mapping[str, records.Json]) -> None:
         with self._writing():
             sql = (
                 "INSERT INTO sidestream_index.roots VALUES (%s, %s) ON CONFLICT (path) DO UPDATE SET "
@@ -115,29 +105,29 @@ class PostgresIndex:
     def remove_root(self, path: str) -> None:
         with self._writing():
             self._run("DELETE FROM sidestream_index.roots WHERE path = %s", (path,))
-            self._run("DELETE FROM sidestream_index.meta WHERE key = %s", (READ + path,))
+            self._run("DELETE FROM sidestream_index.meta WHERE key = %s", (records.READ + path,))
 
-    def root_attributes(self, path: str) -> dict[str, Json]:
+    def root_attributes(self, path: str) -> dict[str, records.Json]:
         found = self._read("SELECT attributes FROM sidestream_index.roots WHERE path = %s", (path,))
         return json.loads(found[0][0]) if found else {}
 
     def set_read(self, path: str, time: float) -> None:
         with self._writing():
-            self._put_meta(READ + path, repr(time))
+            self._put_meta(records.READ + path, repr(time))
 
     def read_times(self) -> dict[str, float]:
-        rows = self._read("SELECT key, value FROM sidestream_index.meta WHERE starts_with(key, %s)", (READ,))
-        return {key.removeprefix(READ): float(value) for key, value in rows}
+        rows = self._read("SELECT key, value FROM sidestream_index.meta WHERE starts_with(key, %s)", (records.READ,))
+        return {key.removeprefix(records.READ): float(value) for key, value in rows}
 
-    def files(self) -> list[IndexedFile]:
+    def files(self) -> list[records.IndexedFile]:
         sql = (
             f"SELECT {_FILE}, count(c.id) FROM sidestream_index.files f LEFT JOIN sidestream_index.documents d "
             "ON d.digest = f.digest LEFT JOIN sidestream_index.chunks c ON c.document = d.id "
             "GROUP BY f.path ORDER BY f.path"
         )
-        return [stored_file(row[:-1], row[-1]) for row in self._read(sql)]
+        return [records.stored_file(row[:-1], row[-1]) for row in self._read(sql)]
 
-    def put(self, file: IndexedFile, document: Document | None, chunks: Sequence[Chunk]) -> bool:
+    def put(self, file: records.IndexedFile, document: Document | None, chunks: Sequence[Chunk]) -> bool:
         with self._writing():
             known = self._run("SELECT 1 FROM sidestream_index.documents WHERE digest = %s", (file.digest,))
             if file.digest and not known:
@@ -164,14 +154,17 @@ class PostgresIndex:
             self._run("DELETE FROM sidestream_index.files WHERE path = ANY(%s)", (list(paths),))
             self._drop_unused()
 
-    def pending(self, limit: int) -> list[PendingText]:
+    def pending(self, limit: int) -> list[records.PendingText]:
         missing = "WHERE c.digest NOT IN (SELECT digest FROM sidestream_index.vectors)" if self.model() else ""
         sql = (
             "SELECT DISTINCT ON (c.digest) c.digest, d.title, c.heading, c.text FROM sidestream_index.chunks c "
             f"JOIN sidestream_index.documents d ON d.id = c.document {missing} LIMIT %s"
         )
         rows = self._read(sql, (limit,))
-        return [PendingText(digest, embedded_text(title, heading, text)) for digest, title, heading, text in rows]
+        return [
+            records.PendingText(digest, records.embedded_text(title, heading, text))
+            for digest, title, heading, text in rows
+        ]
 
     def put_vectors(self, vectors: Mapping[str, Sequence[float]]) -> None:
         with self._writing():
@@ -181,7 +174,7 @@ class PostgresIndex:
                     (digest, _vector(vector)),
                 )
 
-    def counts(self) -> Counts:
+    def counts(self) -> records.Counts:
         vectors = (
             "(SELECT count(*) FROM sidestream_index.chunks c JOIN sidestream_index.vectors v ON v.digest = c.digest)"
         )
@@ -189,7 +182,7 @@ class PostgresIndex:
             "SELECT (SELECT count(*) FROM sidestream_index.files), (SELECT count(*) FROM sidestream_index.chunks), "
             f"{vectors if self.model() else '0'}"
         )
-        return Counts(*self._read(sql)[0])
+        return records.Counts(*self._read(sql)[0])
 
     def keyword(self, query: str, digests: Sequence[str] | None, limit: int) -> list[int]:
         words = match_words(query)
@@ -224,16 +217,16 @@ class PostgresIndex:
             self._run(f"SET LOCAL hnsw.ef_search = {min(1000, max(100, limit * 2))}")
             return [found for (found,) in self._run(sql, given)]
 
-    def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
+    def rows(self, ids: Sequence[int]) -> dict[int, list[records.PassageRow]]:
         sql = (
             f"SELECT c.id, c.start, c.stop, c.page, c.heading, c.text, {_FILE} FROM sidestream_index.chunks c "
             "JOIN sidestream_index.documents d ON d.id = c.document "
             "JOIN sidestream_index.files f ON f.digest = d.digest WHERE c.id = ANY(%s) ORDER BY f.path"
         )
-        found: dict[int, list[PassageRow]] = {}
+        found: dict[int, list[records.PassageRow]] = {}
         for number, start, stop, page, heading, text, *file in self._read(sql, (list(ids),)):
-            row = PassageRow(
-                id=number, file=stored_file(file), start=start, end=stop, page=page, heading=heading, text=text
+            row = records.PassageRow(
+                id=number, file=records.stored_file(file), start=start, end=stop, page=page, heading=heading, text=text
             )
             found.setdefault(number, []).append(row)
         return found
@@ -272,7 +265,7 @@ class PostgresIndex:
 
     def _chunk(self, number: int, document: Document, chunk: Chunk) -> tuple[Any, ...]:
         text = document.text[chunk.start : chunk.end]
-        key = digest_of(embedded_text(document.title, chunk.heading, text))
+        key = records.digest_of(records.embedded_text(document.title, chunk.heading, text))
         page = document.page_at(chunk.start)
         return number, chunk.start, chunk.end, page, _text(chunk.heading), key, _text(text)
 

@@ -10,19 +10,9 @@ from typing import Any
 
 from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
+from sidestream.portable.index import records
 from sidestream.portable.index.chunks import Chunk
 from sidestream.portable.index.index import match_expression
-from sidestream.portable.index.records import (
-    READ,
-    Counts,
-    IndexedFile,
-    Json,
-    PassageRow,
-    PendingText,
-    digest_of,
-    embedded_text,
-    stored_file,
-)
 from sidestream.portable.index.vectors import (
     Driver,
     Matrix,
@@ -107,7 +97,7 @@ class SqliteIndex:
     def roots(self) -> list[str]:
         return [path for (path,) in self._read("SELECT path FROM roots ORDER BY path")]
 
-    def add_root(self, path: str, attributes: Mapping[str, Json]) -> None:
+    def add_root(self, path: str, attributes: Mapping[str, records.Json]) -> None:
         with store_errors(self.path), transaction(self._db):
             sql = "INSERT INTO roots VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET attributes = excluded.attributes"
             self._db.execute(sql, (path, json.dumps(dict(attributes))))
@@ -115,28 +105,28 @@ class SqliteIndex:
     def remove_root(self, path: str) -> None:
         with store_errors(self.path), transaction(self._db):
             self._db.execute("DELETE FROM roots WHERE path = ?", (path,))
-            self._db.execute("DELETE FROM meta WHERE key = ?", (READ + path,))
+            self._db.execute("DELETE FROM meta WHERE key = ?", (records.READ + path,))
 
-    def root_attributes(self, path: str) -> dict[str, Json]:
+    def root_attributes(self, path: str) -> dict[str, records.Json]:
         found = self._read("SELECT attributes FROM roots WHERE path = ?", (path,))
         return json.loads(found[0][0]) if found else {}
 
     def set_read(self, path: str, time: float) -> None:
         with store_errors(self.path), transaction(self._db):
-            self._put_meta(READ + path, repr(time))
+            self._put_meta(records.READ + path, repr(time))
 
     def read_times(self) -> dict[str, float]:
-        rows = self._read("SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (len(READ), READ))
-        return {key.removeprefix(READ): float(value) for key, value in rows}
+        rows = self._read("SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (len(records.READ), records.READ))
+        return {key.removeprefix(records.READ): float(value) for key, value in rows}
 
-    def files(self) -> list[IndexedFile]:
+    def files(self) -> list[records.IndexedFile]:
         sql = (
             f"SELECT {_FILE}, count(c.id) FROM files f LEFT JOIN documents d ON d.digest = f.digest "
             "LEFT JOIN chunks c ON c.document = d.id GROUP BY f.path ORDER BY f.path"
         )
-        return [stored_file(row[:-1], row[-1]) for row in self._read(sql)]
+        return [records.stored_file(row[:-1], row[-1]) for row in self._read(sql)]
 
-    def put(self, file: IndexedFile, document: Document | None, chunks: Sequence[Chunk]) -> bool:
+    def put(self, file: records.IndexedFile, document: Document | None, chunks: Sequence[Chunk]) -> bool:
         with store_errors(self.path), transaction(self._db):
             # Looked at here: another process may have stored or removed the same document meanwhile.
             if file.digest and not self._has_document(file.digest):
@@ -162,14 +152,17 @@ class SqliteIndex:
             self._db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in paths])
             self._drop_unused()
 
-    def pending(self, limit: int) -> list[PendingText]:
+    def pending(self, limit: int) -> list[records.PendingText]:
         sql = (
             "SELECT c.digest, d.title, c.heading, p.text FROM chunks c JOIN passages p ON p.rowid = c.id "
             "JOIN documents d ON d.id = c.document LEFT JOIN vectors v ON v.digest = c.digest "
             "WHERE v.digest IS NULL GROUP BY c.digest ORDER BY c.id LIMIT ?"
         )
         rows = self._read(sql, (limit,))
-        return [PendingText(digest, embedded_text(title, heading, text)) for digest, title, heading, text in rows]
+        return [
+            records.PendingText(digest, records.embedded_text(title, heading, text))
+            for digest, title, heading, text in rows
+        ]
 
     def put_vectors(self, vectors: Mapping[str, Sequence[float]]) -> None:
         with store_errors(self.path), transaction(self._db):
@@ -181,12 +174,12 @@ class SqliteIndex:
                 ids = [found for (found,) in self._read("SELECT id FROM chunks WHERE digest = ?", (digest,))]
                 nearest.add([(found, vector) for found in ids])
 
-    def counts(self) -> Counts:
+    def counts(self) -> records.Counts:
         sql = (
             "SELECT (SELECT count(*) FROM files), (SELECT count(*) FROM chunks), "
             "(SELECT count(*) FROM chunks c JOIN vectors v ON v.digest = c.digest)"
         )
-        return Counts(*self._read(sql)[0])
+        return records.Counts(*self._read(sql)[0])
 
     def keyword(self, query: str, digests: Sequence[str] | None, limit: int) -> list[int]:
         expression = match_expression(query)
@@ -207,16 +200,16 @@ class SqliteIndex:
         with store_errors(self.path):
             return vectors.search(vector, scope, limit)
 
-    def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
+    def rows(self, ids: Sequence[int]) -> dict[int, list[records.PassageRow]]:
         sql = (
             f"SELECT c.id, c.start, c.stop, c.page, c.heading, p.text, {_FILE} FROM chunks c "
             "JOIN passages p ON p.rowid = c.id JOIN documents d ON d.id = c.document "
             "JOIN files f ON f.digest = d.digest WHERE c.id IN (SELECT value FROM json_each(?)) ORDER BY f.path"
         )
-        found: dict[int, list[PassageRow]] = {}
+        found: dict[int, list[records.PassageRow]] = {}
         for number, start, stop, page, heading, text, *file in self._read(sql, (json.dumps(list(ids)),)):
-            row = PassageRow(
-                id=number, file=stored_file(file), start=start, end=stop, page=page, heading=heading, text=text
+            row = records.PassageRow(
+                id=number, file=records.stored_file(file), start=start, end=stop, page=page, heading=heading, text=text
             )
             found.setdefault(number, []).append(row)
         return found
@@ -294,9 +287,9 @@ class SqliteIndex:
         texts: list[tuple[Any, ...]] = []
         for at, chunk in enumerate(chunks, last + 1):
             text = document.text[chunk.start : chunk.end]
-            key = digest_of(embedded_text(document.title, chunk.heading, text))
+            key = records.digest_of(records.embedded_text(document.title, chunk.heading, text))
             rows.append((at, number, chunk.start, chunk.end, document.page_at(chunk.start), chunk.heading, key))
-            texts.append((at, text, embedded_text(document.title, chunk.heading, "")))
+            texts.append((at, text, records.embedded_text(document.title, chunk.heading, "")))
         self._db.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         self._db.executemany("INSERT INTO passages (rowid, text, heading) VALUES (?, ?, ?)", texts)
         if (nearest := self._find_vectors()) is not None:

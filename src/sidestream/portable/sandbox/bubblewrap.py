@@ -20,22 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sidestream.limits import MIB, SandboxLimits
+from sidestream.portable.sandbox import workspace
 from sidestream.portable.sandbox.launch import Launch, kernel_arguments, kernel_files, launch, new_id
 from sidestream.portable.sandbox.port import FOLDER, Container, ContainerSpec, SandboxError
 from sidestream.portable.sandbox.process import ProcessContainer
 from sidestream.portable.sandbox.runtime import KERNEL, Runtime, package_names, runtime
 from sidestream.portable.sandbox.seccomp import filter_program
 from sidestream.portable.sandbox.worker import WORKER, owned
-from sidestream.portable.sandbox.workspace import (
-    UNPRIVILEGED,
-    Stage,
-    User,
-    check_mounts,
-    container_user,
-    is_reachable,
-    sockets_in,
-    warn_of_root,
-)
 
 _ROOT = Path("/sys/fs/cgroup")
 
@@ -112,7 +103,7 @@ def _own_groups() -> dict[str, str]:
 
 _ISOLATION = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"),
-    *("--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED), "--hostname", "sandbox"),
+    *("--uid", str(workspace.UNPRIVILEGED), "--gid", str(workspace.UNPRIVILEGED), "--hostname", "sandbox"),
     # Over its own namespaces, for `inside/enter` alone.
     *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_CHROOT", "--cap-add", "CAP_SETPCAP"),
 )
@@ -120,7 +111,7 @@ _SHARED_MEMORY_BYTES = 16 * MIB
 _BYTES_PER_FILE = 4096
 """An empty file costs memory too: a folder in memory holds one for so many bytes of its size."""
 _FILTER, _EMPTY = f"{KERNEL}/filter", f"{KERNEL}/empty"
-_PASSWD = f"sandbox:x:{UNPRIVILEGED}:{UNPRIVILEGED}::/tmp:/bin/sh\n".encode()
+_PASSWD = f"sandbox:x:{workspace.UNPRIVILEGED}:{workspace.UNPRIVILEGED}::/tmp:/bin/sh\n".encode()
 
 
 class Program(NamedTuple):
@@ -138,9 +129,9 @@ class Bubblewrap:
     async def start(self, spec: ContainerSpec) -> Container:
         if sys.platform != "linux":
             raise SandboxError(f"bubblewrap runs on Linux only, and this is {sys.platform}")
-        user = container_user(spec.workspace, allow_root=spec.allow_root)
+        user = workspace.container_user(spec.workspace, allow_root=spec.allow_root)
         if user is None and spec.workspace is not None and os.geteuid() == 0:
-            warn_of_root(spec.workspace)
+            workspace.warn_of_root(spec.workspace)
         return await owned(lambda: _start(spec, user))
 
 
@@ -159,11 +150,11 @@ def programs() -> tuple[Program, ...]:
     return tuple(found)
 
 
-_working: dict[User | None, Program] = {}
+_working: dict[workspace.User | None, Program] = {}
 """The program that started a container before, for each user."""
 
 
-async def _start(spec: ContainerSpec, user: User | None) -> ProcessContainer:
+async def _start(spec: ContainerSpec, user: workspace.User | None) -> ProcessContainer:
     filter_bytes = filter_program()
     if filter_bytes is None:
         raise SandboxError(f"no system call filter is known for the machine {os.uname().machine}")
@@ -185,7 +176,7 @@ async def _start(spec: ContainerSpec, user: User | None) -> ProcessContainer:
 
 
 async def _started(
-    program: Program, filter_bytes: bytes, spec: ContainerSpec, user: User | None, mounted: list[str]
+    program: Program, filter_bytes: bytes, spec: ContainerSpec, user: workspace.User | None, mounted: list[str]
 ) -> ProcessContainer:
     packages = package_names(spec.packages)
     stage = WORKER.stage if user is not None and _needs_stage(program, packages, user) else None
@@ -220,7 +211,7 @@ async def _started(
     return container
 
 
-def _staged(program: Program, stage: Stage) -> str:
+def _staged(program: Program, stage: workspace.Stage) -> str:
     """The program where an unprivileged user finds it, with its libraries beside it."""
     if not program.beside:
         return stage.view(program.path)
@@ -228,15 +219,15 @@ def _staged(program: Program, stage: Stage) -> str:
 
 
 @contextmanager
-def _working_folder(spec: ContainerSpec, user: User | None) -> Generator[list[str]]:
+def _working_folder(spec: ContainerSpec, user: workspace.User | None) -> Generator[list[str]]:
     """The arguments that mount the working folder, while bubblewrap may look for it. Raises SandboxError."""
     if spec.workspace is None:
         yield ["--size", str(spec.limits.disk_bytes), "--tmpfs", FOLDER]
         return
     folder = os.path.realpath(spec.workspace)
-    check_mounts(folder)
-    sockets = [word for path in sockets_in(folder) for word in ("--ro-bind", "/dev/null", f"{FOLDER}/{path}")]
-    if user is None or is_reachable(folder, user):
+    workspace.check_mounts(folder)
+    sockets = [word for path in workspace.sockets_in(folder) for word in ("--ro-bind", "/dev/null", f"{FOLDER}/{path}")]
+    if user is None or workspace.is_reachable(folder, user):
         yield ["--bind", folder, FOLDER, *sockets]
         return
     stage = WORKER.stage  # before the folder is opened: a mount namespace mounts its own folders only
@@ -268,12 +259,12 @@ def _given_files(starting: Launch, filter_bytes: bytes) -> list[str]:
 
 
 @cache
-def _needs_stage(program: Program, packages: tuple[str, ...] | None, user: User) -> bool:
+def _needs_stage(program: Program, packages: tuple[str, ...] | None, user: workspace.User) -> bool:
     paths = [program.path, *(mount.source for mount in runtime(packages).mounts)]
-    return not all(is_reachable(path, user) for path in paths)
+    return not all(workspace.is_reachable(path, user) for path in paths)
 
 
-def _file_system(seen: Runtime, spec: ContainerSpec, stage: Stage | None) -> list[str]:
+def _file_system(seen: Runtime, spec: ContainerSpec, stage: workspace.Stage | None) -> list[str]:
     arguments: list[str] = []
     for mount in seen.mounts:
         source = mount.source if stage is None else stage.view(mount.source)

@@ -10,20 +10,9 @@ from typing import Any, Protocol, TypeVar, cast
 from sidestream import jsontext
 from sidestream.lazy import outlast_threads
 from sidestream.limits import SandboxLimits
+from sidestream.portable.sandbox import port
 from sidestream.portable.sandbox.frames import OutputText
 from sidestream.portable.sandbox.launch import new_id
-from sidestream.portable.sandbox.port import (
-    CallTool,
-    CellOutcome,
-    CodeFile,
-    CommandOutcome,
-    Container,
-    ContainerSpec,
-    Ending,
-    OnOutput,
-    OnStreams,
-    SandboxError,
-)
 from sidestream.portable.sandbox.worker import owned
 
 T = TypeVar("T")
@@ -43,15 +32,15 @@ class Monty:
 
     name = "monty"
 
-    async def start(self, spec: ContainerSpec) -> Container:
+    async def start(self, spec: port.ContainerSpec) -> port.Container:
         if find_spec("pydantic_monty") is None:
-            raise SandboxError('monty is not installed: pip install "sidestream[monty]"')
+            raise port.SandboxError('monty is not installed: pip install "sidestream[monty]"')
         if spec.workspace is not None:
-            raise SandboxError('a workspace folder needs the sandbox "bubblewrap"')
+            raise port.SandboxError('a workspace folder needs the sandbox "bubblewrap"')
         return await owned(lambda: _start(spec))
 
 
-async def _start(spec: ContainerSpec) -> "MontyContainer":
+async def _start(spec: port.ContainerSpec) -> "MontyContainer":
     import pydantic_monty
 
     outlast_threads()
@@ -66,7 +55,7 @@ async def _start(spec: ContainerSpec) -> "MontyContainer":
         await session.__aenter__()
     except Exception as error:
         await pool.__aexit__(None, None, None)
-        raise SandboxError(f"monty does not start: {error}") from error
+        raise port.SandboxError(f"monty does not start: {error}") from error
     return MontyContainer(new_id(), pool, session, spec.limits)
 
 
@@ -81,14 +70,14 @@ class MontyContainer:
         self._limits = limits
 
     async def run(
-        self, code: str, on_output: OnOutput, *, tools: Sequence[str] = (), call_tool: CallTool | None = None
-    ) -> CellOutcome:
+        self, code: str, on_output: port.OnOutput, *, tools: Sequence[str] = (), call_tool: port.CallTool | None = None
+    ) -> port.CellOutcome:
         import pydantic_monty
 
         sink = OutputText(self._limits.log_bytes, on_output)
         calls = _Calls(self._limits, call_tool) if call_tool is not None else None
         functions = {name: calls.function(name) for name in tools} if calls is not None else {}
-        ending: Ending = "completed"
+        ending: port.Ending = "completed"
 
         flooded = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -127,14 +116,16 @@ class MontyContainer:
         # After a limit nothing is known about the heap.
         if ending not in ("completed", "raised"):
             await self.kill()
-        return CellOutcome(ending=ending, logs=sink.end())
+        return port.CellOutcome(ending=ending, logs=sink.end())
 
-    async def command(self, command: str, on_output: OnStreams, *, timeout_s: float | None = None) -> CommandOutcome:
-        raise SandboxError("monty runs Python only, no shell commands")
+    async def command(
+        self, command: str, on_output: port.OnStreams, *, timeout_s: float | None = None
+    ) -> port.CommandOutcome:
+        raise port.SandboxError("monty runs Python only, no shell commands")
 
-    async def put(self, files: Sequence[CodeFile]) -> None:
+    async def put(self, files: Sequence[port.CodeFile]) -> None:
         if files:
-            raise SandboxError("monty has no files")
+            raise port.SandboxError("monty has no files")
 
     async def kill(self) -> None:
         if self.is_alive:
@@ -158,7 +149,7 @@ async def _unless(stops: asyncio.Event, work: Awaitable[T]) -> T | None:
 class _Calls:
     """The tools of a program as functions: what it passes to them is bounded before anything else looks at it."""
 
-    def __init__(self, limits: SandboxLimits, call_tool: CallTool) -> None:
+    def __init__(self, limits: SandboxLimits, call_tool: port.CallTool) -> None:
         self._limits = limits
         self._call_tool = call_tool
         self._made = 0

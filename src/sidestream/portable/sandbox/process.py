@@ -14,7 +14,7 @@ from sidestream import jsontext
 from sidestream.files.saving import safe_name
 from sidestream.limits import SandboxLimits
 from sidestream.logs import get_logger
-from sidestream.portable.sandbox import processes
+from sidestream.portable.sandbox import port, processes
 from sidestream.portable.sandbox.frames import (
     CHUNK_BYTES,
     MAX_HEADER_BYTES,
@@ -24,17 +24,6 @@ from sidestream.portable.sandbox.frames import (
     checked_sizes,
 )
 from sidestream.portable.sandbox.launch import Started
-from sidestream.portable.sandbox.port import (
-    FOLDER,
-    CallTool,
-    CellOutcome,
-    CodeFile,
-    CommandOutcome,
-    Ending,
-    OnOutput,
-    OnStreams,
-    SandboxError,
-)
 
 Send = Callable[[bytes, bytes], Awaitable[None]]
 """Sends the number of a call and its answer into the container. Raises EndedError."""
@@ -43,7 +32,7 @@ Send = Callable[[bytes, bytes], Awaitable[None]]
 class Calls:
     """The calls of one program. What it sends was not checked: code inside can write frames of its own."""
 
-    def __init__(self, limits: SandboxLimits, call_tool: CallTool, send: Send) -> None:
+    def __init__(self, limits: SandboxLimits, call_tool: port.CallTool, send: Send) -> None:
         self._limits = limits
         self._call_tool = call_tool
         self._send = send
@@ -123,7 +112,7 @@ _RESTLESS = "its processes could not be stopped after the call, so the container
 class ProcessContainer:
     """A kernel behind pipes. What it sends is checked: code inside can send anything."""
 
-    def __init__(self, identity: str, started: Started, limits: SandboxLimits, folder: str = FOLDER) -> None:
+    def __init__(self, identity: str, started: Started, limits: SandboxLimits, folder: str = port.FOLDER) -> None:
         self.id = identity
         self._folder = folder
         self._process = started.process
@@ -164,22 +153,22 @@ class ProcessContainer:
                 raise
             self._drain()
             reason = sink.end().strip() or ("no answer" if isinstance(error, TimeoutError) else "no output")
-            raise SandboxError(reason) from None
+            raise port.SandboxError(reason) from None
         finally:
             self._sink = None
         if kind != "ready":
             await self.kill()
-            raise SandboxError("the kernel does not speak the protocol")
+            raise port.SandboxError("the kernel does not speak the protocol")
 
     async def run(
-        self, code: str, on_output: OnOutput, *, tools: Sequence[str] = (), call_tool: CallTool | None = None
-    ) -> CellOutcome:
+        self, code: str, on_output: port.OnOutput, *, tools: Sequence[str] = (), call_tool: port.CallTool | None = None
+    ) -> port.CellOutcome:
         limits = self._limits
         sink = OutputText(limits.log_bytes, on_output)
         found = Found(limits, self._folder)
         calls = Calls(limits, call_tool, partial(self._send, "answer")) if call_tool is not None else None
 
-        async def work() -> Ending:
+        async def work() -> port.Ending:
             if tools and calls is not None:
                 await self._send("tools", " ".join(tools).encode(), *(str(share).encode() for share in calls.shares))
             await self._send("cell", code.encode("utf-8", "replace"))
@@ -193,7 +182,7 @@ class ProcessContainer:
                     found.add(kind, payloads)
 
         ending, notes = await self._attended(work, sink, limits.cell_s, calls)
-        return CellOutcome(
+        return port.CellOutcome(
             ending=ending,
             logs=sink.end(),
             images=tuple(found.images),
@@ -201,16 +190,18 @@ class ProcessContainer:
             notes=(*found.all_notes(), *notes),
         )
 
-    async def command(self, command: str, on_output: OnStreams, *, timeout_s: float | None = None) -> CommandOutcome:
+    async def command(
+        self, command: str, on_output: port.OnStreams, *, timeout_s: float | None = None
+    ) -> port.CommandOutcome:
         seconds = min(timeout_s or self._limits.cell_s, self._limits.cell_s)
         out = OutputText(self._limits.log_bytes, lambda text: on_output(text, ""))
         err = OutputText(self._limits.log_bytes, lambda text: on_output("", text))
         found = Found(self._limits, self._folder)
         code: list[int] = []
 
-        async def work() -> Ending:
+        async def work() -> port.Ending:
             await self._send("shell", command.encode("utf-8", "replace"), str(seconds).encode())
-            ending: Ending = "completed"
+            ending: port.Ending = "completed"
             while True:
                 kind, payloads = await self._receive()
                 if kind in ("out", "err") and len(payloads) == 1:
@@ -228,7 +219,7 @@ class ProcessContainer:
                     found.add(kind, payloads)
 
         ending, notes = await self._attended(work, OutputText(0, lambda text: None), seconds + _GRACE_S)
-        return CommandOutcome(
+        return port.CommandOutcome(
             ending=ending,
             stdout=out.end(),
             stderr=err.end(),
@@ -237,7 +228,7 @@ class ProcessContainer:
             notes=(*found.all_notes(), *notes),
         )
 
-    async def put(self, files: Sequence[CodeFile]) -> None:
+    async def put(self, files: Sequence[port.CodeFile]) -> None:
         rests = self._is_resting
         for file in files:
             try:
@@ -249,10 +240,10 @@ class ProcessContainer:
                 await self.kill()
                 if not isinstance(error, TimeoutError | EndedError):
                     raise
-                raise SandboxError("the container ended while files were put into it") from None
+                raise port.SandboxError("the container ended while files were put into it") from None
             if kind != "done" or payloads != [b"ok"]:
                 reason = payloads[0][:200].decode("utf-8", "replace") if payloads else "no answer"
-                raise SandboxError(f"the file {file.name!r} does not fit into the container: {reason}")
+                raise port.SandboxError(f"the file {file.name!r} does not fit into the container: {reason}")
         if files and rests:
             await self._rest()
 
@@ -302,11 +293,11 @@ class ProcessContainer:
 
     async def _attended(
         self,
-        work: Callable[[], Coroutine[Any, Any, Ending]],
+        work: Callable[[], Coroutine[Any, Any, port.Ending]],
         sink: OutputText,
         seconds: float,
         calls: Calls | None = None,
-    ) -> tuple[Ending, tuple[str, ...]]:
+    ) -> tuple[port.Ending, tuple[str, ...]]:
         """Runs the work with its output in the sink; whatever makes it impossible to continue ends the container.
 
         Returns how it ended, and what the model must know. Afterwards nothing runs inside until the next call.
@@ -316,7 +307,7 @@ class ProcessContainer:
         await self._wake()
         working = asyncio.ensure_future(work())
         flooded = asyncio.ensure_future(self._flooded.wait())
-        ending: Ending = "died"
+        ending: port.Ending = "died"
         is_over = False
         try:
             done = await self._first_done({working, flooded}, seconds, calls)

@@ -12,17 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from sidestream.portable.sandbox.port import (
-    CallTool,
-    CellOutcome,
-    CodeFile,
-    CommandOutcome,
-    Container,
-    OnOutput,
-    OnStreams,
-    SandboxError,
-    ToolAnswer,
-)
+from sidestream.portable.sandbox import port
 from sidestream.portable.sandbox.workspace import Stage
 from sidestream.stream.parts import Json
 
@@ -134,7 +124,7 @@ class SandboxThread:
 
 def _settle(ended: "Future[T]", task: "asyncio.Task[T]") -> None:
     if task.cancelled():
-        ended.set_exception(SandboxError("the container has ended"))
+        ended.set_exception(port.SandboxError("the container has ended"))
     elif (error := task.exception()) is not None:
         ended.set_exception(error)
     else:
@@ -149,7 +139,7 @@ if hasattr(os, "register_at_fork"):
 class OwnedContainer:
     """Usable in any event loop, one after the other. Holds the thread until it is killed."""
 
-    def __init__(self, inner: Container) -> None:
+    def __init__(self, inner: port.Container) -> None:
         self._inner = inner
         self._is_held = True
         self._gone: Future[None] = Future()
@@ -165,11 +155,11 @@ class OwnedContainer:
         return self._is_held and self._inner.is_alive
 
     async def run(
-        self, code: str, on_output: OnOutput, *, tools: Sequence[str] = (), call_tool: CallTool | None = None
-    ) -> CellOutcome:
+        self, code: str, on_output: port.OnOutput, *, tools: Sequence[str] = (), call_tool: port.CallTool | None = None
+    ) -> port.CellOutcome:
         loop = asyncio.get_running_loop()
 
-        async def call_here(name: str, arguments: Json) -> ToolAnswer:
+        async def call_here(name: str, arguments: Json) -> port.ToolAnswer:
             assert call_tool is not None
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_call(call_tool, name, arguments), loop))
 
@@ -179,7 +169,9 @@ class OwnedContainer:
         answer = call_here if call_tool is not None else None
         return await self._in_turn(lambda: self._inner.run(code, report, tools=tools, call_tool=answer))
 
-    async def command(self, command: str, on_output: OnStreams, *, timeout_s: float | None = None) -> CommandOutcome:
+    async def command(
+        self, command: str, on_output: port.OnStreams, *, timeout_s: float | None = None
+    ) -> port.CommandOutcome:
         loop = asyncio.get_running_loop()
 
         def report(stdout: str, stderr: str) -> None:
@@ -187,14 +179,14 @@ class OwnedContainer:
 
         return await self._in_turn(lambda: self._inner.command(command, report, timeout_s=timeout_s))
 
-    async def put(self, files: Sequence[CodeFile]) -> None:
+    async def put(self, files: Sequence[port.CodeFile]) -> None:
         await self._in_turn(lambda: self._inner.put(files))
 
     async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def call() -> T:
             async with self._turn:
                 if not self.is_alive:
-                    raise SandboxError("the container has ended")
+                    raise port.SandboxError("the container has ended")
                 return await work()
 
         return await WORKER.run(call)
@@ -211,16 +203,16 @@ class OwnedContainer:
             self._gone.set_result(None)
 
 
-async def _call(call_tool: CallTool, name: str, arguments: Json) -> ToolAnswer:
+async def _call(call_tool: port.CallTool, name: str, arguments: Json) -> port.ToolAnswer:
     return await call_tool(name, arguments)
 
 
-async def owned(start: Callable[[], Coroutine[Any, Any, Container]]) -> Container:
+async def owned(start: Callable[[], Coroutine[Any, Any, port.Container]]) -> port.Container:
     """Starts a container in the thread that owns containers.
 
     A start is never broken off: if the caller is cancelled, the container ends once it is there.
     """
-    made: list[Container] = []
+    made: list[port.Container] = []
 
     async def begin() -> None:
         made.append(await start())

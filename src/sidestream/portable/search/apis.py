@@ -8,15 +8,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from sidestream import jsontext
-from sidestream.errors import (
-    AuthenticationError,
-    MissingKeyError,
-    ProviderError,
-    RateLimitedError,
-    RunError,
-    SearchError,
-)
+from sidestream import errors, jsontext
 from sidestream.jsontext import JsonObject, as_list, as_object, without_none
 from sidestream.limits import Limits
 from sidestream.portable.search.engine import Hit, Query, filtered, hits_in, parsed, with_sites
@@ -59,7 +51,7 @@ class ApiEngine:
         answer = await self._answer(call)
         found = filtered(self._api.hits(answer), query)
         if not found and (problem := _unresponsive(answer)):
-            raise SearchError(f"{self.name} found nothing: {problem}", code="unavailable", retryable=True)
+            raise errors.SearchError(f"{self.name} found nothing: {problem}", code="unavailable", retryable=True)
         return found
 
     async def aclose(self) -> None:
@@ -74,7 +66,7 @@ class ApiEngine:
             return ""
         key = os.environ.get(self._api.key_variable, "").strip()
         if not key:
-            raise MissingKeyError(f"the search engine {self.name} needs a key: set {self._api.key_variable}")
+            raise errors.MissingKeyError(f"the search engine {self.name} needs a key: set {self._api.key_variable}")
         register_secret(key)
         return key
 
@@ -85,36 +77,38 @@ class ApiEngine:
                 body = await response.body()
             finally:
                 await response.aclose()
-        except RunError as error:
+        except errors.RunError as error:
             failed = self._failure(error, call)
         else:
             answer = as_object(parsed(body))
             if answer:
                 return answer
-            failed = SearchError(f"{self.name} answered with something else than a JSON object", code="unavailable")
+            failed = errors.SearchError(
+                f"{self.name} answered with something else than a JSON object", code="unavailable"
+            )
         # Outside of `except`, so that the request is not in its traceback.
         raise failed
 
-    def _failure(self, error: RunError, call: HttpCall) -> SearchError:
+    def _failure(self, error: errors.RunError, call: HttpCall) -> errors.SearchError:
         where = f"the search engine {self.name} at {redact_url(self._base_url())}"
-        if isinstance(error, ProviderError) and error.code == _HTML:
-            return SearchError(
+        if isinstance(error, errors.ProviderError) and error.code == _HTML:
+            return errors.SearchError(
                 f"{where} answered with a page instead of data. If it is SearXNG, its JSON format is off, as by "
                 "default: add `json` to search.formats in its settings.yml and restart it",
                 code="unavailable",
             )
-        if isinstance(error, RateLimitedError):
-            return SearchError(
+        if isinstance(error, errors.RateLimitedError):
+            return errors.SearchError(
                 f"{where} limits the rate of requests; try again later",
                 code="too_many_requests",
                 status=429,
                 retryable=True,
                 retry_after=error.retry_after,
             )
-        if isinstance(error, AuthenticationError):
+        if isinstance(error, errors.AuthenticationError):
             check = f"check {self._api.key_variable}" if self._api.key_variable else "it may block the JSON format"
-            return SearchError(f"{where} refused the request ({error.status}); {check}", code="unavailable")
-        return SearchError(f"{where} failed: {error.message}", code="unavailable", retryable=error.retryable)
+            return errors.SearchError(f"{where} refused the request ({error.status}); {check}", code="unavailable")
+        return errors.SearchError(f"{where} failed: {error.message}", code="unavailable", retryable=error.retryable)
 
 
 def _unresponsive(answer: JsonObject) -> str | None:

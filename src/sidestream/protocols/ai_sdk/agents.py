@@ -16,23 +16,7 @@ from sidestream.messages.fold import APPROVAL_DECIDED
 from sidestream.protocols.ai_sdk.content import UrlOf, data_part, filled
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.protocols.ai_sdk.tools import ToolChunks
-from sidestream.stream.parts import (
-    Custom,
-    Finish,
-    ResponseMetadata,
-    StepFinish,
-    StepStart,
-    StreamPart,
-    StreamStart,
-    ToolApprovalRequest,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-    Usage,
-)
+from sidestream.stream import parts
 
 Chunk = JsonObject
 
@@ -50,7 +34,7 @@ class AgentChunks:
         self._runs: dict[str, _NestedRun] = {}
         """Call → the run behind it."""
 
-    def event(self, part: ToolEvent) -> list[Chunk] | None:
+    def event(self, part: parts.ToolEvent) -> list[Chunk] | None:
         """The chunks of a part that a tool forwards; None for an event of the tool itself."""
         if part.stage not in _FORWARDED or part.call_id is None:
             return None
@@ -61,7 +45,7 @@ class AgentChunks:
         if handler is None:
             return []
         try:
-            nested: StreamPart = convert(event, StreamPart)
+            nested: parts.StreamPart = convert(event, parts.StreamPart)
         except ValidationError:
             return None
         run = self._runs.get(part.call_id)
@@ -104,36 +88,36 @@ class _NestedRun:
         self._code: dict[str, list[str]] = {}
         """Call, by its id on the page → its code as far as it is written."""
 
-    def start(self, part: StreamStart) -> list[Chunk]:
+    def start(self, part: parts.StreamStart) -> list[Chunk]:
         """The agent begins or resumes; what an earlier attempt left open stays unfinished."""
         self.facts = self.facts or {"steps": 0}
         self._code.clear()
-        return self._shown(self.tools.states(Finish("approval", Usage())))
+        return self._shown(self.tools.states(parts.Finish("approval", parts.Usage())))
 
-    def metadata(self, part: ResponseMetadata) -> list[Chunk]:
+    def metadata(self, part: parts.ResponseMetadata) -> list[Chunk]:
         self.tools.provider = part.provider or self.tools.provider
         return []
 
-    def step(self, part: StepStart) -> list[Chunk]:
+    def step(self, part: parts.StepStart) -> list[Chunk]:
         self._step = part.step
         self.facts = {**self.facts, "steps": part.step + 1}
         self._fold.feed([{"type": "start-step"}])
         return self._shown(self.tools.states(part))
 
-    def step_end(self, part: StepFinish) -> list[Chunk]:
+    def step_end(self, part: parts.StepFinish) -> list[Chunk]:
         self.tools.end_step()
         return []
 
-    def finish(self, part: Finish) -> list[Chunk]:
+    def finish(self, part: parts.Finish) -> list[Chunk]:
         if self.facts:
             self.facts = {**self.facts, **filled(cost=part.usage.cost)}
         return self._shown(self.tools.states(part))
 
-    def event(self, part: ToolEvent) -> list[Chunk]:
+    def event(self, part: parts.ToolEvent) -> list[Chunk]:
         forwarded = self._agents.event(part)
         return self._shown(self.tools.event(part)) if forwarded is None else self._shown(forwarded)
 
-    def custom(self, part: Custom) -> list[Chunk]:
+    def custom(self, part: parts.Custom) -> list[Chunk]:
         if part.kind != APPROVAL_DECIDED:
             return self._shown(self.tools.states(part))
         data = jsontext.as_object(part.data)
@@ -193,40 +177,40 @@ class _NestedRun:
             known = self._keys[call] = (self._step, f"{self._parent}/{self._count}")
         return known[1]
 
-    def input_start(self, part: ToolInputStart) -> list[Chunk]:
+    def input_start(self, part: parts.ToolInputStart) -> list[Chunk]:
         return self._shown(self.tools.input_start(part))
 
-    def input_delta(self, part: ToolInputDelta) -> list[Chunk]:
+    def input_delta(self, part: parts.ToolInputDelta) -> list[Chunk]:
         return self._shown(self.tools.input_delta(part))
 
-    def input_end(self, part: ToolInputEnd) -> list[Chunk]:
+    def input_end(self, part: parts.ToolInputEnd) -> list[Chunk]:
         return self._shown(self.tools.input_end(part))
 
-    def call(self, part: ToolCall) -> list[Chunk]:
+    def call(self, part: parts.ToolCall) -> list[Chunk]:
         return self._shown(self.tools.call(part))
 
-    def result(self, part: ToolResult) -> list[Chunk]:
+    def result(self, part: parts.ToolResult) -> list[Chunk]:
         return self._shown(self.tools.result(part))
 
-    def request(self, part: ToolApprovalRequest) -> list[Chunk]:
+    def request(self, part: parts.ToolApprovalRequest) -> list[Chunk]:
         return self._shown(self.tools.request(part, []))
 
 
-_FORWARDED = frozenset(part.type for part in get_args(StreamPart))
+_FORWARDED = frozenset(part.type for part in get_args(parts.StreamPart))
 """The stages that events with forwarded parts have."""
 _HANDLERS: dict[str, Callable[[_NestedRun, Any], list[Chunk]]] = {
-    StreamStart.type: _NestedRun.start,
-    ResponseMetadata.type: _NestedRun.metadata,
-    StepStart.type: _NestedRun.step,
-    StepFinish.type: _NestedRun.step_end,
-    Finish.type: _NestedRun.finish,
-    ToolInputStart.type: _NestedRun.input_start,
-    ToolInputDelta.type: _NestedRun.input_delta,
-    ToolInputEnd.type: _NestedRun.input_end,
-    ToolCall.type: _NestedRun.call,
-    ToolEvent.type: _NestedRun.event,
-    ToolResult.type: _NestedRun.result,
-    ToolApprovalRequest.type: _NestedRun.request,
-    Custom.type: _NestedRun.custom,
+    parts.StreamStart.type: _NestedRun.start,
+    parts.ResponseMetadata.type: _NestedRun.metadata,
+    parts.StepStart.type: _NestedRun.step,
+    parts.StepFinish.type: _NestedRun.step_end,
+    parts.Finish.type: _NestedRun.finish,
+    parts.ToolInputStart.type: _NestedRun.input_start,
+    parts.ToolInputDelta.type: _NestedRun.input_delta,
+    parts.ToolInputEnd.type: _NestedRun.input_end,
+    parts.ToolCall.type: _NestedRun.call,
+    parts.ToolEvent.type: _NestedRun.event,
+    parts.ToolResult.type: _NestedRun.result,
+    parts.ToolApprovalRequest.type: _NestedRun.request,
+    parts.Custom.type: _NestedRun.custom,
 }
 """Type of a forwarded part → its chunks; pages show nothing of the others."""

@@ -32,34 +32,8 @@ from sidestream.protocols.ai_sdk.content import (
 )
 from sidestream.protocols.ai_sdk.tools import ToolChunks
 from sidestream.results.content import is_hit
+from sidestream.stream import parts
 from sidestream.stream.errors import redacted
-from sidestream.stream.parts import (
-    Custom,
-    Error,
-    File,
-    Finish,
-    Raw,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    ResponseMetadata,
-    Source,
-    Steer,
-    StepFinish,
-    StepStart,
-    StreamPart,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolApprovalRequest,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-)
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import CALL_GRANTED
 
@@ -129,7 +103,7 @@ class UIMessageEncoder:
         self._unknown = 0
         self._error: str | None = None
 
-    def feed(self, part: StreamPart, at: float | None = None, seq: int | None = None) -> list[Chunk]:
+    def feed(self, part: parts.StreamPart, at: float | None = None, seq: int | None = None) -> list[Chunk]:
         """The chunks for the next part, which came at this time, in seconds, in the record of this number."""
         if at is not None:
             self._began = at if self._began is None else self._began
@@ -196,11 +170,11 @@ class UIMessageEncoder:
         start = filled(type="start", messageId=self.message_id, messageMetadata=metadata or None)
         return [start, self._run_data()]
 
-    def on_stream_start(self, part: StreamStart) -> list[Chunk]:
+    def on_stream_start(self, part: parts.StreamStart) -> list[Chunk]:
         out = self._begin()
         return [*out, *(chunk for warning in part.warnings for chunk in self._notice("warning", warning))]
 
-    def on_metadata(self, part: ResponseMetadata) -> list[Chunk]:
+    def on_metadata(self, part: parts.ResponseMetadata) -> list[Chunk]:
         known = filled(model=part.model, provider=part.provider)
         if known.items() <= self._run.items():
             return []
@@ -208,7 +182,7 @@ class UIMessageEncoder:
         self.tools.provider = self._run.get("provider", self.tools.provider)
         return [*self._begin(), self._run_data()]
 
-    def on_step_start(self, part: StepStart) -> list[Chunk]:
+    def on_step_start(self, part: parts.StepStart) -> list[Chunk]:
         self.tools.states(part)
         out = self._begin()
         if not self._is_reset:
@@ -217,7 +191,7 @@ class UIMessageEncoder:
         self._step, self._step_began = part.step, self._at
         return out
 
-    def on_step_finish(self, part: StepFinish) -> list[Chunk]:
+    def on_step_finish(self, part: parts.StepFinish) -> list[Chunk]:
         step = data_part(
             "step",
             f"s{part.step}",
@@ -232,7 +206,7 @@ class UIMessageEncoder:
         self._end_step()
         return out
 
-    def on_finish(self, part: Finish) -> list[Chunk]:
+    def on_finish(self, part: parts.Finish) -> list[Chunk]:
         out = [*self._begin(), *self._close(), *self.tools.states(part)]
         self._run |= filled(
             status=_STATUSES.get(part.reason, "complete"),
@@ -265,7 +239,7 @@ class UIMessageEncoder:
 
     # What the message holds beside blocks and tools
 
-    def on_file(self, part: File) -> list[Chunk]:
+    def on_file(self, part: parts.File) -> list[Chunk]:
         call = self.tools.id_of(part.call_id) if part.call_id is not None else None
         details = filled(id=part.id, name=part.name, tool=part.tool, call=call)
         if part.url is not None and is_hit(part):
@@ -275,7 +249,7 @@ class UIMessageEncoder:
         chunk = {"type": "file", "url": url, "mediaType": part.mime_type, "providerMetadata": {"sidestream": details}}
         return [*self.tools.states(part), chunk]
 
-    def on_steer(self, part: Steer) -> list[Chunk]:
+    def on_steer(self, part: parts.Steer) -> list[Chunk]:
         step = self._step + 1 if part.status == "applied" else None
         fields = filled(id=part.id, status=part.status, text=part.text, step=step, reason=part.reason)
         state = data_part("steer", part.id, **fields)
@@ -284,7 +258,7 @@ class UIMessageEncoder:
         content = convert(part.content, tuple[Content, ...]) if part.content else (TextPart(part.text),)
         return [state, {"type": "steering-message", "id": part.id, "parts": user_parts(content, self._url_of)}]
 
-    def on_custom(self, part: Custom) -> list[Chunk]:
+    def on_custom(self, part: parts.Custom) -> list[Chunk]:
         data = jsontext.as_object(part.data)
         if part.kind == APPROVAL_DECIDED:
             is_automatic, approval = data.get("is_automatic") is True, str(data.get("approval_id"))
@@ -307,15 +281,15 @@ class UIMessageEncoder:
         nested = self._agents.decided(approval_id, is_approved, reason)
         return [*self.tools.decided(approval_id, is_approved, reason, is_automatic=is_automatic), *nested]
 
-    def on_tool_event(self, part: ToolEvent) -> list[Chunk]:
+    def on_tool_event(self, part: parts.ToolEvent) -> list[Chunk]:
         forwarded = self._agents.event(part)
         return self.tools.event(part) if forwarded is None else forwarded
 
-    def on_raw(self, part: Raw) -> list[Chunk]:
+    def on_raw(self, part: parts.Raw) -> list[Chunk]:
         self._unknown += 1
         return []
 
-    def on_error(self, part: Error) -> list[Chunk]:
+    def on_error(self, part: parts.Error) -> list[Chunk]:
         part = redacted(part)
         if part.kind != "tool":
             self._error = part.message
@@ -333,29 +307,29 @@ class UIMessageEncoder:
 
 
 _HANDLERS: dict[type, Callable[[UIMessageEncoder, Any], list[Chunk]]] = {
-    StreamStart: UIMessageEncoder.on_stream_start,
-    ResponseMetadata: UIMessageEncoder.on_metadata,
-    TextStart: lambda encoder, part: encoder.blocks.start(part),
-    TextDelta: lambda encoder, part: encoder.blocks.delta(part),
-    TextEnd: lambda encoder, part: encoder.blocks.end(part),
-    ReasoningStart: lambda encoder, part: encoder.blocks.start(part),
-    ReasoningDelta: lambda encoder, part: encoder.blocks.delta(part),
-    ReasoningEnd: lambda encoder, part: encoder.blocks.end(part),
-    ToolInputStart: lambda encoder, part: encoder.tools.input_start(part),
-    ToolInputDelta: lambda encoder, part: encoder.tools.input_delta(part),
-    ToolInputEnd: lambda encoder, part: encoder.tools.input_end(part),
-    ToolCall: lambda encoder, part: encoder.tools.call(part),
-    ToolEvent: UIMessageEncoder.on_tool_event,
-    ToolResult: lambda encoder, part: encoder.tools.result(part),
-    ToolApprovalRequest: lambda encoder, part: encoder.tools.request(part, list(encoder.blocks.read)),
-    Source: lambda encoder, part: encoder.blocks.source(part),
-    File: UIMessageEncoder.on_file,
-    Custom: UIMessageEncoder.on_custom,
-    Raw: UIMessageEncoder.on_raw,
-    Steer: UIMessageEncoder.on_steer,
-    StepStart: UIMessageEncoder.on_step_start,
-    StepFinish: UIMessageEncoder.on_step_finish,
-    Error: UIMessageEncoder.on_error,
-    Finish: UIMessageEncoder.on_finish,
+    parts.StreamStart: UIMessageEncoder.on_stream_start,
+    parts.ResponseMetadata: UIMessageEncoder.on_metadata,
+    parts.TextStart: lambda encoder, part: encoder.blocks.start(part),
+    parts.TextDelta: lambda encoder, part: encoder.blocks.delta(part),
+    parts.TextEnd: lambda encoder, part: encoder.blocks.end(part),
+    parts.ReasoningStart: lambda encoder, part: encoder.blocks.start(part),
+    parts.ReasoningDelta: lambda encoder, part: encoder.blocks.delta(part),
+    parts.ReasoningEnd: lambda encoder, part: encoder.blocks.end(part),
+    parts.ToolInputStart: lambda encoder, part: encoder.tools.input_start(part),
+    parts.ToolInputDelta: lambda encoder, part: encoder.tools.input_delta(part),
+    parts.ToolInputEnd: lambda encoder, part: encoder.tools.input_end(part),
+    parts.ToolCall: lambda encoder, part: encoder.tools.call(part),
+    parts.ToolEvent: UIMessageEncoder.on_tool_event,
+    parts.ToolResult: lambda encoder, part: encoder.tools.result(part),
+    parts.ToolApprovalRequest: lambda encoder, part: encoder.tools.request(part, list(encoder.blocks.read)),
+    parts.Source: lambda encoder, part: encoder.blocks.source(part),
+    parts.File: UIMessageEncoder.on_file,
+    parts.Custom: UIMessageEncoder.on_custom,
+    parts.Raw: UIMessageEncoder.on_raw,
+    parts.Steer: UIMessageEncoder.on_steer,
+    parts.StepStart: UIMessageEncoder.on_step_start,
+    parts.StepFinish: UIMessageEncoder.on_step_finish,
+    parts.Error: UIMessageEncoder.on_error,
+    parts.Finish: UIMessageEncoder.on_finish,
 }
 """Part type → its chunks."""

@@ -5,18 +5,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import UrlOf, data_part, error_text, filled, is_denial, with_urls
 from sidestream.results.tool_labels import tool_label
 from sidestream.results.tool_runs import ToolFolds, ToolRun
-from sidestream.stream.parts import (
-    Finish,
-    StreamPart,
-    ToolApprovalRequest,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-    Usage,
-)
+from sidestream.stream import parts
 from sidestream.tools.approvals import PendingApproval, digest_of
 
 Chunk = JsonObject
@@ -48,7 +37,7 @@ class ToolChunks:
         """Call → what is known of the agent that runs as its tool."""
         self._first: dict[str, int] = {}
         """Call → the number of the record with which it began."""
-        self._inputs: dict[str, tuple[ToolInputStart, list[str]]] = {}
+        self._inputs: dict[str, tuple[parts.ToolInputStart, list[str]]] = {}
         """Inputs that are open."""
         self._ids: dict[str, str] = {}
         """Call id → the id under which the page knows the newest call with it."""
@@ -56,7 +45,7 @@ class ToolChunks:
         """Id on the page → the record that has it."""
         self._names: dict[str, tuple[str, str]] = {}
         """Call id → name and key of its tool."""
-        self._requests: dict[str, ToolApprovalRequest] = {}
+        self._requests: dict[str, parts.ToolApprovalRequest] = {}
         self._described: dict[str, Chunk] = {}
         """Approval id → its data part."""
         self._shown: dict[str, str] = {}
@@ -74,7 +63,7 @@ class ToolChunks:
         """The id under which the page knows a call."""
         return self._ids.get(call_id, call_id)
 
-    def states(self, part: StreamPart) -> list[Chunk]:
+    def states(self, part: parts.StreamPart) -> list[Chunk]:
         """The states of the calls that a part changes."""
         out: list[Chunk] = []
         for run in self._folds.runs.feed(part, self.at):
@@ -102,9 +91,9 @@ class ToolChunks:
 
     def cut_off(self) -> list[Chunk]:
         """The states of the calls that a stopped run leaves without a result."""
-        return self.states(Finish("error", Usage()))
+        return self.states(parts.Finish("error", parts.Usage()))
 
-    def input_start(self, part: ToolInputStart) -> list[Chunk]:
+    def input_start(self, part: parts.ToolInputStart) -> list[Chunk]:
         """An input begins."""
         self._folds.code.feed(part)
         states = self.states(part)
@@ -113,7 +102,7 @@ class ToolChunks:
         self._inputs[part.id] = (part, [])
         return [_input_start(part, self.id_of(part.id)), *states]
 
-    def input_delta(self, part: ToolInputDelta) -> list[Chunk]:
+    def input_delta(self, part: parts.ToolInputDelta) -> list[Chunk]:
         """An input grows."""
         known = self._inputs.get(part.id)
         if known is None:
@@ -121,13 +110,13 @@ class ToolChunks:
         known[1].append(part.delta)
         return [_input_delta(self.id_of(part.id), part.delta), *self._code(part, part.id)]
 
-    def input_end(self, part: ToolInputEnd) -> list[Chunk]:
+    def input_end(self, part: parts.ToolInputEnd) -> list[Chunk]:
         """An input is complete; the call follows."""
         self._folds.code.feed(part)
         self._inputs.pop(part.id, None)
         return self.states(part)
 
-    def call(self, part: ToolCall) -> list[Chunk]:
+    def call(self, part: parts.ToolCall) -> list[Chunk]:
         """A tool is called."""
         states = self.states(part)
         self._names[part.id] = (part.name, part.tool)
@@ -144,11 +133,11 @@ class ToolChunks:
             chunk |= {"type": "tool-input-error", "input": part.input_text or "", "errorText": part.input_error}
         return [*self._code(part, part.id), chunk, *states]
 
-    def event(self, part: ToolEvent) -> list[Chunk]:
+    def event(self, part: parts.ToolEvent) -> list[Chunk]:
         """A tool is on its way."""
         return [] if self._folds.runs.is_silent(part) else self.states(part)
 
-    def result(self, part: ToolResult) -> list[Chunk]:
+    def result(self, part: parts.ToolResult) -> list[Chunk]:
         """A result or a preview."""
         states = self.states(part)
         call, executed = self.id_of(part.id), part.provider_executed or None
@@ -169,7 +158,7 @@ class ToolChunks:
         chunk["output"] = with_urls(part.result, self._url_of)
         return [chunk, *states]
 
-    def request(self, part: ToolApprovalRequest, read: list[str]) -> list[Chunk]:
+    def request(self, part: parts.ToolApprovalRequest, read: list[str]) -> list[Chunk]:
         """A call waits for a decision; `read` is what the run has read before."""
         if part.is_external:
             return self.states(part)  # The client executes it: there is nothing to approve.
@@ -238,7 +227,7 @@ class ToolChunks:
             )
         ]
 
-    def _code(self, part: StreamPart, call_id: str) -> list[Chunk]:
+    def _code(self, part: parts.StreamPart, call_id: str) -> list[Chunk]:
         code = self._folds.code.feed(part)
         if not code:
             return []
@@ -285,7 +274,7 @@ class ToolChunks:
         run = self._runs.get(call_id)
         return [] if run is None else [self._state(run)]
 
-    def _origin(self, part: ToolApprovalRequest) -> str | None:
+    def _origin(self, part: parts.ToolApprovalRequest) -> str | None:
         pending = self._pending.get(part.approval_id)
         return pending.provenance if pending is not None else jsontext.text_in(_marks(part), "provenance")
 
@@ -293,7 +282,7 @@ class ToolChunks:
         asked = self._asked.get(approval_id)
         return None if asked is None or self._approval_s is None else asked + self._approval_s
 
-    def _approval(self, part: ToolApprovalRequest, read: list[str]) -> Chunk:
+    def _approval(self, part: parts.ToolApprovalRequest, read: list[str]) -> Chunk:
         pending = self._pending.get(part.approval_id)
         chunk = data_part(
             "approval",
@@ -326,17 +315,17 @@ def _refused(call: str, reason: str) -> list[Chunk]:
     ]
 
 
-def _digest(part: ToolApprovalRequest) -> str:
+def _digest(part: parts.ToolApprovalRequest) -> str:
     """What a decision on the call must name."""
     form = _marks(part).get("form")
     return digest_of(part.name, part.input, jsontext.as_object(form) if form is not None else None)
 
 
-def _marks(part: ToolApprovalRequest) -> JsonObject:
+def _marks(part: parts.ToolApprovalRequest) -> JsonObject:
     return jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
 
 
-def _input_start(part: ToolInputStart, call: str) -> Chunk:
+def _input_start(part: parts.ToolInputStart, call: str) -> Chunk:
     executed = part.provider_executed or None
     return filled(type="tool-input-start", toolCallId=call, toolName=part.name, providerExecuted=executed)
 

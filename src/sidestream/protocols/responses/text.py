@@ -10,16 +10,7 @@ from typing import Literal
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
 from sidestream.protocols.responses.items import annotation_of
 from sidestream.protocols.responses.stream import OpenItem, OpenPart, PartKind, ResponseStream
-from sidestream.stream.parts import (
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Source,
-    StreamPart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-)
+from sidestream.stream import parts
 
 _NUMBER = re.compile(r"(?::summary|:content)?:\d+$")
 
@@ -52,7 +43,7 @@ class TextItems:
         self.has_refusal = False
         """True once the model has said that it refuses, in a part of its own kind."""
         self._blocks: dict[str, _Block] = {}
-        self._early: dict[str, list[Source]] = {}
+        self._early: dict[str, list[parts.Source]] = {}
         """Sources of blocks that have not begun: a log has a block where it ends."""
         self._cited: list[JsonObject] = []
         """Citations of files that no text has yet."""
@@ -67,7 +58,7 @@ class TextItems:
 
     # Blocks
 
-    def text_start(self, part: TextStart) -> None:
+    def text_start(self, part: parts.TextStart) -> None:
         """A block of text begins."""
         details = [as_object(fields) for fields in (part.provider_metadata or {}).values()]
         phase = next((found["phase"] for found in details if isinstance(found.get("phase"), str)), None)
@@ -86,32 +77,32 @@ class TextItems:
                 self._stream.annotate(block.item, block.part, annotation)
             self._cited = []
 
-    def text_delta(self, part: TextDelta) -> None:
+    def text_delta(self, part: parts.TextDelta) -> None:
         """More text."""
         found = [as_list(as_object(fields).get("logprobs")) for fields in (part.provider_metadata or {}).values()]
         self._grow(part.id, part.delta, next((logprobs for logprobs in found if logprobs), None))
 
-    def text_end(self, part: TextEnd) -> None:
+    def text_end(self, part: parts.TextEnd) -> None:
         """A block of text is complete."""
         self._end(part.id, part.text)
 
-    def reasoning_start(self, part: ReasoningStart) -> None:
+    def reasoning_start(self, part: parts.ReasoningStart) -> None:
         """A block of reasoning begins; its part begins with its text, since most reasoning shows none."""
         fields: JsonObject = {"type": "reasoning", "summary": []}
         self._open(part.id, "reasoning", fields, "summary_text")
 
-    def reasoning_delta(self, part: ReasoningDelta) -> None:
+    def reasoning_delta(self, part: parts.ReasoningDelta) -> None:
         """More reasoning."""
         self._grow(part.id, part.delta)
 
-    def reasoning_end(self, part: ReasoningEnd) -> None:
+    def reasoning_end(self, part: parts.ReasoningEnd) -> None:
         """A block of reasoning is complete."""
         block = self._blocks.get(part.id)
         if block is not None and part.encrypted_content is not None and self._has_encrypted and block.item.is_open:
             block.item.fields = {**block.item.fields, "encrypted_content": part.encrypted_content}
         self._end(part.id, part.text)
 
-    def source(self, part: Source) -> None:
+    def source(self, part: parts.Source) -> None:
         """Where text comes from. A source that names no block belongs to the open one."""
         if part.text_id is not None and part.text_id not in self._blocks:
             self._early.setdefault(part.text_id, []).append(part)
@@ -154,19 +145,19 @@ class TextItems:
 
     # Items
 
-    def continues(self, part: StreamPart) -> bool:
+    def continues(self, part: parts.StreamPart) -> bool:
         """True if the open item stays open: the part belongs to it, or says nothing of the output."""
         if self._current is None:
             return True
         item, name = self._current
         match part:
-            case TextStart():
+            case parts.TextStart():
                 return item.type == "message" and _name(part.id) == name and _phase(part) == item.fields.get("phase")
-            case ReasoningStart():
+            case parts.ReasoningStart():
                 return item.type == "reasoning" and _name(part.id) == name
-            case TextDelta() | TextEnd() | ReasoningDelta() | ReasoningEnd():
+            case parts.TextDelta() | parts.TextEnd() | parts.ReasoningDelta() | parts.ReasoningEnd():
                 return (block := self._blocks.get(part.id)) is not None and block.item is item
-            case Source():
+            case parts.Source():
                 return True
             case _:
                 return part.type in _SILENT
@@ -331,6 +322,6 @@ def _name(block_id: str) -> str:
     return _NUMBER.sub("", block_id)
 
 
-def _phase(part: TextStart) -> str | None:
+def _phase(part: parts.TextStart) -> str | None:
     found = (as_object(fields).get("phase") for fields in (part.provider_metadata or {}).values())
     return next((phase for phase in found if isinstance(phase, str)), None)

@@ -12,16 +12,7 @@ from sidestream.protocols.ai_sdk.content import is_denial
 from sidestream.protocols.responses import items
 from sidestream.protocols.responses.stream import OpenItem, ResponseStream, input_field
 from sidestream.results.tool_code import CodeExtractor
-from sidestream.stream.parts import (
-    File,
-    StreamPart,
-    ToolApprovalRequest,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputStart,
-    ToolResult,
-)
+from sidestream.stream import parts
 
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
@@ -50,10 +41,10 @@ class ToolItems:
         """Call id → its item."""
         self._code: dict[str, CodeExtractor] = {}
         """Hosted calls whose code is being written."""
-        self._calls: dict[str, ToolCall] = {}
-        self._files: dict[str, list[File]] = {}
+        self._calls: dict[str, parts.ToolCall] = {}
+        self._files: dict[str, list[parts.File]] = {}
         """Call id → images that belong into its item."""
-        self._ended: tuple[ToolCall, ToolResult] | None = None
+        self._ended: tuple[parts.ToolCall, parts.ToolResult] | None = None
         """A call of a code interpreter whose result has come: its images come after that."""
         self._over: set[str] = set()
         """Calls whose items are done."""
@@ -67,15 +58,15 @@ class ToolItems:
 
     # Beginnings
 
-    def knows(self, call: ToolCall) -> None:
+    def knows(self, call: parts.ToolCall) -> None:
         """A call of an earlier response of the same turn."""
         self._calls[call.id] = call
 
-    def asked_before(self, part: ToolApprovalRequest) -> None:
+    def asked_before(self, part: parts.ToolApprovalRequest) -> None:
         """An approval that an earlier response of the same turn requested."""
         self._approvals[part.id] = part.approval_id
 
-    def input_start(self, part: ToolInputStart) -> None:
+    def input_start(self, part: parts.ToolInputStart) -> None:
         """The input of a call begins."""
         if part.id in self._native_calls:
             return
@@ -85,7 +76,7 @@ class ToolItems:
         elif self._is_client(part.name):
             self._open_function(part.id, part.name)
 
-    def input_delta(self, part: ToolInputDelta) -> None:
+    def input_delta(self, part: parts.ToolInputDelta) -> None:
         """More of the input of a call."""
         if (extractor := self._code.get(part.id)) is not None:
             code = extractor.feed(part.delta)
@@ -94,7 +85,7 @@ class ToolItems:
         elif (item := self._open.get(part.id)) is not None and item.type == "function_call" and part.delta:
             self._stream.input_delta(item, part.delta)
 
-    def call(self, part: ToolCall) -> None:
+    def call(self, part: parts.ToolCall) -> None:
         """A call is complete."""
         self._calls[part.id] = part
         if part.id in self._native_calls:
@@ -115,7 +106,7 @@ class ToolItems:
 
     # Ends
 
-    def result(self, part: ToolResult) -> None:
+    def result(self, part: parts.ToolResult) -> None:
         """A result; a preview is a stage of its own."""
         call = self._calls.get(part.id)
         if call is None or part.id in self._native_calls or (not part.provider_executed and self._is_client(call.name)):
@@ -127,16 +118,16 @@ class ToolItems:
         else:
             self._close(call, part)
 
-    def settle(self, part: StreamPart | None = None) -> None:
+    def settle(self, part: parts.StreamPart | None = None) -> None:
         """Something follows: a call whose result has come is done, unless it is one more file of it."""
         if self._ended is None or (part is not None and part.type in _BESIDE_FILES):
             return
         call, result = self._ended
-        if not isinstance(part, File) or part.call_id != call.id:
+        if not isinstance(part, parts.File) or part.call_id != call.id:
             self._ended = None
             self._close(call, result)
 
-    def _close(self, call: ToolCall, part: ToolResult) -> None:
+    def _close(self, call: parts.ToolCall, part: parts.ToolResult) -> None:
         self._over.add(call.id)
         if self._is_strict:
             kind = items.item_type(call) if part.provider_executed else "mcp_call"
@@ -159,7 +150,7 @@ class ToolItems:
             for file in files[1:]:
                 self._image(file)
 
-    def approval(self, part: ToolApprovalRequest) -> None:
+    def approval(self, part: parts.ToolApprovalRequest) -> None:
         """A call waits for a decision; one of the client's functions is an item already."""
         if part.is_external or part.id in self._approvals:
             return
@@ -167,7 +158,7 @@ class ToolItems:
         if part.id not in self._native_calls:
             self._whole(items.approval_item(part))
 
-    def file(self, part: File) -> JsonObject | None:
+    def file(self, part: parts.File) -> JsonObject | None:
         """A deliverable: part of its call, an item, or an annotation, which is returned, of the text beside it."""
         number, self._file_count = self._file_count, self._file_count + 1
         if part.call_id is not None and part.call_id in self._native_calls:
@@ -182,27 +173,27 @@ class ToolItems:
             return items.file_annotation(part, number, self._stream.head.id, 0)
         return None
 
-    def is_cited(self, part: File) -> bool:
+    def is_cited(self, part: parts.File) -> bool:
         """True for a file that becomes an annotation."""
         is_native = part.call_id is not None and part.call_id in self._native_calls
         return not (is_native or self._is_strict or self._belongs_to_call(part) or self._is_made_image(part))
 
-    def _belongs_to_call(self, part: File) -> bool:
+    def _belongs_to_call(self, part: parts.File) -> bool:
         """True for an image of a call that is not over, and whose item has a place for it."""
         call = self._calls.get(part.call_id or "")
         if call is None or call.id in self._over or not call.provider_executed:
             return False
         return part.mime_type.startswith("image/") and items.item_type(call) in (_CODE, "image_generation_call")
 
-    def _is_made_image(self, part: File) -> bool:
+    def _is_made_image(self, part: parts.File) -> bool:
         """True for an image that is an item of its own: a model made it, with or without a call."""
         is_image = part.mime_type.startswith("image/") and part.data is not None
         return is_image and part.tool in (None, "image_generation")
 
-    def _image(self, part: File) -> None:
+    def _image(self, part: parts.File) -> None:
         self._whole({**items.image_item(part), "id": self._stream.next_id("image_generation_call")})
 
-    def _file_function(self, part: File, number: int) -> None:
+    def _file_function(self, part: parts.File, number: int) -> None:
         """A file in the specification's terms: a call of its tool, whose output is the file."""
         name = items.function_name(part.tool or "file")
         output = [items.file_content(part)]
@@ -227,7 +218,7 @@ class ToolItems:
 
     # Items that a provider sends itself
 
-    def event(self, part: ToolEvent) -> None:
+    def event(self, part: parts.ToolEvent) -> None:
         """What a provider that speaks this API says of its tools."""
         event = as_object(part.event)
         kind = text_in(event, "type") or ""
@@ -312,7 +303,7 @@ class ToolItems:
         item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(fields["type"]), **fields})
         return item
 
-    def _end_function(self, part: ToolCall) -> None:
+    def _end_function(self, part: parts.ToolCall) -> None:
         item = self._open.pop(part.id, None) or self._open_function(part.id, part.name)
         self._open.pop(part.id, None)
         if item.type == "custom_tool_call":
@@ -329,7 +320,7 @@ class ToolItems:
         self._stream.stage(item, "in_progress")
         return item
 
-    def _begin_hosted(self, call: ToolCall) -> OpenItem:
+    def _begin_hosted(self, call: parts.ToolCall) -> OpenItem:
         """The item of a call that the client does not run, up to where the tool works."""
         stream = self._stream
         item = self._open.get(call.id)
@@ -403,7 +394,7 @@ _TYPES = frozenset(
 )
 
 
-def _origin(call: ToolCall) -> JsonObject:
+def _origin(call: parts.ToolCall) -> JsonObject:
     """What the provider says of where a call comes from, in this API's terms."""
     found: JsonObject = {}
     for details in map(as_object, (call.provider_metadata or {}).values()):

@@ -5,24 +5,11 @@ from urllib.parse import urlencode
 
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
+from sidestream.providers import transfers
 from sidestream.providers.anthropic.context import PROVIDER_NAME
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.endpoints import EndpointModel, as_segment
 from sidestream.providers.shared.modalities import abilities
-from sidestream.providers.transfers import (
-    FileAddress,
-    Request,
-    StoredFile,
-    Transfer,
-    TransferResponse,
-    Upload,
-    check_expiry,
-    count_of,
-    every_page,
-    multipart,
-    seconds_of,
-    unsupported,
-)
 from sidestream.transport.calls import HttpCall, response_object
 
 FILE_SCHEME = "anthropic-file"
@@ -34,75 +21,75 @@ class AnthropicFiles(EndpointModel):
 
     file_scheme = FILE_SCHEME
 
-    def upload(self, upload: Upload) -> Transfer[StoredFile]:
+    def upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
         """To the Files API."""
         if upload.container_id is not None:
-            raise unsupported(
+            raise transfers.unsupported(
                 "Anthropic",
                 "copies files into a container by their ids",
                 "leave out container_id, and pass CodeInterpreter(file_ids=[file.id])",
             )
         if upload.store is not None:
-            raise unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
-        check_expiry(upload.expires_in_s, 3600, 7_776_000, "Anthropic's files (an hour to 90 days)")
+            raise transfers.unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
+        transfers.check_expiry(upload.expires_in_s, 3600, 7_776_000, "Anthropic's files (an hour to 90 days)")
         return self._upload(upload)
 
-    def describe_file(self, address: FileAddress) -> Transfer[StoredFile]:
+    def describe_file(self, address: transfers.FileAddress) -> transfers.Transfer[transfers.StoredFile]:
         """A file of the Files API, where files that code made are too."""
-        answer = yield Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="GET"))
+        answer = yield transfers.Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="GET"))
         return read_file(answer.json)
 
-    def list_files(self, container_id: str | None, store: str | None) -> Transfer[list[StoredFile]]:
+    def list_files(self, container_id: str | None, store: str | None) -> transfers.Transfer[list[transfers.StoredFile]]:
         """All files."""
         if container_id is not None or store is not None:
-            raise unsupported("Anthropic", "lists all files only", "leave out container_id and store")
+            raise transfers.unsupported("Anthropic", "lists all files only", "leave out container_id and store")
 
         def page_call(after: str | None) -> HttpCall:
             query = urlencode({"limit": 1000, **({"page": after} if after else {})})
             return self._endpoint.call(f"files?{query}", method="GET")
 
-        return every_page(page_call, _read_page)
+        return transfers.every_page(page_call, _read_page)
 
-    def delete_file(self, address: FileAddress) -> Transfer[None]:
+    def delete_file(self, address: transfers.FileAddress) -> transfers.Transfer[None]:
         """From the Files API."""
-        yield Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="DELETE"))
+        yield transfers.Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="DELETE"))
 
-    def create_store(self, name: str, expires_in_s: int | None) -> Transfer[str]:
+    def create_store(self, name: str, expires_in_s: int | None) -> transfers.Transfer[str]:
         """There are none."""
-        raise unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
+        raise transfers.unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
 
-    def delete_store(self, store: str) -> Transfer[None]:
+    def delete_store(self, store: str) -> transfers.Transfer[None]:
         """There are none."""
-        raise unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
+        raise transfers.unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
 
-    def _upload(self, upload: Upload) -> Transfer[StoredFile]:
+    def _upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
         expiry = {} if upload.expires_in_s is None else {"expires_in_seconds": str(upload.expires_in_s)}
-        body, content_type = multipart(upload, expiry)
-        answer = yield Request(self._endpoint.call("files", file=body, content_type=content_type))
+        body, content_type = transfers.multipart(upload, expiry)
+        answer = yield transfers.Request(self._endpoint.call("files", file=body, content_type=content_type))
         return read_file(answer.json)
 
 
 _NO_STORES = ("has no stores for file search", "pass the file in the prompt")
 
 
-def read_file(found: JsonObject) -> StoredFile:
+def read_file(found: JsonObject) -> transfers.StoredFile:
     """A file's metadata. Raises ProtocolError."""
     file_id, name, downloadable = text_in(found, "id"), text_in(found, "filename"), found.get("downloadable")
     if not file_id or name is None:
         raise ProtocolError("the response describes no file")
-    return StoredFile(
+    return transfers.StoredFile(
         id=file_id,
         provider=PROVIDER_NAME,
         name=name,
         mime_type=text_in(found, "mime_type"),
-        size_bytes=count_of(found.get("size_bytes")),
+        size_bytes=transfers.count_of(found.get("size_bytes")),
         is_downloadable=downloadable if isinstance(downloadable, bool) else None,
-        expires_at=seconds_of(found.get("expires_at")),
+        expires_at=transfers.seconds_of(found.get("expires_at")),
         url=f"{FILE_SCHEME}:{file_id}",
     )
 
 
-def _read_page(answer: TransferResponse) -> tuple[list[StoredFile], str | None]:
+def _read_page(answer: transfers.TransferResponse) -> tuple[list[transfers.StoredFile], str | None]:
     page = answer.json
     return [read_file(entry) for entry in objects(page.get("data"))], text_in(page, "next_page")
 

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object, objects, text_in
 from sidestream.prices.price import Bill, Charge
+from sidestream.providers import protocol
 from sidestream.providers.anthropic import files
 from sidestream.providers.anthropic.context import (
     INLINE_TOOLS,
@@ -26,18 +27,6 @@ from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.capabilities import Capabilities
-from sidestream.providers.protocol import (
-    ChatModel,
-    Decoder,
-    Encoded,
-    FileRef,
-    MediaPlan,
-    ModelInfo,
-    ModelRequest,
-    Recovery,
-    Refusal,
-    Settings,
-)
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, fallback_notice
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.endpoints import BYTES, as_segment, open_endpoint
@@ -176,41 +165,43 @@ COMPACTION_ERRORS: Mapping[str, str] = {
 _FULL = "|".join(code for code, outcome in COMPACTION_ERRORS.items() if outcome == "full")
 
 REFUSALS = (
-    Refusal(
+    protocol.Refusal(
         re.compile("thread_not_found|thread_already_continued|thread_continue_in_flight|thread_fingerprint_mismatch"),
-        Recovery(THREAD_SESSION),
+        protocol.Recovery(THREAD_SESSION),
     ),
-    Refusal(
+    protocol.Refusal(
         re.compile("thread_unsupported_request"),
-        Recovery(
+        protocol.Recovery(
             THREAD, fallback_notice("refused", "The server cannot hold this conversation, so it is sent in full.")
         ),
     ),
-    Refusal(
+    protocol.Refusal(
         re.compile(_FULL),
-        Recovery(
+        protocol.Recovery(
             "session",
             fallback_notice("refused", "The server refused its summary, so the conversation was sent without it."),
         ),
     ),
-    Refusal(
+    protocol.Refusal(
         re.compile(r"container\b.*\b(expired|not found|does not exist|no longer)", re.IGNORECASE | re.DOTALL),
         CONTAINER_REFUSED,
     ),
-    Refusal(
+    protocol.Refusal(
         re.compile(r"tool_addition|tool_definition|inline-tools|tool_reference_unresolved|tool_name_conflict"),
-        Recovery(
+        protocol.Recovery(
             INLINE_TOOLS,
             fallback_notice("refused", "The server did not accept new tools in mid-conversation; all were sent anew."),
         ),
     ),
-    Refusal(
+    protocol.Refusal(
         re.compile(r"signature|thinking.{0,40}(cannot be modified|invalid)", re.IGNORECASE | re.DOTALL),
-        Recovery("thinking", fallback_notice("refused", "The server refused earlier thinking, so it was left out.")),
+        protocol.Recovery(
+            "thinking", fallback_notice("refused", "The server refused earlier thinking, so it was left out.")
+        ),
     ),
-    Refusal(
+    protocol.Refusal(
         re.compile(r"encrypted_(content|index)|server_tool_use|mcp_tool_use|\w+_tool_result", re.IGNORECASE),
-        Recovery(
+        protocol.Recovery(
             "session", fallback_notice("refused", "The server refused blocks of its own tools, so they were left out.")
         ),
     ),
@@ -228,7 +219,7 @@ class MessagesModel(files.AnthropicFiles):
     compacts_history = True
     price_list: str | None = PRICE_LIST
 
-    def encode(self, request: ModelRequest) -> Encoded:
+    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """The request on the wire, and the decoder for its response."""
         return self._encoded("messages", request, encode_request(request, self.name, self.base_url), _decoder)
 
@@ -236,24 +227,24 @@ class MessagesModel(files.AnthropicFiles):
         """What a response is billed for."""
         return bill(self.name, finish)
 
-    def recover(self, error: RunError) -> Recovery | None:
+    def recover(self, error: RunError) -> protocol.Recovery | None:
         """Retries without a container, signatures or blocks that the server no longer accepts."""
-        return Refusal.recovery_of(error, REFUSALS)
+        return protocol.Refusal.recovery_of(error, REFUSALS)
 
-    def download(self, ref: FileRef) -> HttpCall:
+    def download(self, ref: protocol.FileRef) -> HttpCall:
         """Downloads a file that code made."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
-    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+    def media_plan(self, mime_types: tuple[str, ...]) -> protocol.MediaPlan:
         """All files are made by code; if there is none, its output becomes a PDF."""
-        return MediaPlan(
+        return protocol.MediaPlan(
             way="code_execution",
             server_side_tools=(CodeInterpreter(),),
             instruction=f"{INSTRUCTION} The file must be of the type {' or '.join(mime_types)}.",
             fallback=fallback_file if "application/pdf" in mime_types else None,
         )
 
-    def describe(self, ref: FileRef) -> HttpCall:
+    def describe(self, ref: protocol.FileRef) -> HttpCall:
         """Requests a file's metadata, for its name."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}", method="GET")
 
@@ -266,12 +257,12 @@ class MessagesModel(files.AnthropicFiles):
         query = urlencode({"limit": 1000, **({"after_id": after} if after else {})})
         return self._endpoint.call(f"models?{query}", method="GET")
 
-    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+    def read_models(self, body: bytes) -> tuple[list[protocol.ModelInfo], str | None]:
         """The models of a page, and the id after which the next page begins."""
         return files.read_models(body)
 
 
-def _decoder(context: MessagesContext) -> Decoder:
+def _decoder(context: MessagesContext) -> protocol.Decoder:
     from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 
     return MessagesDecoder(context)
@@ -302,7 +293,7 @@ class AnthropicProvider:
         instead={"audio_in": "only the file's name is sent"},
     )
 
-    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+    def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = normal_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
@@ -319,7 +310,7 @@ class AnthropicProvider:
         """HTTP."""
         return None
 
-    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+    def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
         """Creating a message is a model call; counting tokens, batches and files are not."""
         if method.upper() != "POST" or not re.search(r"/messages/?$", path.partition("?")[0]):
             return None

@@ -13,25 +13,12 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import JsonObject, as_object, objects
+from sidestream.providers import transfers
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.endpoint import DEFAULT_BASE_URL, model_path
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.endpoints import JSON, EndpointModel
-from sidestream.providers.transfers import (
-    FileAddress,
-    Pause,
-    Request,
-    StoredFile,
-    Transfer,
-    TransferResponse,
-    Upload,
-    count_of,
-    every_page,
-    not_processed,
-    seconds_of,
-    unsupported,
-)
 from sidestream.transport.calls import FileBody, HttpCall
 
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -56,78 +43,82 @@ class GoogleModel(EndpointModel):
         """The models of a page, and the token of the next one."""
         return decode_models(body)
 
-    def upload(self, upload: Upload) -> Transfer[StoredFile]:
+    def upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
         """To the Files API, which keeps a file for 48 hours, or to a file search store."""
         if upload.container_id is not None:
-            raise unsupported("Google", "has no containers", "leave out container_id, and pass the file in the prompt")
+            raise transfers.unsupported(
+                "Google", "has no containers", "leave out container_id, and pass the file in the prompt"
+            )
         if upload.expires_in_s is not None:
-            raise unsupported(
+            raise transfers.unsupported(
                 "Google", "keeps uploaded files for 48 hours, and those of a store for ever", "leave out expires_in_s"
             )
         return self._to_files(upload) if upload.store is None else self._to_store(upload, upload.store)
 
-    def describe_file(self, address: FileAddress) -> Transfer[StoredFile]:
+    def describe_file(self, address: transfers.FileAddress) -> transfers.Transfer[transfers.StoredFile]:
         """A file, or a document of a store."""
-        answer = yield Request(self._endpoint.call(_path(address.id, address.store), method="GET"))
+        answer = yield transfers.Request(self._endpoint.call(_path(address.id, address.store), method="GET"))
         return self._read(answer.json)
 
-    def list_files(self, container_id: str | None, store: str | None) -> Transfer[list[StoredFile]]:
+    def list_files(self, container_id: str | None, store: str | None) -> transfers.Transfer[list[transfers.StoredFile]]:
         """All files, or the documents of a store."""
         if container_id is not None:
-            raise unsupported("Google", "does not list the files of a container", "leave out container_id")
+            raise transfers.unsupported("Google", "does not list the files of a container", "leave out container_id")
         folder = "files" if store is None else f"{model_path(_store_name(store))}/documents"
 
         def page_call(after: str | None) -> HttpCall:
             query = urlencode({"pageSize": 20 if store else 100, **({"pageToken": after} if after else {})})
             return self._endpoint.call(f"{folder}?{query}", method="GET")
 
-        return every_page(page_call, self._read_page)
+        return transfers.every_page(page_call, self._read_page)
 
-    def delete_file(self, address: FileAddress) -> Transfer[None]:
+    def delete_file(self, address: transfers.FileAddress) -> transfers.Transfer[None]:
         """A file, or a document of a store with what was indexed of it."""
         path = _path(address.id, address.store)
         force = "?force=true" if path.startswith(_STORES) else ""
-        yield Request(self._endpoint.call(f"{path}{force}", method="DELETE"))
+        yield transfers.Request(self._endpoint.call(f"{path}{force}", method="DELETE"))
 
-    def create_store(self, name: str, expires_in_s: int | None) -> Transfer[str]:
+    def create_store(self, name: str, expires_in_s: int | None) -> transfers.Transfer[str]:
         """A file search store."""
         if expires_in_s is not None:
-            raise unsupported("Google", "keeps a store until it is deleted", "leave out expires_in_s")
+            raise transfers.unsupported("Google", "keeps a store until it is deleted", "leave out expires_in_s")
         body = jsontext.dumps({"displayName": name})
-        answer = yield Request(self._endpoint.call("fileSearchStores", body))
+        answer = yield transfers.Request(self._endpoint.call("fileSearchStores", body))
         return _name(answer.json)
 
-    def delete_store(self, store: str) -> Transfer[None]:
+    def delete_store(self, store: str) -> transfers.Transfer[None]:
         """The store with its documents."""
-        yield Request(self._endpoint.call(f"{model_path(_store_name(store))}?force=true", method="DELETE"))
+        yield transfers.Request(self._endpoint.call(f"{model_path(_store_name(store))}?force=true", method="DELETE"))
 
-    def _to_files(self, upload: Upload) -> Transfer[StoredFile]:
+    def _to_files(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
         about = {"displayName": upload.name, "mimeType": upload.mime_type}
         answer = yield from self._send("files", {"file": about}, upload)
         found = as_object(answer.get("file"))
         while found.get("state") == "PROCESSING":
             name = _name(found)
-            yield Pause(f"Google processes {name}")
-            found = (yield Request(self._endpoint.call(model_path(name), method="GET"))).json
+            yield transfers.Pause(f"Google processes {name}")
+            found = (yield transfers.Request(self._endpoint.call(model_path(name), method="GET"))).json
         if found.get("state") == "FAILED":
             error = as_object(found.get("error"))
-            raise not_processed(_name(found), some_text(error, "message"), None)
+            raise transfers.not_processed(_name(found), some_text(error, "message"), None)
         return self._read(found)
 
-    def _to_store(self, upload: Upload, store: str) -> Transfer[StoredFile]:
+    def _to_store(self, upload: transfers.Upload, store: str) -> transfers.Transfer[transfers.StoredFile]:
         name = _store_name(store)
         about = {"displayName": upload.name, "mimeType": upload.mime_type}
         operation = yield from self._send(f"{model_path(name)}:uploadToFileSearchStore", about, upload)
         while operation.get("done") is not True and "response" not in operation:
-            yield Pause(f"{name} indexes {upload.name}")
+            yield transfers.Pause(f"{name} indexes {upload.name}")
             path = model_path(_name(operation))
-            operation = (yield Request(self._endpoint.call(path, method="GET"))).json
+            operation = (yield transfers.Request(self._endpoint.call(path, method="GET"))).json
         if error := as_object(operation.get("error")):
-            raise not_processed(_name(operation), some_text(error, "message"), str(error.get("code") or "") or None)
+            raise transfers.not_processed(
+                _name(operation), some_text(error, "message"), str(error.get("code") or "") or None
+            )
         document = some_text(as_object(operation.get("response")), "documentName")
         if document is None:
             raise ProtocolError("the response names no document")
-        return StoredFile(
+        return transfers.StoredFile(
             id=document,
             provider=self.provider,
             name=upload.name,
@@ -136,10 +127,10 @@ class GoogleModel(EndpointModel):
             store=name,
         )
 
-    def _send(self, path: str, about: JsonObject, upload: Upload) -> Transfer[JsonObject]:
+    def _send(self, path: str, about: JsonObject, upload: transfers.Upload) -> transfers.Transfer[JsonObject]:
         """Sends the content in chunks; returns the answer to the last one."""
         size = upload.size_bytes
-        url = self._session_url((yield Request(self._start_call(path, about, upload))))
+        url = self._session_url((yield transfers.Request(self._start_call(path, about, upload))))
         offset = breaks = 0
         while True:
             end = min(offset + CHUNK_BYTES, size)
@@ -148,15 +139,15 @@ class GoogleModel(EndpointModel):
             headers = {"X-Goog-Upload-Command": command, "X-Goog-Upload-Offset": str(offset)}
             received: int | None = end if end < size else None
             try:
-                answer = yield Request(self._session_call(url, headers, body), is_retried=False)
+                answer = yield transfers.Request(self._session_call(url, headers, body), is_retried=False)
                 breaks = 0
             except RunError as error:
                 breaks += 1
                 if not error.retryable or breaks > MAX_BREAKS:
                     raise
-                yield Pause(f"the upload of {upload.name} is retried")
-                answer = yield Request(self._session_call(url, {"X-Goog-Upload-Command": "query"}))
-                received = count_of(answer.headers.get("x-goog-upload-size-received"))
+                yield transfers.Pause(f"the upload of {upload.name} is retried")
+                answer = yield transfers.Request(self._session_call(url, {"X-Goog-Upload-Command": "query"}))
+                received = transfers.count_of(answer.headers.get("x-goog-upload-size-received"))
             status = answer.headers.get("x-goog-upload-status")
             if status == "final":
                 return answer.json
@@ -164,7 +155,7 @@ class GoogleModel(EndpointModel):
                 raise ProtocolError(f"the upload of {upload.name} was not accepted: its status is {status!r:.40}")
             offset = received
 
-    def _start_call(self, path: str, about: JsonObject, upload: Upload) -> HttpCall:
+    def _start_call(self, path: str, about: JsonObject, upload: transfers.Upload) -> HttpCall:
         call = self._endpoint.call(
             path,
             jsontext.dumps(about),
@@ -179,7 +170,7 @@ class GoogleModel(EndpointModel):
         upload_path = re.sub(r"/(?=v\d+\w*/)", "/upload/", parts.path, count=1)  # /v1/files → /upload/v1/files
         return replace(call, url=urlunsplit(parts._replace(path=upload_path)))
 
-    def _session_url(self, answer: TransferResponse) -> str:
+    def _session_url(self, answer: transfers.TransferResponse) -> str:
         """Where the content goes. Behind another base URL, such as a gateway's, that host is used, as Google's do."""
         try:
             given = urlsplit(answer.headers.get("x-goog-upload-url", ""))
@@ -201,25 +192,25 @@ class GoogleModel(EndpointModel):
             return replace(call, url=url, headers={"Accept": JSON, **headers}, has_untrusted_host=True)
         return replace(call, url=url)
 
-    def _read_page(self, answer: TransferResponse) -> tuple[list[StoredFile], str | None]:
+    def _read_page(self, answer: transfers.TransferResponse) -> tuple[list[transfers.StoredFile], str | None]:
         page = answer.json
         entries = [*objects(page.get("files")), *objects(page.get("documents"))]
         found = [self._read(entry) for entry in entries if some_text(entry, "name")]
         return found, some_text(page, "nextPageToken")
 
-    def _read(self, found: JsonObject) -> StoredFile:
+    def _read(self, found: JsonObject) -> transfers.StoredFile:
         """A file or a document of a store."""
         name, uri = _name(found), some_text(found, "uri")
         store = re.match(r"fileSearchStores/[^/]+(?=/)", name)
         source = some_text(found, "source")
-        return StoredFile(
+        return transfers.StoredFile(
             id=name,
             provider=self.provider,
             name=some_text(found, "displayName"),
             mime_type=some_text(found, "mimeType"),
-            size_bytes=count_of(found.get("sizeBytes")),
+            size_bytes=transfers.count_of(found.get("sizeBytes")),
             store=store[0] if store else None,
-            expires_at=seconds_of(found.get("expirationTime")),
+            expires_at=transfers.seconds_of(found.get("expirationTime")),
             is_downloadable=source == "GENERATED" if source else None,
             url=f"{FILE_SCHEME}:{uri}" if uri else None,
         )

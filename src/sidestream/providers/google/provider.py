@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sidestream.errors import RunError
 from sidestream.jsontext import is_object
 from sidestream.prices.price import Bill
+from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.google import catalog
@@ -27,16 +28,6 @@ from sidestream.providers.google.endpoint import (
 from sidestream.providers.google.files import GoogleModel
 from sidestream.providers.google.options import GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
-from sidestream.providers.protocol import (
-    ChatModel,
-    Decoder,
-    Encoded,
-    FileRef,
-    MediaPlan,
-    ModelRequest,
-    Recovery,
-    Settings,
-)
 from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
@@ -55,7 +46,7 @@ class GeminiModel(GoogleModel):
     hosted_tools = frozenset(PORTABLE)
     price_list: str | None = catalog.PRICE_LIST
 
-    def encode(self, request: ModelRequest) -> Encoded:
+    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """The request on the wire, and the decoder for its response."""
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         made = encode_request(request, self.name, self.base_url)
@@ -73,24 +64,24 @@ class GeminiModel(GoogleModel):
         """The vectors of a batch, in the order of its texts."""
         return decode_embeddings(body, count, self.name)
 
-    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+    def media_plan(self, mime_types: tuple[str, ...]) -> protocol.MediaPlan:
         """Images by the model's own image output, everything else by code."""
         for kind in mime_types:
             if kind in _IMAGE_FORMATS:
                 tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
                 maker = None if "image" in self.name else DEFAULT_MODELS["media"]
-                return MediaPlan(way="image_output", server_side_tools=(tool,), model=maker)
-        return MediaPlan(
+                return protocol.MediaPlan(way="image_output", server_side_tools=(tool,), model=maker)
+        return protocol.MediaPlan(
             way="code_execution",
             server_side_tools=(CodeInterpreter(),),
             instruction=f"Run code that makes what the user asks for, as a file of the type {' or '.join(mime_types)}.",
         )
 
-    def recover(self, error: RunError) -> Recovery | None:
+    def recover(self, error: RunError) -> protocol.Recovery | None:
         """There is no server state that could be refused."""
         return None
 
-    def download(self, ref: FileRef) -> HttpCall:
+    def download(self, ref: protocol.FileRef) -> HttpCall:
         """Downloads an uploaded or generated file."""
         path = ref.id if ref.id.startswith("files/") else f"files/{ref.id}"
         return self._endpoint.call(f"{model_path(path)}:download?alt=media", method="GET")
@@ -104,7 +95,7 @@ DEFAULT_MODELS = {
 _IMAGE_FORMATS: dict[str, Literal["png", "jpeg"]] = {"image/png": "png", "image/jpeg": "jpeg", "image/*": "png"}
 
 
-def _decoder(context: GoogleContext) -> Decoder:
+def _decoder(context: GoogleContext) -> protocol.Decoder:
     from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 
     return GenerateContentDecoder(context)
@@ -142,7 +133,7 @@ class GoogleProvider:
         INTERACTIONS: replace(CAPS, server_sessions=True, background=True, media=False)
     }
 
-    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+    def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         endpoint = endpoint_of(settings)
         if name.startswith(INTERACTIONS):
@@ -155,7 +146,7 @@ class GoogleProvider:
         """HTTP."""
         return None
 
-    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+    def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
         """Generating content and creating or fetching an interaction are model calls."""
         bare = path.partition("?")[0]
         request = body if is_object(body) else {}

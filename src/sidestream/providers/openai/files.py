@@ -10,26 +10,11 @@ from urllib.parse import urlencode
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import JsonObject, as_object, objects, text_in
+from sidestream.providers import transfers
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.openai.account import FILE_SCHEME, decode_embeddings, embedding_calls
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.endpoints import JSON, EndpointModel, as_segment
-from sidestream.providers.transfers import (
-    FileAddress,
-    Pause,
-    Request,
-    StoredFile,
-    Transfer,
-    TransferResponse,
-    Upload,
-    check_expiry,
-    count_of,
-    every_page,
-    multipart,
-    not_processed,
-    seconds_of,
-    unsupported,
-)
 from sidestream.transport.calls import HttpCall
 
 _STORES = {"OpenAI-Beta": "assistants=v2"}
@@ -59,19 +44,19 @@ class OpenAIModel(EndpointModel):
         """The vectors of a batch."""
         return decode_embeddings(body, count, self.name)
 
-    def upload(self, upload: Upload) -> Transfer[StoredFile]:
+    def upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
         """To the Files API, from there to a vector store if one is named; or to a container."""
         if upload.container_id is not None:
             return self._to_container(upload, upload.container_id)
-        check_expiry(upload.expires_in_s, 3600, 2_592_000, "OpenAI's files (an hour to 30 days)")
+        transfers.check_expiry(upload.expires_in_s, 3600, 2_592_000, "OpenAI's files (an hour to 30 days)")
         return self._to_files(upload)
 
-    def describe_file(self, address: FileAddress) -> Transfer[StoredFile]:
+    def describe_file(self, address: transfers.FileAddress) -> transfers.Transfer[transfers.StoredFile]:
         """A file of the Files API or of a container."""
-        answer = yield Request(self._file_call(address, "GET"))
+        answer = yield transfers.Request(self._file_call(address, "GET"))
         return self._read(answer.json)
 
-    def list_files(self, container_id: str | None, store: str | None) -> Transfer[list[StoredFile]]:
+    def list_files(self, container_id: str | None, store: str | None) -> transfers.Transfer[list[transfers.StoredFile]]:
         """All files, or those of a container or a vector store. A store lists ids and sizes only."""
         folder, headers = "files", {}
         if container_id is not None:
@@ -83,37 +68,37 @@ class OpenAIModel(EndpointModel):
             query = urlencode({"limit": 100, **({"after": after} if after else {})})
             return self._endpoint.call(f"{folder}?{query}", method="GET", headers=headers)
 
-        return every_page(page_call, self._read_page)
+        return transfers.every_page(page_call, self._read_page)
 
-    def delete_file(self, address: FileAddress) -> Transfer[None]:
+    def delete_file(self, address: transfers.FileAddress) -> transfers.Transfer[None]:
         """From its container, or from its vector store and the Files API."""
         if address.store is not None:
             try:
-                yield Request(self._store_call(address.store, address.id, "DELETE"))
+                yield transfers.Request(self._store_call(address.store, address.id, "DELETE"))
             except RunError as error:
                 if error.status != 404:
                     raise
-        yield Request(self._file_call(address, "DELETE"))
+        yield transfers.Request(self._file_call(address, "DELETE"))
 
-    def create_store(self, name: str, expires_in_s: int | None) -> Transfer[str]:
+    def create_store(self, name: str, expires_in_s: int | None) -> transfers.Transfer[str]:
         """A vector store. Its expiry counts in whole days since it was last used."""
-        check_expiry(expires_in_s, 1, 365 * _DAY_S, "OpenAI's vector stores (up to 365 days)")
+        transfers.check_expiry(expires_in_s, 1, 365 * _DAY_S, "OpenAI's vector stores (up to 365 days)")
         body: JsonObject = {"name": name}
         if expires_in_s is not None:
             body["expires_after"] = {"anchor": "last_active_at", "days": ceil(expires_in_s / _DAY_S)}
-        answer = yield Request(self._endpoint.call("vector_stores", jsontext.dumps(body), headers=_STORES))
+        answer = yield transfers.Request(self._endpoint.call("vector_stores", jsontext.dumps(body), headers=_STORES))
         return _id(answer.json)
 
-    def delete_store(self, store: str) -> Transfer[None]:
+    def delete_store(self, store: str) -> transfers.Transfer[None]:
         """The vector store; its files stay in the Files API."""
         path = f"vector_stores/{as_segment(store)}"
-        yield Request(self._endpoint.call(path, method="DELETE", headers=_STORES))
+        yield transfers.Request(self._endpoint.call(path, method="DELETE", headers=_STORES))
 
-    def _to_files(self, upload: Upload) -> Transfer[StoredFile]:
+    def _to_files(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
         fields = {"purpose": "user_data" if upload.store is None else "assistants"}
         if upload.expires_in_s is not None:
             fields |= {"expires_after[anchor]": "created_at", "expires_after[seconds]": str(upload.expires_in_s)}
-        answer = yield Request(self._form_call("files", upload, fields))
+        answer = yield transfers.Request(self._form_call("files", upload, fields))
         file = self._read(answer.json, upload)
         if upload.store is not None:
             try:
@@ -123,31 +108,35 @@ class OpenAIModel(EndpointModel):
                 raise
         return file
 
-    def _to_container(self, upload: Upload, container_id: str) -> Transfer[StoredFile]:
+    def _to_container(self, upload: transfers.Upload, container_id: str) -> transfers.Transfer[transfers.StoredFile]:
         if upload.expires_in_s is not None:
-            raise unsupported("OpenAI", "deletes the files of a container with the container", "leave out expires_in_s")
+            raise transfers.unsupported(
+                "OpenAI", "deletes the files of a container with the container", "leave out expires_in_s"
+            )
         if upload.store is not None:
-            raise unsupported("OpenAI", "puts a file into a container or a store, not both", "upload it twice")
-        answer = yield Request(self._form_call(f"containers/{as_segment(container_id)}/files", upload, {}))
+            raise transfers.unsupported(
+                "OpenAI", "puts a file into a container or a store, not both", "upload it twice"
+            )
+        answer = yield transfers.Request(self._form_call(f"containers/{as_segment(container_id)}/files", upload, {}))
         return self._read(answer.json, upload)
 
-    def _index(self, store: str, file_id: str) -> Transfer[None]:
+    def _index(self, store: str, file_id: str) -> transfers.Transfer[None]:
         """Adds a file to a vector store and waits until it can be searched."""
         body = jsontext.dumps({"file_id": file_id})
         path = f"vector_stores/{as_segment(store)}/files"
-        answer = yield Request(self._endpoint.call(path, body, headers=_STORES))
+        answer = yield transfers.Request(self._endpoint.call(path, body, headers=_STORES))
         while (state := answer.json).get("status") == "in_progress":
-            yield Pause(f"{store} indexes {file_id}")
-            answer = yield Request(self._store_call(store, file_id, "GET"))
+            yield transfers.Pause(f"{store} indexes {file_id}")
+            answer = yield transfers.Request(self._store_call(store, file_id, "GET"))
         if state.get("status") != "completed":
             error = as_object(state.get("last_error"))
-            raise not_processed(file_id, text_in(error, "message"), text_in(error, "code"))
+            raise transfers.not_processed(file_id, text_in(error, "message"), text_in(error, "code"))
 
-    def _form_call(self, path: str, upload: Upload, fields: dict[str, str]) -> HttpCall:
-        body, content_type = multipart(upload, fields)
+    def _form_call(self, path: str, upload: transfers.Upload, fields: dict[str, str]) -> HttpCall:
+        body, content_type = transfers.multipart(upload, fields)
         return self._endpoint.call(path, file=body, content_type=content_type)
 
-    def _file_call(self, address: FileAddress, method: str) -> HttpCall:
+    def _file_call(self, address: transfers.FileAddress, method: str) -> HttpCall:
         container = f"containers/{as_segment(address.container_id)}/" if address.container_id is not None else ""
         return self._endpoint.call(f"{container}files/{as_segment(address.id)}", method=method)
 
@@ -155,27 +144,27 @@ class OpenAIModel(EndpointModel):
         path = f"vector_stores/{as_segment(store)}/files/{as_segment(file_id)}"
         return self._endpoint.call(path, method=method, headers=_STORES)
 
-    def _read_page(self, answer: TransferResponse) -> tuple[list[StoredFile], str | None]:
+    def _read_page(self, answer: transfers.TransferResponse) -> tuple[list[transfers.StoredFile], str | None]:
         page = answer.json
         entries = [entry for entry in objects(page.get("data")) if text_in(entry, "id")]
         after = text_in(page, "last_id") or (str(entries[-1]["id"]) if entries else None)
         return [self._read(entry) for entry in entries], after if page.get("has_more") is True else None
 
-    def _read(self, found: JsonObject, upload: Upload | None = None) -> StoredFile:
+    def _read(self, found: JsonObject, upload: transfers.Upload | None = None) -> transfers.StoredFile:
         """A file as the Files API, a container or a vector store describes it."""
         file_id, container = _id(found), text_in(found, "container_id")
         path = text_in(found, "path")
         name = text_in(found, "filename") or (posixpath.basename(path) if path else None)
-        return StoredFile(
+        return transfers.StoredFile(
             id=file_id,
             provider=self.provider,
             name=name,
             # The API does not say, but images and other files are sent in different forms.
             mime_type=upload.mime_type if upload is not None else mimetypes.guess_type(name or "")[0],
-            size_bytes=count_of(found.get("bytes")),
+            size_bytes=transfers.count_of(found.get("bytes")),
             container_id=container,
             store=upload.store if upload is not None else text_in(found, "vector_store_id"),
-            expires_at=seconds_of(found.get("expires_at")),
+            expires_at=transfers.seconds_of(found.get("expires_at")),
             url=f"{FILE_SCHEME}:{file_id}" if container is None else None,
         )
 

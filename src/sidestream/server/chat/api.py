@@ -13,16 +13,8 @@ from sidestream.server.chat.input import ChatBody
 from sidestream.server.chat.stream import sse_frames
 from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.http import requests
 from sidestream.server.http.event_stream import event_stream
-from sidestream.server.http.requests import (
-    checked,
-    json_response,
-    owner_of,
-    query_number,
-    read_json,
-    sent_at,
-    server_of,
-)
 from sidestream.server.server import Server
 
 
@@ -48,20 +40,20 @@ async def post_chat(request: Request) -> Response:
 
     A message that is sent later is only recorded: the response says when.
     """
-    at = sent_at(request)
-    body = checked(await read_json(request), ChatBody)
-    turn = await begin_turn(server_of(request), owner_of(request), body, at=at)
+    at = requests.sent_at(request)
+    body = requests.checked(await requests.read_json(request), ChatBody)
+    turn = await begin_turn(requests.server_of(request), requests.owner_of(request), body, at=at)
     if at is not None:
-        return json_response({"id": body.id, "leaf": turn.leaf, "seq": turn.run_start, "at": at}, 202)
-    return _streamed(server_of(request), turn, body.features)
+        return requests.json_response({"id": body.id, "leaf": turn.leaf, "seq": turn.run_start, "at": at}, 202)
+    return _streamed(requests.server_of(request), turn, body.features)
 
 
 async def get_stream(request: Request) -> Response:
     """The stream of the turn in progress: all of it, or with `after` what follows that record. 204 without one."""
-    server = server_of(request)
-    chat = await read_chat(server, owner_of(request), request.path_params["id"])
-    after = query_number(request.query_params, "after")
-    leaf_number = query_number(request.query_params, "leaf")
+    server = requests.server_of(request)
+    chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
+    after = requests.query_number(request.query_params, "after")
+    leaf_number = requests.query_number(request.query_params, "leaf")
     if not chat.exists:
         return Response(status_code=204)
     turn = open_turn(chat, chat.leaf(leaf_number), after)
@@ -73,11 +65,11 @@ async def get_stream(request: Request) -> Response:
 
 async def get_chat(request: Request) -> Response:
     """The messages of a chat, and the number of the last record that they include."""
-    chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    leaf = chat.leaf(query_number(request.query_params, "leaf"))
+    chat = await read_chat(requests.server_of(request), requests.owner_of(request), request.path_params["id"])
+    leaf = chat.leaf(requests.query_number(request.query_params, "leaf"))
     snapshot = await snapshot_of(chat, leaf)
     job = chat.last_job(leaf)
-    return json_response(
+    return requests.json_response(
         {
             "id": chat.id,
             "title": _title(snapshot),
@@ -94,8 +86,8 @@ async def get_chat(request: Request) -> Response:
 
 async def delete_chat(request: Request) -> Response:
     """Deletes a chat with all its branches; its runs are stopped first."""
-    server = server_of(request)
-    chat = await read_chat(server, owner_of(request), request.path_params["id"])
+    server = requests.server_of(request)
+    chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
     if not chat.exists:
         raise not_found("chat", chat.id)
     await server.runs.delete(chat.leaf().id)
@@ -106,28 +98,30 @@ async def delete_chat(request: Request) -> Response:
 async def stop(request: Request) -> Response:
     """Stops the run in progress."""
     leaf = await _leaf(request)
-    return json_response({"stopped": await server_of(request).runs.stop(leaf.id)})
+    return requests.json_response({"stopped": await requests.server_of(request).runs.stop(leaf.id)})
 
 
 async def steer(request: Request) -> Response:
     """Passes a message to the run in progress; the stream reports what becomes of it as `data-steer`."""
     leaf = await _leaf(request)
-    text = (await read_json(request)).get("text")
+    text = (await requests.read_json(request)).get("text")
     if not isinstance(text, str) or not text.strip():
         raise RequestError(400, "send the text of the message", param="text")
-    return json_response({"id": await server_of(request).runs.steer(leaf.id, text)})
+    return requests.json_response({"id": await requests.server_of(request).runs.steer(leaf.id, text)})
 
 
 async def get_grants(request: Request) -> Response:
     """The tools that a person has allowed in a chat."""
-    chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    return json_response({"grants": _grants_json(chat, chat.leaf(query_number(request.query_params, "leaf")))})
+    chat = await read_chat(requests.server_of(request), requests.owner_of(request), request.path_params["id"])
+    return requests.json_response(
+        {"grants": _grants_json(chat, chat.leaf(requests.query_number(request.query_params, "leaf")))}
+    )
 
 
 async def withdraw_grant(request: Request) -> Response:
     """Withdraws a grant in all branches of a chat: the next call of its tool needs an approval."""
-    server = server_of(request)
-    chat = await read_chat(server, owner_of(request), request.path_params["id"])
+    server = requests.server_of(request)
+    chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
     grant = request.path_params["grant"]
     if not any([await server.runs.withdraw(leaf.id, grant) for leaf in chat.leaves.values()]):
         raise not_found("grant", grant)
@@ -142,8 +136,8 @@ def _grants_json(chat: StoredChat, leaf: Leaf) -> list[JsonObject]:
 
 
 async def _leaf(request: Request) -> Leaf:
-    chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
-    return chat.leaf(query_number(request.query_params, "leaf"))
+    chat = await read_chat(requests.server_of(request), requests.owner_of(request), request.path_params["id"])
+    return chat.leaf(requests.query_number(request.query_params, "leaf"))
 
 
 def _streamed(server: Server, turn: StreamedTurn, features: Container[str]) -> Response:

@@ -19,21 +19,9 @@ from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.server import Server
+from sidestream.store import records
 from sidestream.store.ids import ConversationId, chat_of, is_id
 from sidestream.store.log.fold import LogState, fold, joined
-from sidestream.store.records import (
-    ApprovalAsked,
-    ApprovalDecided,
-    MessageAdded,
-    Record,
-    Row,
-    RunCancelled,
-    RunStarted,
-    Segment,
-    TurnDiscarded,
-    open_run,
-    unpack,
-)
 from sidestream.stream.parts import StreamPart
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import Grant
@@ -64,7 +52,7 @@ class Leaf(Struct, frozen=True, kw_only=True):
     number: int
     id: str
     """In the store."""
-    rows: tuple[Row, ...]
+    rows: tuple[records.Row, ...]
     fork: Fork | None
 
     @property
@@ -83,7 +71,7 @@ class Leaf(Struct, frozen=True, kw_only=True):
     @property
     def is_live(self) -> bool:
         """True if a run is in progress there, wherever it is driven."""
-        return job_of(open_run(self.rows)) is not None
+        return job_of(records.open_run(self.rows)) is not None
 
     @property
     def run_start(self) -> int:
@@ -118,10 +106,10 @@ class StoredChat:
         """The id of a branch in the store."""
         return str(ConversationId(self.owner, self.id, leaf))
 
-    def chain(self, leaf: Leaf) -> list[tuple[Leaf, Sequence[Row]]]:
+    def chain(self, leaf: Leaf) -> list[tuple[Leaf, Sequence[records.Row]]]:
         """The logs that a branch is made of, with the rows of each that count, oldest first."""
-        parts: list[tuple[Leaf, Sequence[Row]]] = []
-        rows: Sequence[Row] = leaf.rows
+        parts: list[tuple[Leaf, Sequence[records.Row]]] = []
+        rows: Sequence[records.Row] = leaf.rows
         while leaf.fork is not None and len(parts) < _MAX_DEPTH and leaf.fork.leaf in self.leaves:
             own = next((index for index, row in enumerate(rows) if row.kind == "run-started"), 0)
             parts.append((leaf, rows[max(own - 1, 0) :]))
@@ -141,7 +129,7 @@ class StoredChat:
             row.kind == "grants" or (row.kind == "approval-decided" and _GRANT in row.body) for row in leaf.rows
         ):
             return ()
-        return fold(joined([unpack(row) for row in leaf.rows])).grants
+        return fold(joined([records.unpack(row) for row in leaf.rows])).grants
 
     def last_job(self, leaf: Leaf) -> Job | None:
         """What the last run of a branch was started with."""
@@ -186,21 +174,21 @@ class TurnEncoder(Protocol):
     def rejoined(self) -> list[Chunk]: ...
 
 
-def chunks_of(record: Record, encoder: TurnEncoder) -> list[Chunk]:
+def chunks_of(record: records.Record, encoder: TurnEncoder) -> list[Chunk]:
     """What a record adds to the stream of its turn."""
     match record.body:
-        case Segment(parts=parts):
+        case records.Segment(parts=parts):
             return [chunk for part in parts for chunk in encoder.feed(part, record.time, record.seq)]
-        case RunStarted(model=model, resumes=False):
+        case records.RunStarted(model=model, resumes=False):
             return encoder.began(model.partition(":")[0])
-        case RunStarted(details=details):
+        case records.RunStarted(details=details):
             job = job_in(details)
             return encoder.resumed(after_restart=job is not None and job.attempt > 1 and not job.has_expired)
-        case ApprovalAsked(approval=approval):
+        case records.ApprovalAsked(approval=approval):
             return encoder.asked(approval, record.time)
-        case ApprovalDecided(decision=decision):
+        case records.ApprovalDecided(decision=decision):
             return encoder.decided(decision.approval_id, decision.is_approved, decision.reason)
-        case RunCancelled():
+        case records.RunCancelled():
             return encoder.cancelled()
         case _:
             return []
@@ -221,7 +209,7 @@ class Blobs:
         return f"/api/blobs/{digest}" if digest in self._known else None
 
 
-async def loaded(server: Server, conversation: str, record: Record) -> Record:
+async def loaded(server: Server, conversation: str, record: records.Record) -> records.Record:
     """The record; a person decides on all of a call's arguments, so those of an approval are read whole."""
     if not record.blobs or record.kind not in ("tool-approval-request", "approval-asked"):
         return record
@@ -241,22 +229,22 @@ class Snapshot:
         self._blobs = Blobs()
         self._turn: tuple[UIMessageEncoder, UIMessageFold] | None = None
 
-    async def add(self, server: Server, leaf: Leaf, rows: Iterable[Row], *, imported: bool) -> None:
+    async def add(self, server: Server, leaf: Leaf, rows: Iterable[records.Row], *, imported: bool) -> None:
         """Takes the rows of a log."""
         opener = 0
         for row in rows:
-            record = await loaded(server, leaf.id, unpack(row))
+            record = await loaded(server, leaf.id, records.unpack(row))
             self._blobs.add(record.blobs)
             match record.body:
-                case MessageAdded(opens_turn=opens_turn) as body:
+                case records.MessageAdded(opens_turn=opens_turn) as body:
                     self._end_turn()
                     if opens_turn or imported:
                         opener = row.seq
                         self._message(body.message, record, leaf)
-                case TurnDiscarded():
+                case records.TurnDiscarded():
                     self._turn = None
                     self._drop(opener, leaf)
-                case RunStarted(resumes=resumes) as body:
+                case records.RunStarted(resumes=resumes) as body:
                     self._run_started(record, leaf, opener, resumes=resumes)
                     self._fold(record)
                 case _:
@@ -267,7 +255,7 @@ class Snapshot:
         self._end_turn()
         return self.messages
 
-    def _message(self, message: ChatMessage, record: Record, leaf: Leaf) -> None:
+    def _message(self, message: ChatMessage, record: records.Record, leaf: Leaf) -> None:
         id = message.metadata.get(MESSAGE_ID) or f"msg_{leaf.number}_{record.seq}"
         if message.role not in ("user", "model"):
             return
@@ -286,7 +274,7 @@ class Snapshot:
         while self.messages and self.places.get(str(self.messages[-1]["id"]), (leaf, 0, 0))[:2] == (leaf, opener):
             self.places.pop(str(self.messages.pop()["id"]), None)
 
-    def _run_started(self, record: Record, leaf: Leaf, opener: int, *, resumes: bool) -> None:
+    def _run_started(self, record: records.Record, leaf: Leaf, opener: int, *, resumes: bool) -> None:
         self.run = {"id": record.run, "status": "unfinished", "seq": record.seq}
         if resumes and self._turn is not None:
             return
@@ -298,7 +286,7 @@ class Snapshot:
         )
         self._turn = (encoder, UIMessageFold(id))
 
-    def _fold(self, record: Record) -> None:
+    def _fold(self, record: records.Record) -> None:
         if self._turn is None:
             return
         encoder, folding = self._turn
@@ -325,17 +313,17 @@ async def snapshot_of(chat: StoredChat, leaf: Leaf) -> Snapshot:
     return snapshot
 
 
-def _status(record: Record) -> TurnStatus | None:
+def _status(record: records.Record) -> TurnStatus | None:
     match record.body:
-        case Segment(kind="finish", parts=(part, *_)):
+        case records.Segment(kind="finish", parts=(part, *_)):
             return status_after(getattr(part, "reason", None))
-        case RunCancelled():
+        case records.RunCancelled():
             return "cancelled"
         case _:
             return None
 
 
-def _fork(rows: Sequence[Row]) -> Fork | None:
+def _fork(rows: Sequence[records.Row]) -> Fork | None:
     row = next((row for row in rows if row.kind == "run-started"), None)
     job = None if row is None else job_in(_details(row))
     if job is None or "fork" not in job.details:
@@ -346,6 +334,6 @@ def _fork(rows: Sequence[Row]) -> Fork | None:
         return None
 
 
-def _details(row: Row) -> dict[str, Any]:
-    body = unpack(row).body
-    return body.details if isinstance(body, RunStarted) else {}
+def _details(row: records.Row) -> dict[str, Any]:
+    body = records.unpack(row).body
+    return body.details if isinstance(body, records.RunStarted) else {}

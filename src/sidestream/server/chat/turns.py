@@ -10,16 +10,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.protocols.ai_sdk.content import UrlOf
 from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
-from sidestream.server.chat.branches import (
-    MESSAGE_ID,
-    Fork,
-    Leaf,
-    Snapshot,
-    StoredChat,
-    check_chat_id,
-    read_chat,
-    snapshot_of,
-)
+from sidestream.server.chat import branches
 from sidestream.server.chat.input import (
     STEERING,
     ChatBody,
@@ -80,8 +71,8 @@ async def begin_turn(
     `answers` are those of the body, unless they are given; `needs_digest` says whether they must name that of the
     arguments. With `at`, in seconds since 1970, a message is sent to the model then.
     """
-    check_chat_id(body.id)
-    chat = await read_chat(server, owner, body.id)
+    branches.check_chat_id(body.id)
+    chat = await branches.read_chat(server, owner, body.id)
     if answers := answers_in(body) if answers is None else answers:
         if at is not None:
             raise RequestError(400, "a decision counts at once: it cannot be sent later", param=AT_HEADER)
@@ -95,13 +86,13 @@ async def begin_turn(
         return await _start(chat, body, message, 1, at=at)
     leaf = chat.leaf(body.leaf)
     if body.message_id is not None:
-        return await _branch(chat, body, await snapshot_of(chat, leaf), body.message_id, message, at)
+        return await _branch(chat, body, await branches.snapshot_of(chat, leaf), body.message_id, message, at)
     if (again := _sent_before(leaf, message)) is not None:
         return again
     return await _start(chat, body, message, leaf.number, at=at)
 
 
-def open_turn(chat: StoredChat, leaf: Leaf, after: int | None) -> StreamedTurn | None:
+def open_turn(chat: branches.StoredChat, leaf: branches.Leaf, after: int | None) -> StreamedTurn | None:
     """The turn that a reader who has the records up to `after` is to get; None if there is nothing to read."""
     if not leaf.is_live and (after is None or after >= leaf.head):
         return None
@@ -117,7 +108,12 @@ def open_turn(chat: StoredChat, leaf: Leaf, after: int | None) -> StreamedTurn |
 
 
 async def _start(
-    chat: StoredChat, body: ChatBody, message: ChatMessage, leaf: int, fork: Fork | None = None, at: float | None = None
+    chat: branches.StoredChat,
+    body: ChatBody,
+    message: ChatMessage,
+    leaf: int,
+    fork: branches.Fork | None = None,
+    at: float | None = None,
 ) -> StreamedTurn:
     """Starts a run in a branch."""
     server = chat.server
@@ -133,10 +129,10 @@ async def _start(
     return StreamedTurn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
 
 
-async def _repeat(chat: StoredChat, body: ChatBody, at: float | None) -> StreamedTurn:
+async def _repeat(chat: branches.StoredChat, body: ChatBody, at: float | None) -> StreamedTurn:
     """The question is asked again, in a branch of its own."""
     leaf = chat.leaf(body.leaf)
-    snapshot = await snapshot_of(chat, leaf)
+    snapshot = await branches.snapshot_of(chat, leaf)
     users = [message["id"] for message in snapshot.messages if message["role"] == "user"]
     target = body.message_id or (users[-1] if users else "")
     log, seq, _ = _place(snapshot, target)
@@ -147,34 +143,43 @@ async def _repeat(chat: StoredChat, body: ChatBody, at: float | None) -> Streame
 
 
 async def _branch(
-    chat: StoredChat, body: ChatBody, snapshot: Snapshot, target: str, message: ChatMessage, at: float | None
+    chat: branches.StoredChat,
+    body: ChatBody,
+    snapshot: branches.Snapshot,
+    target: str,
+    message: ChatMessage,
+    at: float | None,
 ) -> StreamedTurn:
     """The question is asked again, or in other words, in a branch of its own."""
     log, seq, index = _place(snapshot, target)
     if snapshot.messages[index]["role"] == "assistant":
         index -= 1
-    return await _start(chat, body, message, max(chat.leaves) + 1, Fork(leaf=log.number, before=seq, index=index), at)
+    return await _start(
+        chat, body, message, max(chat.leaves) + 1, branches.Fork(leaf=log.number, before=seq, index=index), at
+    )
 
 
-def _place(snapshot: Snapshot, target: str) -> tuple[Leaf, int, int]:
+def _place(snapshot: branches.Snapshot, target: str) -> tuple[branches.Leaf, int, int]:
     if (place := snapshot.places.get(target)) is None or not place[1]:
         raise not_found("message", target, param="messageId")
     return place
 
 
-def _sent_before(leaf: Leaf, message: ChatMessage) -> StreamedTurn | None:
+def _sent_before(leaf: branches.Leaf, message: ChatMessage) -> StreamedTurn | None:
     """The last turn, if this message opened it: a client that lost the response sends it again."""
-    id = message.metadata.get(MESSAGE_ID)
+    id = message.metadata.get(branches.MESSAGE_ID)
     if id is None:
         return None
     row = next(row for row in leaf.rows if row.seq == leaf.turn_start)
     body = unpack(row).body
-    if not isinstance(body, MessageAdded) or body.message.metadata.get(MESSAGE_ID) != id:
+    if not isinstance(body, MessageAdded) or body.message.metadata.get(branches.MESSAGE_ID) != id:
         return None
     return StreamedTurn(conversation=leaf.id, turn_start=leaf.turn_start, run_start=leaf.run_start, leaf=leaf.number)
 
 
-async def _decide(chat: StoredChat, body: ChatBody, answers: list[Answer], *, needs_digest: bool) -> StreamedTurn:
+async def _decide(
+    chat: branches.StoredChat, body: ChatBody, answers: list[Answer], *, needs_digest: bool
+) -> StreamedTurn:
     """Resumes a turn that waits, with decisions on what the server holds; nothing of the posted history counts."""
     leaf, server = chat.leaf(body.leaf), chat.server
     job = chat.last_job(leaf)
@@ -201,7 +206,7 @@ def _pending(state: LogState) -> Sequence[PendingApproval]:
     return state.run_state.approvals
 
 
-def _job(chat: StoredChat, body: ChatBody, leaf: int, fork: Fork | None) -> Job:
+def _job(chat: branches.StoredChat, body: ChatBody, leaf: int, fork: branches.Fork | None) -> Job:
     """What the run needs. A chat keeps its model until a request names another."""
     parent = chat.leaves.get(leaf if fork is None else fork.leaf)
     last = chat.last_job(parent) if parent is not None else None
@@ -222,7 +227,7 @@ def _tool(name: str, settings: ServerSettings) -> str | JsonObject:
     return {"name": name, "stores": [INDEX]} if searches else name
 
 
-def _blob_reader(chat: StoredChat) -> ReadBlob:
+def _blob_reader(chat: branches.StoredChat) -> ReadBlob:
     async def read(digest: str) -> bytes | None:
         known = any(digest in row.blobs for leaf in chat.leaves.values() for row in leaf.rows)
         return await chat.server.store.blob(digest) if known else None

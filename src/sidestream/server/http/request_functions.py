@@ -9,7 +9,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.output import output_type
 from sidestream.output.json_schema import inline_root
 from sidestream.server.errors import RequestError
-from sidestream.tools.external import ExternalTool
+from sidestream.tools.tool import ExternalTool
 
 NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 ANY_OBJECT: JsonObject = {"type": "object"}

@@ -10,18 +10,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError, run_error
+from sidestream.server.http import requests
 from sidestream.server.http.event_stream import event_stream, frame
-from sidestream.server.http.requests import (
-    AT_HEADER,
-    checked,
-    json_response,
-    owner_of,
-    query_number,
-    read_json,
-    sent_at,
-    server_of,
-    with_errors,
-)
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import DELETED, ResponseFold, ResponseInfo, responses_in
 from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, dialect_of, error_type, prepared
@@ -40,7 +30,7 @@ def routes() -> list[BaseRoute]:
     from sidestream.server.responses.compact_api import compact, count_tokens
     from sidestream.server.responses.socket import responses_socket
 
-    answering = with_errors(_error)
+    answering = requests.with_errors(_error)
     return [
         Route("/v1/responses", answering(create), methods=["POST"]),
         WebSocketRoute("/v1/responses", responses_socket),
@@ -64,20 +54,20 @@ def _error(request: Request, refused: RequestError) -> JsonObject:
 async def create(request: Request) -> Response:
     """Starts a response: streamed, whole, or in the background."""
     dialect = dialect_of(request)
-    given = await read_json(request)
-    server, owner = server_of(request), owner_of(request)
-    body = checked(given, ResponsesRequest)
+    given = await requests.read_json(request)
+    server, owner = requests.server_of(request), requests.owner_of(request)
+    body = requests.checked(given, ResponsesRequest)
     wanted = prepared(given, body, server.settings, dialect)
-    at = sent_at(request)
+    at = requests.sent_at(request)
     if at is not None and (not body.background or body.stream):
-        message = f"with {AT_HEADER}, the response is made in the background: background=true, without stream"
+        message = f"with {requests.AT_HEADER}, the response is made in the background: background=true, without stream"
         raise RequestError(400, message, param="background")
     info = await begin(server, owner, wanted, at)
     if body.stream:
         return event_stream(_frames(server, info, dialect))
     if body.background:
-        return json_response(await read_response(server, info, dialect))
-    return json_response(await whole(server, info, dialect))
+        return requests.json_response(await read_response(server, info, dialect))
+    return requests.json_response(await whole(server, info, dialect))
 
 
 async def begin(server: Server, owner: str, request: PreparedRequest, at: float | None = None) -> ResponseInfo:
@@ -110,21 +100,21 @@ async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObj
 async def retrieve(request: Request) -> Response:
     """A response as it is now; with `stream`, its events after a number."""
     dialect, query = dialect_of(request), request.query_params
-    server = server_of(request)
-    info = await find_response(server, owner_of(request), request.path_params["id"])
-    after = query_number(query, "starting_after")
+    server = requests.server_of(request)
+    info = await find_response(server, requests.owner_of(request), request.path_params["id"])
+    after = requests.query_number(query, "starting_after")
     if query.get("stream", "false").lower() != "true":
         if after is not None:
             raise RequestError(400, "starting_after needs stream=true", param="starting_after")
-        return json_response(await read_response(server, info, dialect))
-    server.runs.readers.admit(owner_of(request))
+        return requests.json_response(await read_response(server, info, dialect))
+    server.runs.readers.admit(requests.owner_of(request))
     return event_stream(_frames(server, info, dialect, -1 if after is None else after))
 
 
 async def delete(request: Request) -> Response:
     """Deletes a response. Its conversation goes with the last of them; others of it can still be read."""
-    server = server_of(request)
-    info = await find_response(server, owner_of(request), request.path_params["id"])
+    server = requests.server_of(request)
+    info = await find_response(server, requests.owner_of(request), request.path_params["id"])
     if info.end is None:
         await server.runs.stop(info.conversation)
     elif await server.runs.is_busy(info.conversation):
@@ -135,24 +125,24 @@ async def delete(request: Request) -> Response:
         await server.runs.delete(info.conversation)
     else:
         await append(server.store, info.conversation, [Noted({DELETED: [info.id]})])
-    return json_response({"id": info.id, "object": "response", "deleted": True})
+    return requests.json_response({"id": info.id, "object": "response", "deleted": True})
 
 
 async def cancel(request: Request) -> Response:
     """Stops a response. One that is over stays as it is."""
-    server = server_of(request)
-    info = await find_response(server, owner_of(request), request.path_params["id"])
+    server = requests.server_of(request)
+    info = await find_response(server, requests.owner_of(request), request.path_params["id"])
     if info.end is None:
         await server.runs.stop(info.conversation)
-    return json_response(await read_response(server, info, dialect_of(request)))
+    return requests.json_response(await read_response(server, info, dialect_of(request)))
 
 
 async def input_items(request: Request) -> Response:
     """What a response was made of: the items before it, and those of its request."""
-    server = server_of(request)
-    info = await find_response(server, owner_of(request), request.path_params["id"])
+    server = requests.server_of(request)
+    info = await find_response(server, requests.owner_of(request), request.path_params["id"])
     items = await conversation_items(server, info.conversation, until=info.start)
-    return json_response(listed(items, request.query_params))
+    return requests.json_response(listed(items, request.query_params))
 
 
 async def _frames(server: Server, info: ResponseInfo, dialect: Dialect, after: int = -1) -> AsyncGenerator[bytes]:

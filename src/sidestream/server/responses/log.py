@@ -14,17 +14,7 @@ from sidestream.durable.log.jobs import Job, job_in
 from sidestream.jsontext import JsonObject, as_list, as_object, text_in
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, ResponseHead
-from sidestream.store.records import (
-    MessageAdded,
-    Noted,
-    Record,
-    Row,
-    RunCancelled,
-    RunStarted,
-    Segment,
-    ToolStarted,
-    unpack,
-)
+from sidestream.store import records
 from sidestream.stream.parts import Error, Steer, StepStart, ToolApprovalRequest, ToolCall
 
 API = "responses"
@@ -93,20 +83,20 @@ class Boundaries:
         self.job: Job | None = None
         self._has_step = False
 
-    def begins(self, record: Record) -> bool:
+    def begins(self, record: records.Record) -> bool:
         """True if a response begins with this record."""
         match record.body:
-            case RunStarted(details=details, resumes=resumes):
+            case records.RunStarted(details=details, resumes=resumes):
                 job = job_in(details)
                 if resumes and self.job is not None and self.job.is_continued_by(job):
                     self.job = job
                     return False
                 self.job, self._has_step = job, False
                 return job is not None and job.api == API
-            case Segment(parts=(StepStart(), *_)):
+            case records.Segment(parts=(StepStart(), *_)):
                 self._has_step = True
                 return False
-            case Segment(parts=(Steer(status="applied"), *_)):
+            case records.Segment(parts=(Steer(status="applied"), *_)):
                 splits = self.job is not None and as_object(self.job.details.get("response")).get("splits") is True
                 is_new, self._has_step = splits and self._has_step, False
                 return is_new
@@ -117,7 +107,7 @@ class Boundaries:
 _SCANNED = frozenset({"run-started", "steer", "step-start", "noted"})
 
 
-def responses_in(conversation: str, rows: Iterable[Row]) -> list[ResponseInfo]:
+def responses_in(conversation: str, rows: Iterable[records.Row]) -> list[ResponseInfo]:
     """The responses of a conversation, in order, without those that were deleted."""
     found: list[ResponseInfo] = []
     deleted: set[str] = set()
@@ -130,11 +120,11 @@ def responses_in(conversation: str, rows: Iterable[Row]) -> list[ResponseInfo]:
             is_open = False
         if row.kind not in _SCANNED:
             continue
-        record = unpack(row)
-        if isinstance(record.body, Noted):
+        record = records.unpack(row)
+        if isinstance(record.body, records.Noted):
             deleted |= {id for id in as_list(record.body.details.get(DELETED)) if isinstance(id, str)}
             continue
-        if isinstance(record.body, RunStarted):
+        if isinstance(record.body, records.RunStarted):
             first.setdefault(row.run, row.seq)
         if not boundaries.begins(record) or boundaries.job is None:
             continue
@@ -193,7 +183,7 @@ class ResponseFold:
         """The response object as it is now."""
         return self.encoder.response if self.encoder is not None else None
 
-    def feed(self, record: Record) -> list[JsonObject]:
+    def feed(self, record: records.Record) -> list[JsonObject]:
         """The events that a record adds."""
         begins = self._boundaries.begins(record)
         if record.seq < self._info.start:
@@ -215,7 +205,7 @@ class ResponseFold:
             return []
         return self.encoder.failed(Error("provider", message, code="not_stored"))
 
-    def _begin(self, record: Record) -> list[JsonObject]:
+    def _begin(self, record: records.Record) -> list[JsonObject]:
         details = self._info.details
         encoder = self.encoder = ResponsesEncoder(
             self._info.head(record.time),
@@ -231,23 +221,23 @@ class ResponseFold:
                 encoder.tools.asked_before(part)
         return [*encoder.begin(), *self._events(encoder, record)]
 
-    def _events(self, encoder: ResponsesEncoder, record: Record) -> list[JsonObject]:
+    def _events(self, encoder: ResponsesEncoder, record: records.Record) -> list[JsonObject]:
         match record.body:
-            case Segment(parts=parts):
+            case records.Segment(parts=parts):
                 events: list[JsonObject] = []
                 for part in parts:
                     if isinstance(part, Steer):
                         self._steer(part)
                     events += encoder.feed(part, record.time)
                 return events
-            case ToolStarted(call_id=call_id):
+            case records.ToolStarted(call_id=call_id):
                 return encoder.started(call_id)
-            case RunStarted() if record.seq > self._info.start:
+            case records.RunStarted() if record.seq > self._info.start:
                 return encoder.resumed()
-            case RunCancelled():
+            case records.RunCancelled():
                 encoder.at = record.time
                 return encoder.cancelled()
-            case MessageAdded():
+            case records.MessageAdded():
                 self._is_over = True
                 return []
             case _:
@@ -260,9 +250,9 @@ class ResponseFold:
         else:
             self.steers.pop(part.id, None)
 
-    def _remember(self, record: Record) -> None:
+    def _remember(self, record: records.Record) -> None:
         """Calls of earlier responses of the run: what they came to may be reported in this one."""
-        parts = record.body.parts if isinstance(record.body, Segment) else ()
+        parts = record.body.parts if isinstance(record.body, records.Segment) else ()
         for part in parts:
             if isinstance(part, ToolCall | ToolApprovalRequest):
                 self._early.append(part)
@@ -272,7 +262,7 @@ def _texts(value: object) -> list[str]:
     return [text for text in as_list(value) if isinstance(text, str)]
 
 
-def notes_in(rows: Sequence[Row]) -> list[JsonObject]:
+def notes_in(rows: Sequence[records.Row]) -> list[JsonObject]:
     """What programs have noted in a conversation, in order."""
-    bodies = [unpack(row).body for row in rows if row.kind == "noted"]
-    return [body.details for body in bodies if isinstance(body, Noted)]
+    bodies = [records.unpack(row).body for row in rows if row.kind == "noted"]
+    return [body.details for body in bodies if isinstance(body, records.Noted)]

@@ -17,15 +17,8 @@ from sidestream.providers.google.encode.server_side import server_side_tools_of,
 from sidestream.providers.google.options import GoogleImageOutput, GoogleMaps, GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
 from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.shared import encoding
 from sidestream.providers.shared.continuation import replay_notices
-from sidestream.providers.shared.encoding import (
-    EncodedRequest,
-    check_function_options,
-    checked_options,
-    given,
-    merged,
-    nothing_to_send,
-)
 from sidestream.providers.shared.settings_mapping import with_settings
 
 FINAL_ANSWER_PROMPT = "Give your final answer now, as JSON that follows the schema."
@@ -59,9 +52,9 @@ _DEFAULT = GoogleOptions()
 _ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "store": "store", "labels": "labels"}
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[GoogleContext]:
+def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding.EncodedRequest[GoogleContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
-    options = checked_options(request.options, _DEFAULT, "Google")
+    options = encoding.checked_options(request.options, _DEFAULT, "Google")
     options, warnings = with_settings(options, request.settings, SETTINGS, "Google", model)
     server_side = server_side_tools_of(request, options)
     tools = [] if "tools" in request.without else _tools(request, options, server_side)
@@ -87,12 +80,12 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         "generationConfig": _generation_config(request, options, server_side, with_schema=not defers) or None,
         "safetySettings": [without_none(_safety(setting)) for setting in options.safety_settings] or None,
         "continuationToken": options.continuation_token or token,
-        **given(options, _ROOT),
+        **encoding.given(options, _ROOT),
     }
-    body = merged(without_none(_without_cached(body, warnings)), options.extra_body)
+    body = encoding.merged(without_none(_without_cached(body, warnings)), options.extra_body)
     if not body.get("contents"):
-        raise nothing_to_send()
-    return EncodedRequest(
+        raise encoding.nothing_to_send()
+    return encoding.EncodedRequest(
         body=body,
         headers=options.extra_headers,
         context=GoogleContext(
@@ -129,7 +122,7 @@ def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[Ch
 
 
 def _tools(request: ModelRequest, options: GoogleOptions, server_side: list[Any]) -> list[JsonObject]:
-    check_function_options(options.function_options, request.tools)
+    encoding.check_function_options(options.function_options, request.tools)
     functions = [_declaration(spec, options) for spec in request.tools]
     tools = tool_entries(server_side) + list(options.extra_tools)
     return tools + ([{"functionDeclarations": functions}] if functions else [])
@@ -138,7 +131,7 @@ def _tools(request: ModelRequest, options: GoogleOptions, server_side: list[Any]
 def _declaration(spec: ToolSpec, options: GoogleOptions) -> JsonObject:
     body: JsonObject = {"name": spec.name, "description": spec.description, "parametersJsonSchema": spec.parameters}
     extra = options.function_options.get(spec.name)
-    return body if extra is None else body | given(extra, _FUNCTION)
+    return body if extra is None else body | encoding.given(extra, _FUNCTION)
 
 
 _FUNCTION = {"behavior": "behavior", "response_schema": "responseJsonSchema"}
@@ -150,7 +143,7 @@ def _tool_config(
     if not tools:
         return {}
     config: JsonObject = {}
-    calling = given(options, _CALLING)
+    calling = encoding.given(options, _CALLING)
     if options.function_calling is not None and (request.tools or options.function_calling != "any"):
         # Without functions the API refuses it; tools that it hosts cannot be forced.
         calling["mode"] = options.function_calling.upper()
@@ -176,14 +169,14 @@ _CALLING = {
 
 
 def _retrieval(maps: GoogleMaps) -> JsonObject:
-    place = given(maps, {"latitude": "latitude", "longitude": "longitude"})
-    return ({"latLng": place} if place else {}) | given(maps, {"language": "languageCode"})
+    place = encoding.given(maps, {"latitude": "latitude", "longitude": "longitude"})
+    return ({"latLng": place} if place else {}) | encoding.given(maps, {"language": "languageCode"})
 
 
 def _generation_config(
     request: ModelRequest, options: GoogleOptions, server_side: list[Any], *, with_schema: bool
 ) -> JsonObject:
-    config = given(options, _GENERATION)
+    config = encoding.given(options, _GENERATION)
     images = [tool for tool in server_side if isinstance(tool, GoogleImageOutput)]
     modalities = [modality.upper() for modality in options.response_modalities]
     if images and not modalities:
@@ -198,7 +191,7 @@ def _generation_config(
     if options.media_resolution is not None:
         config["mediaResolution"] = f"MEDIA_RESOLUTION_{options.media_resolution.upper()}"
     if options.thinking is not None:
-        thinking = given(options.thinking, {"include_thoughts": "includeThoughts", "budget": "thinkingBudget"})
+        thinking = encoding.given(options.thinking, {"include_thoughts": "includeThoughts", "budget": "thinkingBudget"})
         level = options.thinking.level
         config["thinkingConfig"] = thinking | ({"thinkingLevel": level.upper()} if level else {})
     if request.output_schema is not None and with_schema:
@@ -244,10 +237,10 @@ def _image(image: GoogleImageOutput) -> JsonObject:
         "person_generation": "personGeneration",
         "prominent_people": "prominentPeople",
     }
-    output = given(image, {"compression": "compressionQuality"})
+    output = encoding.given(image, {"compression": "compressionQuality"})
     if image.output_format is not None:
         output["mimeType"] = f"image/{image.output_format}"
-    return given(image, names) | ({"imageOutputOptions": output} if output else {})
+    return encoding.given(image, names) | ({"imageOutputOptions": output} if output else {})
 
 
 def _safety(setting: Any) -> JsonObject:

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.prices.price import Bill
+from sidestream.providers import protocol
 from sidestream.providers.google import catalog
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME
 from sidestream.providers.google.files import GoogleModel
@@ -14,23 +15,13 @@ from sidestream.providers.google.interactions.credentials import GoogleCredentia
 from sidestream.providers.google.interactions.encode import INTERACTIONS_PORTABLE, encode_interaction
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.google.settings import INTERACTIONS_SETTINGS
-from sidestream.providers.protocol import (
-    Decoder,
-    Encoded,
-    FileRef,
-    ModelRequest,
-    Recovery,
-    Refusal,
-    UnderWay,
-    under_way,
-)
 from sidestream.providers.shared.continuation import SESSION_REFUSED
 from sidestream.providers.shared.endpoints import Endpoint, as_segment
 from sidestream.stream.parts import Finish
 from sidestream.transport.calls import HttpCall
 
 REFUSALS = (
-    Refusal(
+    protocol.Refusal(
         re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE),
         SESSION_REFUSED,
     ),
@@ -55,7 +46,7 @@ class InteractionsModel(GoogleModel):
         super().__init__(f"interactions/{name}", endpoint)
         self._model = name
 
-    def encode(self, request: ModelRequest) -> Encoded:
+    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """The request on the wire, and the decoder for its response."""
         made = encode_interaction(request, self._model, self.base_url)
         return self._encoded("interactions", request, made, _decoder)
@@ -64,11 +55,11 @@ class InteractionsModel(GoogleModel):
         """What a response is billed for."""
         return catalog.bill(self._model, finish)
 
-    def recover(self, error: RunError) -> Recovery | None:
+    def recover(self, error: RunError) -> protocol.Recovery | None:
         """Retries without a session that the server no longer has."""
-        return Refusal.recovery_of(error, REFUSALS)
+        return protocol.Refusal.recovery_of(error, REFUSALS)
 
-    def download(self, ref: FileRef) -> HttpCall:
+    def download(self, ref: protocol.FileRef) -> HttpCall:
         """Downloads a file of an environment, or an uploaded one."""
         if ref.container_id is None:
             return self._endpoint.call(
@@ -123,7 +114,7 @@ class InteractionsModel(GoogleModel):
         """Deletes a credential."""
         return self._endpoint.call(f"credentials/{as_segment(credential_id)}", method="DELETE")
 
-    def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+    def resume_call(self, encoded: protocol.Encoded, decoder: protocol.Decoder) -> HttpCall | None:
         """Resumes the stream of a stored interaction, which continues without a connection, after the last event."""
         from sidestream.providers.google.interactions.decode import InteractionsDecoder
 
@@ -133,29 +124,29 @@ class InteractionsModel(GoogleModel):
             return None
         return self._follow_up(encoded, self.retrieve(point[0], stream=True, last_event_id=point[1]))
 
-    def under_way(self, body: bytes) -> UnderWay | None:
+    def under_way(self, body: bytes) -> protocol.UnderWay | None:
         """An interaction that is queued or in progress."""
-        return under_way(body, UNFINISHED)
+        return protocol.under_way(body, UNFINISHED)
 
-    def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
+    def fetch_call(self, encoded: protocol.Encoded, answer_id: str, *, stream: bool) -> HttpCall:
         """Requests an interaction in its current state, or its stream from the beginning."""
         return self._follow_up(encoded, self.retrieve(answer_id, stream=stream))
 
-    def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
+    def cancel_call(self, encoded: protocol.Encoded, answer_id: str) -> HttpCall:
         """Cancels an interaction that runs in the background; others end with their connection."""
         return self._follow_up(encoded, self.cancel(answer_id))
 
-    def _follow_up(self, encoded: Encoded, call: HttpCall) -> HttpCall:
+    def _follow_up(self, encoded: protocol.Encoded, call: HttpCall) -> HttpCall:
         """The call, with the headers of the original request."""
         auth = self._endpoint.settings.auth
         return encoded.follow_up(call.method, call.url, auth, body=call.body, stream=call.stream)
 
-    def decoder(self, *, store: bool = True) -> Decoder:
+    def decoder(self, *, store: bool = True) -> protocol.Decoder:
         """A decoder for an interaction that is fetched rather than created."""
         return _decoder(InteractionContext(model=self._model, base_url=self.base_url, store=store))
 
 
-def _decoder(context: InteractionContext) -> Decoder:
+def _decoder(context: InteractionContext) -> protocol.Decoder:
     from sidestream.providers.google.interactions.decode import InteractionsDecoder
 
     return InteractionsDecoder(context)

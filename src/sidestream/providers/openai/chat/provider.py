@@ -10,22 +10,13 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, text_in
 from sidestream.prices.price import Bill
+from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by
 from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIModel
-from sidestream.providers.protocol import (
-    ChatModel,
-    Decoder,
-    Encoded,
-    FileRef,
-    ModelRequest,
-    Recovery,
-    Refusal,
-    Settings,
-)
 from sidestream.providers.shared.endpoints import BYTES, Endpoint, as_segment, from_environment, open_endpoint
 from sidestream.stream.parts import Custom, Finish
 from sidestream.tools.server_side import ServerSideTool
@@ -36,10 +27,10 @@ DROPPED = "sidestream.parameter-dropped"
 """The kind of the custom part that reports it."""
 
 
-def _refusal(parameter: str, pattern: str, consequence: str) -> Refusal:
+def _refusal(parameter: str, pattern: str, consequence: str) -> protocol.Refusal:
     message = f"The server refused {parameter}, so {consequence}."
     notice = Custom(DROPPED, {"parameter": parameter, "reason": "refused", "message": message})
-    return Refusal(re.compile(pattern, re.IGNORECASE), Recovery(parameter, notice))
+    return protocol.Refusal(re.compile(pattern, re.IGNORECASE), protocol.Recovery(parameter, notice))
 
 
 REFUSALS = (
@@ -62,7 +53,7 @@ _UNSUPPORTED = re.compile(
 _REFUSED = frozenset({400, 404, 422, 501, None})  # None: the error came in the stream
 
 
-def recovery_of(error: RunError) -> Recovery | None:
+def recovery_of(error: RunError) -> protocol.Recovery | None:
     """What to leave out of the retry; None for any other error."""
     if error.status not in _REFUSED or not _UNSUPPORTED.search(f"{error.code or ''} {error.message}"):
         return None
@@ -119,7 +110,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         """The variable that may hold its base URL, with the one that it has otherwise."""
         return {self.base_url_variable: self.base_url} if self.base_url_variable else {}
 
-    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+    def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
         endpoint = open_endpoint(
@@ -136,7 +127,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         """HTTP."""
         return None
 
-    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+    def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
         """Creating a chat completion is a model call; listing stored ones is not."""
         if not self.reads_recordings or method.upper() != "POST" or not _MODEL_CALL.search(path.partition("?")[0]):
             return None
@@ -161,7 +152,7 @@ class CompletionsModel(OpenAIModel):
         self.portable_settings = frozenset(settings_of(server.dialect))
         self.hosted_tools = hosted_by(name, server.server_side_tools)
 
-    def encode(self, request: ModelRequest) -> Encoded:
+    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """The request on the wire, and the decoder for its response. Raises ConfigurationError without a model name."""
         if not self.name:
             raise ConfigurationError(
@@ -183,16 +174,16 @@ class CompletionsModel(OpenAIModel):
         made = billing.bill(self.name, finish)
         return replace(made, calls={"web_search": 1}) if "-search-" in self.name else made
 
-    def recover(self, error: RunError) -> Recovery | None:
+    def recover(self, error: RunError) -> protocol.Recovery | None:
         """Retries without a parameter that the server does not support."""
         return recovery_of(error)
 
-    def download(self, ref: FileRef) -> HttpCall:
+    def download(self, ref: protocol.FileRef) -> HttpCall:
         """Downloads an uploaded file; answers contain none."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
 
-def _decoder(context: CompletionsContext) -> Decoder:
+def _decoder(context: CompletionsContext) -> protocol.Decoder:
     from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
 
     return CompletionsDecoder(context)

@@ -12,23 +12,8 @@ from sidestream.providers.openai.model_families import cache_mode, effort_of
 from sidestream.providers.shared import decoding
 from sidestream.providers.shared.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
 from sidestream.providers.shared.settings_mapping import TOOL_CHOICES, Row, Target, as_option
+from sidestream.tools import server_side
 from sidestream.tools.configs import Config
-from sidestream.tools.server_side import (
-    TOOLS,
-    ApplyPatch,
-    Callers,
-    CodeInterpreter,
-    ComputerUse,
-    CustomTool,
-    Effort,
-    FileSearch,
-    ImageGeneration,
-    RemoteMCP,
-    ServerSideTool,
-    Shell,
-    ToolSearch,
-    WebSearch,
-)
 
 Texts = dict[str, str]
 
@@ -53,7 +38,7 @@ class OpenAIServerSideTool(StrEnum):
 class Reasoning(Config, frozen=True, kw_only=True):
     """How much the model thinks, and what it shows of it."""
 
-    effort: Effort | None = None
+    effort: server_side.Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "current_turn", "all_turns"] | None = None
     mode: str | None = None
@@ -101,7 +86,7 @@ class OpenAIFunctionOptions(Config, frozen=True, kw_only=True):
 
     defer_loading: bool = False
     asynchronous: bool = False
-    allowed_callers: Callers = ()
+    allowed_callers: server_side.Callers = ()
     output_schema: dict[str, Any] | None = None
 
 
@@ -168,16 +153,16 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     project: str | None = None
 
     server_side_tools: Set[OpenAIServerSideTool] = frozenset()
-    web_search_config: WebSearch | None = None
-    image_generation_config: ImageGeneration | None = None
-    file_search_config: FileSearch | None = None
-    code_interpreter_config: CodeInterpreter | None = None
-    computer_use_config: ComputerUse | None = None
-    mcp_config: Sequence[RemoteMCP] | RemoteMCP | None = None
-    shell_config: Shell | None = None
-    apply_patch_config: ApplyPatch | None = None
-    tool_search_config: ToolSearch | None = None
-    custom_config: Sequence[CustomTool] | CustomTool | None = None
+    web_search_config: server_side.WebSearch | None = None
+    image_generation_config: server_side.ImageGeneration | None = None
+    file_search_config: server_side.FileSearch | None = None
+    code_interpreter_config: server_side.CodeInterpreter | None = None
+    computer_use_config: server_side.ComputerUse | None = None
+    mcp_config: Sequence[server_side.RemoteMCP] | server_side.RemoteMCP | None = None
+    shell_config: server_side.Shell | None = None
+    apply_patch_config: server_side.ApplyPatch | None = None
+    tool_search_config: server_side.ToolSearch | None = None
+    custom_config: Sequence[server_side.CustomTool] | server_side.CustomTool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,14 +170,14 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
             raise ConfigurationError("previous_response_id and conversation are mutually exclusive; set one of them")
         check_tool_configs(self, OpenAIServerSideTool)
 
-    def split_servers(self) -> tuple[Self, tuple[RemoteMCP, ...]]:
+    def split_servers(self) -> tuple[Self, tuple[server_side.RemoteMCP, ...]]:
         """These options without their MCP servers, and the servers."""
         return split_servers(self, OpenAIServerSideTool.MCP)
 
 
-def tools_of(options: OpenAIResponsesOptions) -> list[ServerSideTool]:
+def tools_of(options: OpenAIResponsesOptions) -> list[server_side.ServerSideTool]:
     """The tools that `server_side_tools` switches on."""
-    return configured_tools(options, OpenAIServerSideTool, TOOLS)
+    return configured_tools(options, OpenAIServerSideTool, server_side.TOOLS)
 
 
 def _thinking(value: Any, target: Target) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from sidestream.errors import RunError
 from sidestream.jsontext import is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Bill
+from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.account import HEADER_VARIABLES
@@ -17,19 +18,6 @@ from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.openai.responses.encode.request import DISPLAY_NAME, encode_request
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai.responses.options import SETTINGS, OpenAIResponsesOptions, ResponsesContext
-from sidestream.providers.protocol import (
-    ChatModel,
-    Decoder,
-    Encoded,
-    FileRef,
-    MediaPlan,
-    ModelRequest,
-    Recovery,
-    Refusal,
-    Settings,
-    UnderWay,
-    under_way,
-)
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, SESSION_REFUSED
 from sidestream.providers.shared.endpoints import BYTES, as_segment, from_environment, open_endpoint
 from sidestream.stream.parts import Finish
@@ -53,8 +41,8 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
 
 
 REFUSALS = (
-    Refusal(re.compile(r"previous[ _]response", re.IGNORECASE), SESSION_REFUSED),
-    Refusal(
+    protocol.Refusal(re.compile(r"previous[ _]response", re.IGNORECASE), SESSION_REFUSED),
+    protocol.Refusal(
         re.compile(
             r"expected container_id|container\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL
         ),
@@ -85,7 +73,7 @@ class ResponsesModel(OpenAIModel):
 
         return RESPONSES_WEBSOCKET
 
-    def encode(self, request: ModelRequest) -> Encoded:
+    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """The request on the wire, and the decoder for its response."""
         return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
 
@@ -93,7 +81,7 @@ class ResponsesModel(OpenAIModel):
         """What a response is billed for."""
         return billing.bill(self.name, finish)
 
-    def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+    def resume_call(self, encoded: protocol.Encoded, decoder: protocol.Decoder) -> HttpCall | None:
         """Resumes the stream of a background response, which continues without a connection, after the last event."""
         from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 
@@ -102,33 +90,33 @@ class ResponsesModel(OpenAIModel):
             return None
         return self._retrieve(encoded, point[0], {"stream": "true", "starting_after": str(point[1])})
 
-    def steer_event(self, decoder: Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
+    def steer_event(self, decoder: protocol.Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
         """`response.steer`."""
         from sidestream.providers.openai.responses.encode.request import steer_event
 
         response_id = _response_id(decoder)
         return None if response_id is None else (response_id, steer_event(response_id, message, options))
 
-    def continues(self, call: HttpCall, decoder: Decoder) -> bool:
+    def continues(self, call: HttpCall, decoder: protocol.Decoder) -> bool:
         """True if the request names the response as its previous one."""
         response_id = _response_id(decoder)
         body = jsontext.as_object(jsontext.loads(call.body or b"{}"))
         return response_id is not None and body.get("previous_response_id") == response_id
 
-    def under_way(self, body: bytes) -> UnderWay | None:
+    def under_way(self, body: bytes) -> protocol.UnderWay | None:
         """A response that is queued or in progress."""
-        return under_way(body, UNFINISHED)
+        return protocol.under_way(body, UNFINISHED)
 
-    def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
+    def fetch_call(self, encoded: protocol.Encoded, answer_id: str, *, stream: bool) -> HttpCall:
         """Requests a response in its current state, or its stream if it was created with one."""
         return self._retrieve(encoded, answer_id, {"stream": "true"} if stream else {})
 
-    def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
+    def cancel_call(self, encoded: protocol.Encoded, answer_id: str) -> HttpCall:
         """Cancels a response that runs in the background; others end with their connection."""
         url = f"{self.base_url}/responses/{as_segment(answer_id)}/cancel"
         return encoded.follow_up("POST", url, self._endpoint.settings.auth, body=b"{}")
 
-    def _retrieve(self, encoded: Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
+    def _retrieve(self, encoded: protocol.Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
         """The `include` of the original request must be repeated."""
         original = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
         if "stream" in query and jsontext.as_object(original.get("stream_options")).get("include_obfuscation") is False:
@@ -137,36 +125,36 @@ class ResponsesModel(OpenAIModel):
         url = f"{self.base_url}/responses/{as_segment(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
         return encoded.follow_up("GET", url, self._endpoint.settings.auth, stream="stream" in query)
 
-    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+    def media_plan(self, mime_types: tuple[str, ...]) -> protocol.MediaPlan:
         """Images by image generation, everything else by code."""
         for kind in mime_types:
             if kind in _IMAGE_FORMATS:
                 tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
-                return MediaPlan(way="image_generation", server_side_tools=(tool,))
+                return protocol.MediaPlan(way="image_generation", server_side_tools=(tool,))
         instruction = f"Make what the user asks for as a file of the type {' or '.join(mime_types)}, by running code. "
-        return MediaPlan(
+        return protocol.MediaPlan(
             way="code_interpreter",
             server_side_tools=(CodeInterpreter(),),
             instruction=instruction + "Save it under /mnt/data and link to it in your answer.",
         )
 
-    def recover(self, error: RunError) -> Recovery | None:
+    def recover(self, error: RunError) -> protocol.Recovery | None:
         """Retries without a session or container that the server no longer has."""
-        return Refusal.recovery_of(error, REFUSALS)
+        return protocol.Refusal.recovery_of(error, REFUSALS)
 
-    def download(self, ref: FileRef) -> HttpCall:
+    def download(self, ref: protocol.FileRef) -> HttpCall:
         """Downloads a file of a container, or an uploaded or generated one."""
         container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
         return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
 
-def _response_id(decoder: Decoder) -> str | None:
+def _response_id(decoder: protocol.Decoder) -> str | None:
     from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 
     return decoder.response_id if isinstance(decoder, ResponsesDecoder) else None
 
 
-def _decoder(context: ResponsesContext) -> Decoder:
+def _decoder(context: ResponsesContext) -> protocol.Decoder:
     from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 
     return ResponsesDecoder(context)
@@ -204,7 +192,7 @@ class ResponsesProvider:
         instead={"audio_in": "it is attached as a file, which a model may refuse"},
     )
 
-    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+    def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
@@ -221,7 +209,7 @@ class ResponsesProvider:
         """HTTP."""
         return None
 
-    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+    def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
         """Creating a response and fetching one are model calls; compacting, counting and cancelling are not."""
         pattern = _MODEL_CALLS.get(method.upper())
         if pattern is None or not pattern.search(path.partition("?")[0]):

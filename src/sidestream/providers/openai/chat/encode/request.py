@@ -15,14 +15,7 @@ from sidestream.providers.openai.chat.encode.messages import CompletionsTarget, 
 from sidestream.providers.openai.chat.options import AudioOutput, OpenAIChatOptions, settings_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.registry import hosts_of
-from sidestream.providers.shared.encoding import (
-    EncodedRequest,
-    checked_options,
-    given,
-    loose_warning,
-    merged,
-    nothing_to_send,
-)
+from sidestream.providers.shared import encoding
 from sidestream.providers.shared.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CustomTool, ServerSideTool, WebSearch
@@ -55,7 +48,7 @@ def encode_tools(
 ) -> CompletionsTools:
     """The tools of a request. Raises NotHostedError for what the server does not host."""
     strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
-    warnings = [loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
+    warnings = [encoding.loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
     custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
     names = {tool.name for tool in custom}
     # A function that implements a custom tool is not offered a second time.
@@ -93,14 +86,14 @@ def _web_search(tool: WebSearch, model: str) -> JsonObject:
             f"gpt-4o-search-preview; other models search on {others}"
         )
     refuse_others(tool, _WHO, "context_size", "location")
-    location = given(tool.location) if tool.location is not None else None
+    location = encoding.given(tool.location) if tool.location is not None else None
     where = {"user_location": {"type": "approximate", "approximate": location}} if location else {}
     return {"search_context_size": tool.context_size, **where}
 
 
 def _custom(tool: CustomTool) -> JsonObject:
     refuse_others(tool, _WHO, "name", "description", "syntax", "definition")
-    body: JsonObject = {"name": tool.name} | given(tool, {"description": "description"})
+    body: JsonObject = {"name": tool.name} | encoding.given(tool, {"description": "description"})
     if tool.syntax is not None:
         grammar = {"syntax": tool.syntax, "definition": tool.definition}
         body["format"] = {"type": "grammar", "grammar": grammar}
@@ -120,7 +113,7 @@ def encode_request(
     display_name: str = DISPLAY_NAME,
     dialect: Dialect = _DIALECT,
     server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
-) -> EncodedRequest[CompletionsContext]:
+) -> encoding.EncodedRequest[CompletionsContext]:
     """The request for a server that speaks this dialect. Raises ConfigurationError for one that it cannot serve."""
     options, left_out = options_of(request, model, display_name, dialect)
     lacks = dialect.lacks | request.without
@@ -133,7 +126,7 @@ def encode_request(
     )
     messages, warnings = encode_messages(request.messages, target)
     if not messages:
-        raise nothing_to_send()
+        raise encoding.nothing_to_send()
     warnings = [*tools.warnings, *warnings, *left_out]
     format_of, instruction = _response_format(request.output_schema, options, lacks, warnings)
     system = "\n\n".join(text for text in (request.system, instruction) if text and text.strip())
@@ -147,8 +140,8 @@ def encode_request(
         body["tool_choice"] = None  # The API refuses it without functions; a model that searches does so anyway.
     if request.stream and "stream_options" not in lacks:
         body["stream_options"] = _stream_options(options) or None
-    return EncodedRequest(
-        body=merged(without_none(body), options.extra_body),
+    return encoding.EncodedRequest(
+        body=encoding.merged(without_none(body), options.extra_body),
         headers=request_headers(options.organization, options.project, options.extra_headers),
         context=CompletionsContext(
             provider=provider,
@@ -163,7 +156,7 @@ def options_of(
     request: ModelRequest, model: str, display_name: str, dialect: Dialect
 ) -> tuple[OpenAIChatOptions, list[str]]:
     """The options with the portable settings in them, and warnings. Raises UnsupportedError for another provider's."""
-    options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+    options = encoding.checked_options(request.options, _DEFAULT, DISPLAY_NAME)
     return with_settings(options, request.settings, settings_of(dialect), display_name, model)
 
 
@@ -189,7 +182,7 @@ def _response_format(
 
 def _stream_options(options: OpenAIChatOptions) -> JsonObject:
     usage = {"include_usage": True} if options.include_usage else {}
-    return usage | given(options, {"include_obfuscation": "include_obfuscation"})
+    return usage | encoding.given(options, {"include_obfuscation": "include_obfuscation"})
 
 
 def _audio(audio: AudioOutput) -> JsonObject:

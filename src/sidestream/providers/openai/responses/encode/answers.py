@@ -9,16 +9,7 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_array, is_object, objects, without_none
-from sidestream.messages.message import (
-    NOT_EXECUTED,
-    ApprovalPart,
-    Content,
-    DataPart,
-    LinkPart,
-    TextPart,
-    ToolResultPart,
-    content_of_result,
-)
+from sidestream.messages import message
 from sidestream.providers.openai.account import FILE_SCHEME
 from sidestream.providers.shared.attachments import PAGES, data_url, is_image, link_text, link_type, stored_id, text_of
 
@@ -26,9 +17,9 @@ _PLACES = ("image_url", "file_id")
 _URLS = ("data:image/", "https://", "http://")
 
 
-def screenshot_of(result: ToolResultPart) -> JsonObject | None:
+def screenshot_of(result: message.ToolResultPart) -> JsonObject | None:
     """Where the screenshot of a result is: the last image of its content, its URL, or its id; None if it has none."""
-    images = [url for part in content_of_result(result.result) if (url := _image_url(part)) is not None]
+    images = [url for part in message.content_of_result(result.result) if (url := _image_url(part)) is not None]
     if images:
         return {"image_url": images[-1]}
     value = result.result
@@ -39,9 +30,9 @@ def screenshot_of(result: ToolResultPart) -> JsonObject | None:
     return place or None
 
 
-def remark_of(call_id: str, result: ToolResultPart) -> str | None:
+def remark_of(call_id: str, result: message.ToolResultPart) -> str | None:
     """What a result says beside its screenshot, or in place of it; None if it says nothing."""
-    shown = content_of_result(result.result)
+    shown = message.content_of_result(result.result)
     if result.is_error or screenshot_of(result) is None:
         text = _text_of(shown) if shown else _words(result.result)
         what = "failed" if result.is_error else "gave no screenshot"
@@ -49,18 +40,18 @@ def remark_of(call_id: str, result: ToolResultPart) -> str | None:
     return _text_of(shown) or None
 
 
-def _image_url(part: Content) -> str | None:
+def _image_url(part: message.Content) -> str | None:
     match part:
-        case DataPart():
+        case message.DataPart():
             return data_url(part) if is_image(part.mime_type) else None
-        case LinkPart():
+        case message.LinkPart():
             return part.url if is_image(link_type(part) or "") else None
-        case TextPart():
+        case message.TextPart():
             return None
 
 
-def _text_of(parts: tuple[Content, ...]) -> str:
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+def _text_of(parts: tuple[message.Content, ...]) -> str:
+    return "\n".join(part.text for part in parts if isinstance(part, message.TextPart))
 
 
 def _words(value: object) -> str:
@@ -85,15 +76,15 @@ def empty_screen(width: int = 1024, height: int = 768) -> str:
     return media_types.data_url(data, "image/png")
 
 
-def content_of(part: DataPart | LinkPart, image_detail: str) -> JsonObject:
+def content_of(part: message.DataPart | message.LinkPart, image_detail: str) -> JsonObject:
     """The part as content of an input message."""
-    if isinstance(part, DataPart):
+    if isinstance(part, message.DataPart):
         url = data_url(part)
         return _image(url, image_detail) if is_image(part.mime_type) else _file(url, part.mime_type, part.name)
     return _link(part, image_detail)
 
 
-def _link(part: LinkPart, image_detail: str) -> JsonObject:
+def _link(part: message.LinkPart, image_detail: str) -> JsonObject:
     scheme = part.url.partition(":")[0].lower()
     kind = link_type(part)
     if file_id := stored_id(part, FILE_SCHEME):
@@ -118,7 +109,7 @@ def _file(url: str, kind: str, name: str | None) -> JsonObject:
     return {"type": "input_file", "filename": name or f"file.{media_types.extension(kind)}", "file_data": url}
 
 
-Given = ToolResultPart | ApprovalPart | None
+Given = message.ToolResultPart | message.ApprovalPart | None
 """A result or a decision in the history; only requests for approval are answered by a decision."""
 
 
@@ -132,9 +123,9 @@ def is_answerable(call: JsonObject, result: Given) -> bool:
     """Whether an item exists that answers a call with this result; without one, an item that reports so."""
     match str(call.get("type")):
         case "computer_call":
-            return isinstance(result, ToolResultPart)
+            return isinstance(result, message.ToolResultPart)
         case "mcp_approval_request":
-            return isinstance(result, ApprovalPart)
+            return isinstance(result, message.ApprovalPart)
         case "tool_search_call":
             return call.get("execution") == "client"
         case kind:
@@ -148,7 +139,7 @@ def answer(call: JsonObject, result: Given) -> JsonObject | None:
 
 def remark(call: JsonObject, result: Given) -> str | None:
     """What a result says that the item has no field for; it follows as a message."""
-    if not isinstance(result, ToolResultPart):
+    if not isinstance(result, message.ToolResultPart):
         return None
     match call.get("type"):
         case "computer_call":
@@ -161,32 +152,32 @@ def remark(call: JsonObject, result: Given) -> str | None:
 
 def output_text(result: Given) -> str:
     """A result as text: other values as JSON. A file is named; these items have no field for its content."""
-    if not isinstance(result, ToolResultPart):
-        return NOT_EXECUTED
+    if not isinstance(result, message.ToolResultPart):
+        return message.NOT_EXECUTED
     if isinstance(result.result, str):
         return result.result
-    if shown := content_of_result(result.result):
-        return "\n".join(part.text if isinstance(part, TextPart) else _named(part) for part in shown)
+    if shown := message.content_of_result(result.result):
+        return "\n".join(part.text if isinstance(part, message.TextPart) else _named(part) for part in shown)
     return jsontext.dumps(result.result).decode()
 
 
-def _named(part: DataPart | LinkPart) -> str:
-    if isinstance(part, LinkPart):
+def _named(part: message.DataPart | message.LinkPart) -> str:
+    if isinstance(part, message.LinkPart):
         return link_text(part)
     return text_of(part, part.mime_type) or f"[{part.name or 'a file'}, {part.mime_type}, {len(part.bytes)} bytes]"
 
 
 def _failed(result: Given) -> bool:
-    return not isinstance(result, ToolResultPart) or result.is_error
+    return not isinstance(result, message.ToolResultPart) or result.is_error
 
 
-def _content(part: Content) -> JsonObject:
-    return {"type": "input_text", "text": part.text} if isinstance(part, TextPart) else content_of(part, "auto")
+def _content(part: message.Content) -> JsonObject:
+    return {"type": "input_text", "text": part.text} if isinstance(part, message.TextPart) else content_of(part, "auto")
 
 
 def _text_output(kind: str) -> Callable[[JsonObject, Given], JsonObject]:
     def encode(call: JsonObject, result: Given) -> JsonObject:
-        shown = content_of_result(result.result) if isinstance(result, ToolResultPart) else ()
+        shown = message.content_of_result(result.result) if isinstance(result, message.ToolResultPart) else ()
         return _reply(kind, call, output=[_content(part) for part in shown] if shown else output_text(result))
 
     return encode
@@ -262,7 +253,7 @@ def _approval(call: JsonObject, decision: Any) -> JsonObject:
 
 
 def _unwrapped(result: Given, key: str) -> Any:
-    value = result.result if isinstance(result, ToolResultPart) else None
+    value = result.result if isinstance(result, message.ToolResultPart) else None
     return value.get(key) if is_object(value) else value
 
 

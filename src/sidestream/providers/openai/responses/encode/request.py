@@ -27,16 +27,8 @@ from sidestream.providers.openai.responses.options import (
     tools_of,
 )
 from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.shared import encoding
 from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
-from sidestream.providers.shared.encoding import (
-    EncodedRequest,
-    check_function_options,
-    checked_options,
-    given,
-    loose_warning,
-    merged,
-    nothing_to_send,
-)
 from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerSideTool, Shell
@@ -61,13 +53,13 @@ def encode_tools(
     """The client tools of a request and its server-side tools."""
     strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
     tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name)) for spec in request.tools]
-    warnings = [loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
+    warnings = [encoding.loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
     gone = "container" in request.without
     tools += [
         SERVER_SIDE_TOOLS[type(tool)].encode(tool, None if gone else container_of(tool, last_container))
         for tool in server_side
     ]
-    check_function_options(options.function_options, request.tools)
+    encoding.check_function_options(options.function_options, request.tools)
     include = [value for tool in server_side for value in SERVER_SIDE_TOOLS[type(tool)].include]
     return ResponsesTools(_in_namespaces(tools, options), include, warnings)
 
@@ -102,7 +94,7 @@ def _function(spec: ToolSpec, is_strict: bool, extra: OpenAIFunctionOptions | No
         "allowed_callers": "allowed_callers",
         "output_schema": "output_schema",
     }
-    return body if extra is None else body | given(extra, names)
+    return body if extra is None else body | encoding.given(extra, names)
 
 
 def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
@@ -185,9 +177,9 @@ DISPLAY_NAME = "OpenAI Responses"
 _DEFAULT = OpenAIResponsesOptions()
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[ResponsesContext]:
+def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding.EncodedRequest[ResponsesContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
-    options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+    options = encoding.checked_options(request.options, _DEFAULT, DISPLAY_NAME)
     options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
     server_side = server_side_tools_of(request, options)
@@ -216,10 +208,10 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         body["context_management"] = _with_type((ContextManagement(compact_threshold=request.compaction.at_tokens),))
     if request.stream:
         body["stream_options"] = {"include_obfuscation": options.include_obfuscation}
-    body = merged(without_none(body), options.extra_body)
+    body = encoding.merged(without_none(body), options.extra_body)
     if not body.keys() & {"input", "previous_response_id", "conversation", "prompt"}:
-        raise nothing_to_send()
-    return EncodedRequest(
+        raise encoding.nothing_to_send()
+    return encoding.EncodedRequest(
         body=body,
         headers=request_headers(options.organization, options.project, options.extra_headers),
         context=_context(request, options, server_side, model, base_url),
@@ -271,11 +263,11 @@ def _text(request: ModelRequest, options: OpenAIResponsesOptions, warnings: list
         text["format"] = form | description
     elif options.json_object:
         text["format"] = {"type": "json_object"}
-    return text | given(options, {"verbosity": "verbosity"})
+    return text | encoding.given(options, {"verbosity": "verbosity"})
 
 
 def _with_type(entries: tuple[Any, ...]) -> list[JsonObject]:
-    return [{"type": entry.type, **given(entry)} for entry in entries]
+    return [{"type": entry.type, **encoding.given(entry)} for entry in entries]
 
 
 PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
@@ -308,7 +300,7 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
 
 def steer_event(response_id: str, message: ChatMessage, options: Any) -> bytes:
     """The event. It names no lane: that of the response is meant."""
-    detail = checked_options(options, OpenAIResponsesOptions(), DISPLAY_NAME).image_detail
+    detail = encoding.checked_options(options, OpenAIResponsesOptions(), DISPLAY_NAME).image_detail
     target = InputTarget(model="", base_url="", session_keys=(), replays=Replays({}), image_detail=detail)
     items = [{"type": "message", **item} for item in encode_input((message,), (), target)[0]]
     return jsontext.dumps({"type": "response.steer", "previous_response_id": response_id, "input": items})

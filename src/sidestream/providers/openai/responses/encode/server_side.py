@@ -9,33 +9,10 @@ from msgspec import Struct
 from sidestream.jsontext import JsonObject
 from sidestream.providers.shared.encoding import given
 from sidestream.providers.shared.hosting import refuse
-from sidestream.tools.server_side import (
-    ApplyPatch,
-    CodeInterpreter,
-    Combination,
-    Comparison,
-    ComputerUse,
-    CustomTool,
-    FileSearch,
-    ImageGeneration,
-    InlineSkill,
-    LocalShell,
-    LocalSkill,
-    MCPApproval,
-    Network,
-    ProgrammaticToolCalling,
-    RemoteMCP,
-    ServerSideTool,
-    Shell,
-    SkillReference,
-    Svg,
-    ToolFilter,
-    ToolSearch,
-    WebSearch,
-)
+from sidestream.tools import server_side
 
 
-def _web_search(tool: WebSearch, container: str | None) -> JsonObject:
+def _web_search(tool: server_side.WebSearch, container: str | None) -> JsonObject:
     preview = (tool.version or "").startswith("preview")
     if preview:
         refuse(tool, "the preview version", allowed_domains="", external_web_access="")
@@ -60,7 +37,7 @@ def _web_search(tool: WebSearch, container: str | None) -> JsonObject:
     return body | given(tool, names)
 
 
-def _file_search(tool: FileSearch, container: str | None) -> JsonObject:
+def _file_search(tool: server_side.FileSearch, container: str | None) -> JsonObject:
     body: JsonObject = {"type": "file_search", "vector_store_ids": list(tool.stores)}
     body |= given(tool, {"max_results": "max_num_results"})
     ranking = given(tool, {"ranker": "ranker", "score_threshold": "score_threshold"})
@@ -73,24 +50,24 @@ def _file_search(tool: FileSearch, container: str | None) -> JsonObject:
     return body
 
 
-def _filter(part: Comparison | Combination) -> JsonObject:
-    if isinstance(part, Comparison):
+def _filter(part: server_side.Comparison | server_side.Combination) -> JsonObject:
+    if isinstance(part, server_side.Comparison):
         return {"type": part.operator, "key": part.attribute, "value": part.value}
     return {"type": part.operator, "filters": [_filter(inner) for inner in part.filters]}
 
 
-def _code_interpreter(tool: CodeInterpreter, container: str | None) -> JsonObject:
+def _code_interpreter(tool: server_side.CodeInterpreter, container: str | None) -> JsonObject:
     refuse(tool, "OpenAI", version="it has one version only")
     body: JsonObject = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
     return body | given(tool, {"allowed_callers": "allowed_callers"})
 
 
-def _container(tool: CodeInterpreter | Shell) -> JsonObject:
+def _container(tool: server_side.CodeInterpreter | server_side.Shell) -> JsonObject:
     body = given(tool, {"file_ids": "file_ids", "memory_limit": "memory_limit"})
     return body if tool.network is None else {**body, "network_policy": _network(tool.network)}
 
 
-def _network(network: Network) -> JsonObject:
+def _network(network: server_side.Network) -> JsonObject:
     if not network.allowed_domains:
         return {"type": "disabled"}
     body: JsonObject = {"type": "allowlist", "allowed_domains": list(network.allowed_domains)}
@@ -99,7 +76,7 @@ def _network(network: Network) -> JsonObject:
     return body
 
 
-def _image_generation(tool: ImageGeneration, container: str | None) -> JsonObject:
+def _image_generation(tool: server_side.ImageGeneration, container: str | None) -> JsonObject:
     names = {field: field for field in tool.__struct_fields__ if field not in ("mask_file_id", "mask_url", "svg")}
     body: JsonObject = {"type": "image_generation", **given(tool, {**names, "compression": "output_compression"})}
     mask = given(tool, {"mask_file_id": "file_id", "mask_url": "image_url"})
@@ -110,12 +87,12 @@ def _image_generation(tool: ImageGeneration, container: str | None) -> JsonObjec
     return body
 
 
-def _svg(svg: Svg) -> JsonObject:
+def _svg(svg: server_side.Svg) -> JsonObject:
     body = given(svg, {"model": "model"})
     return {**body, "reasoning": {"effort": svg.effort}} if svg.effort else body
 
 
-def _mcp(tool: RemoteMCP, container: str | None) -> JsonObject:
+def _mcp(tool: server_side.RemoteMCP, container: str | None) -> JsonObject:
     names = {
         "label": "server_label",
         "url": "server_url",
@@ -130,26 +107,26 @@ def _mcp(tool: RemoteMCP, container: str | None) -> JsonObject:
     body: JsonObject = {"type": "mcp", **given(tool, names)}
     if tool.allowed_tools is not None:
         allowed = tool.allowed_tools
-        body["allowed_tools"] = _tool_filter(allowed) if isinstance(allowed, ToolFilter) else list(allowed)
+        body["allowed_tools"] = _tool_filter(allowed) if isinstance(allowed, server_side.ToolFilter) else list(allowed)
     # Always sent: a server that nobody has a policy for needs approval, whatever the API's default may be.
     body["require_approval"] = _required(tool.require_approval) or "always"
     return body
 
 
-def _required(approval: str | MCPApproval | None) -> str | JsonObject | None:
-    if not isinstance(approval, MCPApproval):
+def _required(approval: str | server_side.MCPApproval | None) -> str | JsonObject | None:
+    if not isinstance(approval, server_side.MCPApproval):
         return approval
     sides = {"always": approval.always, "never": approval.never}
     return {side: _tool_filter(tools) for side, tools in sides.items() if tools}
 
 
-def _tool_filter(tools: Iterable[str] | ToolFilter) -> JsonObject:
-    if isinstance(tools, ToolFilter):
+def _tool_filter(tools: Iterable[str] | server_side.ToolFilter) -> JsonObject:
+    if isinstance(tools, server_side.ToolFilter):
         return given(tools, {"names": "tool_names", "read_only": "read_only"})
     return {"tool_names": list(tools)}
 
 
-def _shell(tool: Shell, container: str | None) -> JsonObject:
+def _shell(tool: server_side.Shell, container: str | None) -> JsonObject:
     if tool.local:
         environment: JsonObject = {"type": "local"}
     elif container is not None:
@@ -165,33 +142,33 @@ def _shell(tool: Shell, container: str | None) -> JsonObject:
     }
 
 
-def _skill(skill: SkillReference | InlineSkill | LocalSkill) -> JsonObject:
+def _skill(skill: server_side.SkillReference | server_side.InlineSkill | server_side.LocalSkill) -> JsonObject:
     match skill:
-        case SkillReference():
+        case server_side.SkillReference():
             return {"type": "skill_reference", **given(skill, {"id": "skill_id", "version": "version"})}
-        case InlineSkill():
+        case server_side.InlineSkill():
             data = base64.b64encode(skill.archive).decode()
             source = {"type": "base64", "media_type": "application/zip", "data": data}
             return {"type": "inline", "name": skill.name, "description": skill.description, "source": source}
-        case LocalSkill():
+        case server_side.LocalSkill():
             return given(skill)
 
 
-def _computer_use(tool: ComputerUse, container: str | None) -> JsonObject:
-    if tool == ComputerUse():
+def _computer_use(tool: server_side.ComputerUse, container: str | None) -> JsonObject:
+    if tool == server_side.ComputerUse():
         return {"type": "computer"}
     defaults = {"display_width": 1024, "display_height": 768, "environment": "browser"}
     return {"type": "computer_use_preview", **defaults, **given(tool)}
 
 
-def _tool_search(tool: ToolSearch, container: str | None) -> JsonObject:
+def _tool_search(tool: server_side.ToolSearch, container: str | None) -> JsonObject:
     refuse(tool, "OpenAI", version="it has one version only")
     names = {"description": "description", "parameters": "parameters"}
     execution = {"execution": "client"} if tool.local else {}
     return {"type": "tool_search", **execution, **given(tool, names)}
 
 
-def _custom(tool: CustomTool, container: str | None) -> JsonObject:
+def _custom(tool: server_side.CustomTool, container: str | None) -> JsonObject:
     names = {
         "name": "name",
         "description": "description",
@@ -205,7 +182,7 @@ def _custom(tool: CustomTool, container: str | None) -> JsonObject:
     return body
 
 
-def _plain(tool: ServerSideTool, container: str | None) -> JsonObject:
+def _plain(tool: server_side.ServerSideTool, container: str | None) -> JsonObject:
     return {"type": tool.key, **given(tool)}
 
 
@@ -216,18 +193,18 @@ class ToolEncoding(Struct, frozen=True):
     include: tuple[str, ...] = ()
 
 
-SERVER_SIDE_TOOLS: dict[type[ServerSideTool], ToolEncoding] = {
-    WebSearch: ToolEncoding(_web_search, ("web_search_call.action.sources",)),
-    FileSearch: ToolEncoding(_file_search, ("file_search_call.results",)),
-    CodeInterpreter: ToolEncoding(_code_interpreter, ("code_interpreter_call.outputs",)),
-    ImageGeneration: ToolEncoding(_image_generation),
-    RemoteMCP: ToolEncoding(_mcp),
-    Shell: ToolEncoding(_shell),
-    LocalShell: ToolEncoding(_plain),
-    ApplyPatch: ToolEncoding(_plain),
-    ComputerUse: ToolEncoding(_computer_use, ("computer_call_output.output.image_url",)),
-    ToolSearch: ToolEncoding(_tool_search),
-    ProgrammaticToolCalling: ToolEncoding(_plain),
-    CustomTool: ToolEncoding(_custom),
+SERVER_SIDE_TOOLS: dict[type[server_side.ServerSideTool], ToolEncoding] = {
+    server_side.WebSearch: ToolEncoding(_web_search, ("web_search_call.action.sources",)),
+    server_side.FileSearch: ToolEncoding(_file_search, ("file_search_call.results",)),
+    server_side.CodeInterpreter: ToolEncoding(_code_interpreter, ("code_interpreter_call.outputs",)),
+    server_side.ImageGeneration: ToolEncoding(_image_generation),
+    server_side.RemoteMCP: ToolEncoding(_mcp),
+    server_side.Shell: ToolEncoding(_shell),
+    server_side.LocalShell: ToolEncoding(_plain),
+    server_side.ApplyPatch: ToolEncoding(_plain),
+    server_side.ComputerUse: ToolEncoding(_computer_use, ("computer_call_output.output.image_url",)),
+    server_side.ToolSearch: ToolEncoding(_tool_search),
+    server_side.ProgrammaticToolCalling: ToolEncoding(_plain),
+    server_side.CustomTool: ToolEncoding(_custom),
 }
 """Server-side tool → how it is encoded, given the tool and the container to use, if any."""
