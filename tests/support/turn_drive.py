@@ -229,10 +229,10 @@ class Drive:
         own = (part.approval_id for part in parts if isinstance(part, ToolApprovalRequest))
         self._ids += sum(approval_id.startswith("approval_") for approval_id in own)
         self.parts += parts
-        self.completed += [(part, messages) for part in parts if (messages := self.turn.messages_with(part))]
+        self.completed += [(part, messages) for part in parts if (messages := self.turn.outbox.messages_with(part))]
         if parts and isinstance(self.command, Over | AwaitDecision):
             check(self.parts, first_step=self._first_step, known_calls=self._known_calls)
-        return self.turn.logged(parts)
+        return self.turn.outbox.logged(parts)
 
 
 def written(state: TurnState) -> TurnState:

@@ -329,7 +329,7 @@ class Driver:
                 if isinstance(part, StepFinish):
                     self._settings.context.measure(self._turn.state.messages, part)
         if self._recorder is not None and not self._is_ended:
-            self._recorder.feed(self._turn.logged(parts))
+            self._recorder.feed(self._turn.outbox.logged(parts))
 
     def _put_asked(self, parts: list[StreamPart]) -> None:
         """Puts parts after which calls may wait for a person; the log has these approvals before the parts."""

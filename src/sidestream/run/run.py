@@ -32,7 +32,9 @@ class Chunking:
 
     def __init__(self, turn: "Turn", settings: RunSettings) -> None:
         began = time.monotonic()
-        self._fold = ChunkFold(settings.opening, turn.messages_with, lambda: time.monotonic() - began, turn.state)
+        self._fold = ChunkFold(
+            settings.opening, turn.outbox.messages_with, lambda: time.monotonic() - began, turn.state
+        )
         self._output = settings.output
         self._so_far: list[str] = []
         self.opening = self._fold.opening

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, Completed, MessageMetadata
+from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, MessageMetadata
 from sidestream.messages.message import ChatMessage, Numbers
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
@@ -48,6 +48,7 @@ from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn import interruptions, ledger, rounds
 from sidestream.turn.fallback import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
+from sidestream.turn.outbox import Outbox
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState
 
@@ -101,14 +102,8 @@ class Turn:
         self._is_started = False
         self._warned: tuple[str, ...] = ()
         """What the stream has warned of."""
-        self._joined: tuple[int, Sequence[StreamPart]] = (0, ())
-        """The number of the last parts received, and these parts as the log has them."""
-        self._logged: tuple[StepFinish, StepFinish] | None = None
-        """The last `step-finish`, and the form of it that the log has."""
-        self._completed: tuple[Completed, ...] = ()
-        """Messages with the parts that complete them, for those who read the parts later."""
-        self._round: list[ChatMessage] | None = None
-        """The message of a round, which is reported with the next step, or with the end."""
+        self.outbox = Outbox()
+        """The messages that emitted parts complete, and their form in the log."""
 
     @property
     def command(self) -> Command:
@@ -132,23 +127,6 @@ class Turn:
         """Messages of the user that the next request takes: none while the provider continues an answer of its own."""
         state = self.state
         return () if state.is_paused or state.background is not None else state.steers
-
-    def messages_with(self, part: StreamPart) -> list[ChatMessage]:
-        """The messages that this part completes. Call it for every part, in order, once each."""
-        messages: list[ChatMessage] = []
-        while self._completed and self._completed[0][0] is part:
-            messages += self._completed[0][1]
-            self._completed = self._completed[1:]
-        return messages
-
-    def logged(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """The parts that a method has just returned, as the log has them: with text joined, a step with its outcome."""
-        (count, joined), self._joined = self._joined, (0, ())
-        parts = [*joined, *parts[count:]] if joined else parts
-        if self._logged is None:
-            return parts
-        (part, logged), self._logged = self._logged, None
-        return [logged if other is part else other for other in parts]
 
     def set_logged(self) -> None:
         """A log records the run, so messages may refer to it."""
@@ -231,7 +209,7 @@ class Turn:
         ):
             # Most of what arrives is this: it grows the message, and nothing else depends on it.
             self._ledger.fold.feed_all(parts)
-            self._joined = len(parts), self._ledger.fold.joined
+            self.outbox.joined = len(parts), self._ledger.fold.joined
             return parts
         out: list[StreamPart] = []
         for part in parts:
@@ -252,7 +230,7 @@ class Turn:
                     out.append(rounds.of_server(part, self._facts))
         if out:
             self._emit(out)
-            self._joined = len(out), self._ledger.fold.joined
+            self.outbox.joined = len(out), self._ledger.fold.joined
         if state.ending is not None and downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)
         elif state.ending is not None:
@@ -377,7 +355,7 @@ class Turn:
             calls = [call for call in state.calls if call.id in asked]
             state.command = Judge(rounds.questions(state, calls, self._facts) + rounds.requests(state))
         runnable = state.command.calls if isinstance(state.command, CallTools) else ()
-        changed = [call for call in runnable if self._is_changed(call)]
+        changed = [call for call in runnable if rounds.is_changed(state, call, self._facts)]
         if not changed:
             return out
         for requests in self._ask(rounds.questions(state, changed, self._facts), new_id):
@@ -437,10 +415,9 @@ class Turn:
         outcome = replace(ending.outcome or StepOutcome(), raw_reason=ending.raw_reason, metadata=ending.metadata)
         part = StepFinish(state.step, ending.reason, ending.usage, outcome=outcome)
         step = self._ledger.end_step(part)
-        # What a step means for the turn is for the turn and the log; the stream has what its JSON has.
+        # The outcome is internal: log it, but keep it out of the public stream.
         logged, part = part, replace(part, outcome=None)
-        self._logged = (part, logged)
-        self._completes([part], [(part, step.messages)])
+        self.outbox.end_step(part, logged, step.messages)
         if may_shorten and not step.messages:  # Nothing is repeated that was shown.
             state.error = None
             ledger.prepare(state, state.without | {ledger.CONTEXT}, defers_output=state.defers_output)
@@ -514,20 +491,9 @@ class Turn:
     def _call(self, call_id: str) -> ToolCall:
         return next(call for call in self.state.calls if call.id == call_id)
 
-    def _is_changed(self, call: ToolCall) -> bool:
-        """True if the tool of an approved call has changed, or a call that was to run here is external now."""
-        facts = self._facts.get(rounds.function_of(call))
-        pin = facts.pin if facts is not None else None
-        lacks_output = facts is not None and facts.is_external and call.id not in self.state.outputs
-        return lacks_output or pin != self.state.pins.get(call.id, pin)
-
     def _refuse(self, calls: Iterable[ToolCall]) -> list[StreamPart]:
-        """Answers the calls that must not run, with the reason. A result from outside needs no tool here."""
-        answered = self.state.outputs
-        problems = [(call, rounds.objection(call, self._tools)) for call in calls if call.id not in answered]
-        return self._emit(
-            [rounds.tool_result(call, problem, is_error=True) for call, problem in problems if problem is not None]
-        )
+        """Answer the calls that must not run, with the reason."""
+        return self._emit(rounds.refusals(self.state, calls, self._tools))
 
     def _end_of_round(self) -> list[StreamPart]:
         blocked = ledger.blocked_calls(self.state)
@@ -553,16 +519,9 @@ class Turn:
     def _send_again(self, ending: Finish) -> list[StreamPart]:
         """The next step, unless a limit is reached."""
         state = self.state
-        self._round = self._ledger.end_round() or None
-        limits = self._limits
-        tokens = state.usage.input.total + state.usage.output.total
-        if state.step + 1 >= limits.max_steps:
-            return self._emit(self._finish("limit", ending, limit=("max_steps", state.step + 1)))
-        if limits.max_total_tokens is not None and tokens >= limits.max_total_tokens:
-            return self._emit(self._finish("limit", ending, limit=("max_total_tokens", tokens)))
-        if limits.max_cost is not None and (state.usage.cost is None or state.usage.cost >= limits.max_cost):
-            # A cost that is unknown may be any: the run does not continue on the chance that it is low.
-            return self._emit(self._finish("limit", ending, limit=("max_cost", state.usage.cost)))
+        self.outbox.round = self._ledger.end_round() or None
+        if (limit := rounds.limit_reached(state, self._limits)) is not None:
+            return self._emit(self._finish("limit", ending, limit=limit))
         state.command = Send()
         return []
 
@@ -585,12 +544,6 @@ class Turn:
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
         completed = self._ledger.feed(parts) if parts else ()
-        if completed or self._round is not None:
-            self._completes(parts, completed)
+        if completed or self.outbox.round is not None:
+            self.outbox.completes(parts, completed)
         return parts
-
-    def _completes(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
-        if self._round is not None and (part := next(filter(rounds.ends_round, parts), None)):
-            self._completed += ((part, self._round),)
-            self._round = None
-        self._completed += tuple(completed)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sidestream.actions.values import SafetyCheck
 from sidestream.files import media_types
 from sidestream.jsontext import Json, as_object, text_in
+from sidestream.limits import Limits
 from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED, PASSAGES
 from sidestream.messages.message import Numbers
 from sidestream.messages.provenance import PAGE, found_urls
@@ -130,6 +131,33 @@ def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] |
         return {"error": "InvalidArguments", "message": f"The call was not executed: {call.input_error}."}
     name = function_of(call)
     return unknown_tool(name, tools) if tools is not None and name not in tools else None
+
+
+def refusals(state: TurnState, calls: Iterable[ToolCall], tools: Collection[str] | None) -> list[StreamPart]:
+    """Return the results of calls that must not run. A call with an output from outside needs no tool here."""
+    problems = ((call, objection(call, tools)) for call in calls if call.id not in state.outputs)
+    return [tool_result(call, problem, is_error=True) for call, problem in problems if problem is not None]
+
+
+def is_changed(state: TurnState, call: ToolCall, tools: Mapping[str, ToolFacts]) -> bool:
+    """Return whether the tool of an approved call has changed, or has become external, since the approval."""
+    facts = tools.get(function_of(call))
+    pin = facts.pin if facts is not None else None
+    lacks_output = facts is not None and facts.is_external and call.id not in state.outputs
+    return lacks_output or pin != state.pins.get(call.id, pin)
+
+
+def limit_reached(state: TurnState, limits: Limits) -> tuple[str, float | None] | None:
+    """Return the limit that forbids another step, with the value that reached it; None means there is none."""
+    tokens = state.usage.input.total + state.usage.output.total
+    if state.step + 1 >= limits.max_steps:
+        return "max_steps", state.step + 1
+    if limits.max_total_tokens is not None and tokens >= limits.max_total_tokens:
+        return "max_total_tokens", tokens
+    # An unknown cost may be any: do not continue on the chance that it is low.
+    if limits.max_cost is not None and (state.usage.cost is None or state.usage.cost >= limits.max_cost):
+        return "max_cost", state.usage.cost
+    return None
 
 
 def unknown_tool(name: str, tools: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,50 @@
+"""What else readers of a part need: the messages that it completes, and the form in which the log stores it."""
+
+from collections.abc import Iterable, Sequence
+
+from sidestream.messages.fold import Completed
+from sidestream.messages.message import ChatMessage
+from sidestream.stream.parts import StepFinish, StreamPart
+from sidestream.turn.rounds import ends_round
+
+
+class Outbox:
+    """Keeps what belongs to emitted parts until their readers ask for it."""
+
+    def __init__(self) -> None:
+        self.round: list[ChatMessage] | None = None
+        """The message of a round of calls, which the next step, or the end of the run, completes."""
+        self._completed: tuple[Completed, ...] = ()
+        self.joined: tuple[int, Sequence[StreamPart]] = (0, ())
+        """The number of parts that the turn returns from a response, and these parts with their text joined."""
+        self._logged: tuple[StepFinish, StepFinish] | None = None
+        """The last `step-finish`, as emitted and as logged."""
+
+    def completes(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
+        """Note the messages that parts complete, in the order of the parts."""
+        if self.round is not None and (part := next(filter(ends_round, parts), None)):
+            self._completed += ((part, self.round),)
+            self.round = None
+        self._completed += tuple(completed)
+
+    def end_step(self, part: StepFinish, logged: StepFinish, messages: list[ChatMessage]) -> None:
+        """Note the form that the log stores of a `step-finish`, and the messages that it completes."""
+        self._logged = (part, logged)
+        self.completes([part], [(part, messages)])
+
+    def messages_with(self, part: StreamPart) -> list[ChatMessage]:
+        """Return the messages that a part completes. Call it once for every part, in order."""
+        messages: list[ChatMessage] = []
+        while self._completed and self._completed[0][0] is part:
+            messages += self._completed[0][1]
+            self._completed = self._completed[1:]
+        return messages
+
+    def logged(self, parts: list[StreamPart]) -> list[StreamPart]:
+        """Return the parts that the turn has just returned as the log stores them."""
+        (count, joined), self.joined = self.joined, (0, ())
+        parts = [*joined, *parts[count:]] if joined else parts
+        if self._logged is None:
+            return parts
+        (part, logged), self._logged = self._logged, None
+        return [logged if other is part else other for other in parts]
