@@ -4,13 +4,13 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, to_builtins
 
-from sidestream.errors import OutputInvalidError, RunError, SidestreamError, SteerError, StoreError
+from sidestream.errors import OutputInvalidError, RunError, SteerError, StoreError
 from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
@@ -19,6 +19,7 @@ from sidestream.output import OutputError
 from sidestream.providers.protocol import Decoder, Encoded
 from sidestream.run.preparation import Interruption, Preparation, decoder_for
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
+from sidestream.run.run_record import RunRecord
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
@@ -62,7 +63,8 @@ class Driver:
         self._turn = turn
         self._settings = settings
         self._listener = settings.hooks.listener
-        self._recorder = settings.hooks.recorder
+        self._record = RunRecord(turn, settings)
+        self._is_recorded = settings.hooks.recorder is not None
         self._began_s = 0.0
         self._encoded: Encoded | None = None
         """The request that is sent next."""
@@ -81,10 +83,6 @@ class Driver:
         self._decisions = None if decisions is None else tuple(decisions)
         self._preparation = Preparation(turn, settings)
         self._staging = Staging()
-        if self._recorder is not None:
-            turn.set_logged()
-        self._asked = tuple(approval.approval_id for approval in turn.state.waiting)
-        """Pending approvals that the log has."""
         if self._decisions is not None:
             turn.check_decisions(self._decisions)
 
@@ -130,17 +128,9 @@ class Driver:
             log_left(self._turn.state)
             if self._listener is not None:
                 self._listener.ended()
-        recorder = self._recorder
-        if recorder is None or not self._is_begun:
-            return
-        if self._is_ended:
-            # If it was cancelled while its end was written, that is still under way.
-            with suppress(SidestreamError):  # Who waited for the end has had it.
-                await recorder.commit()
-            return
-        self._is_ended = True
-        recorder.cancelled() if is_cancelled else recorder.left()
-        await recorder.commit()
+        if self._is_begun:
+            is_ended, self._is_ended = self._is_ended, True
+            await self._record.close(is_ended=is_ended, is_cancelled=is_cancelled)
 
     async def cancel(self) -> None:
         """Stops the run, also at a provider that would continue it in the background."""
@@ -255,26 +245,15 @@ class Driver:
             self._put(self._turn.failed(part_of_error(failure)))
             return
         if self._decisions is not None:
-            self._record_beginning(self._decisions)
+            self._record_beginning(self._decisions, spends=True)
             self._put(self._turn.resumed(self._decisions, self._preparation.warnings))
         self._put_asked(self._turn.reconsidered(new_approval_id, self._preparation.warnings))
         if self.ready:
             await self._commit()
 
-    def _record_beginning(self, spent: Sequence[Decision] | None = None) -> None:
-        """Records how the run begins, and spends these decisions."""
-        settings = self._settings
+    def _record_beginning(self, decisions: Sequence[Decision] = (), *, spends: bool = False) -> None:
         try:
-            if spent is not None and settings.hooks.decided is not None:
-                settings.hooks.decided(spent)
-            if self._recorder is not None:
-                self._recorder.begin(
-                    self._turn.state.run_id,
-                    model=f"{settings.model.provider}:{settings.model.name}",
-                    opening=settings.opening,
-                    message_metadata=settings.message_metadata,
-                    decisions=self._decisions or (),
-                )
+            self._record.begin(decisions, spends=spends)
         except (ApprovalError, StoreError):
             self._is_ended = True  # It never began: what is recorded now would count for the turn before.
             raise
@@ -289,8 +268,7 @@ class Driver:
         if self._native is not None:
             await self._native.aclose()
         self.reason = next((part.reason for part in reversed(self.ready) if isinstance(part, Finish)), None)
-        if self._recorder is not None:
-            await self._commit()
+        await self._commit()
         if self._settings.hooks.ended is not None and self.error is None:
             self._settings.hooks.ended(self._turn)
         log_ended(self._turn.state, self.reason, self.error, monotonic() - self._began_s)
@@ -328,23 +306,17 @@ class Driver:
             for part in parts:
                 if isinstance(part, StepFinish):
                     self._settings.context.measure(self._turn.state.messages, part)
-        if self._recorder is not None and not self._is_ended:
-            self._recorder.feed(self._turn.outbox.logged(parts))
+        if self._is_recorded and not self._is_ended:
+            self._record.feed(parts)
 
     def _put_asked(self, parts: list[StreamPart]) -> None:
-        """Puts parts after which calls may wait for a person; the log has these approvals before the parts."""
-        recorder, waiting = self._recorder, self._turn.state.waiting
-        if recorder is not None:
-            for approval in waiting:
-                if approval.approval_id not in self._asked:
-                    recorder.asked(approval)
-        self._asked = tuple(approval.approval_id for approval in waiting)
+        """Put parts after which calls may wait for an approval."""
+        self._record.note_approvals()
         self._put(parts)
 
     async def _commit(self) -> None:
         """Waits until all parts are safe in the log; emits a notice, once, if they cannot be."""
-        recorder = self._recorder
-        notice = await recorder.commit() if recorder is not None else None
+        notice = await self._record.commit()
         if notice is not None:
             self.ready.insert(1 if self.ready and isinstance(self.ready[0], StreamStart) else 0, notice)
 
