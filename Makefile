@@ -34,7 +34,8 @@ PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/pu
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with all that development needs, and build the page
+setup: $(STAMP) ## make .venv with all that development needs, build the page, and install the commit-msg hook
+	@git rev-parse --git-dir >/dev/null 2>&1 && { git config core.hooksPath >/dev/null || git config core.hooksPath tools/hooks; } || true
 	@$(MAKE) --no-print-directory page || echo "The page was not built: npm could not install its packages, see above. All else works." >&2
 
 page: $(PAGE) ## build the page into the package
