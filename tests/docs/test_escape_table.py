@@ -8,4 +8,6 @@ ROOT = Path(__file__).parents[2]
 
 def test_documented_escape_table_is_up_to_date() -> None:
     page = (ROOT / "docs/escapes.md").read_text("utf-8")
-    assert runpy.run_path(str(ROOT / "docs/generate.py"))["filled"](page) == page, "run: python docs/generate.py"
+    assert runpy.run_path(str(ROOT / "tools/docs/generate.py"))["filled"](page) == page, (
+        "run: python tools/docs/generate.py"
+    )

@@ -39,7 +39,8 @@ PUBLIC = {
 
 
 GENERATED = {
-    ROOT / "docs" / name: text for name, text in runpy.run_path(str(ROOT / "docs/site/reference.py"))["pages"]().items()
+    ROOT / "docs" / name: text
+    for name, text in runpy.run_path(str(ROOT / "tools/docs/reference.py"))["pages"]().items()
 }
 """Pages of the site that are made when it is built."""
 

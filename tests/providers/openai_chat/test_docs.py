@@ -8,8 +8,8 @@ from sidestream.providers.openai.chat.provider import DROPPED, REFUSALS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/openai-chat.md").read_text(encoding="utf-8")
-TABLES = runpy.run_path(str(ROOT / "docs/event_matrix_openai_chat.py"))
-HINT = "run: python docs/event_matrix_openai_chat.py, and put it into the page"
+TABLES = runpy.run_path(str(ROOT / "tools/docs/event_matrix_openai_chat.py"))
+HINT = "run: python tools/docs/event_matrix_openai_chat.py, and put it into the page"
 
 
 def test_the_documented_matrix_is_up_to_date():

@@ -1,6 +1,6 @@
 """Prints what each event, block and delta emits, from the decoder's tables.
 
-Run: `python docs/event_matrix_anthropic.py`.
+Run: `python tools/docs/event_matrix_anthropic.py`.
 """
 
 from sidestream.providers.anthropic.decode.blocks import BLOCKS, DELTAS

@@ -1,6 +1,6 @@
 """Prints what fields, parts, events and steps emit, from the decoders' tables.
 
-Run: `python docs/event_matrix_google.py`.
+Run: `python tools/docs/event_matrix_google.py`.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Generates the tables of docs/providers.md from the providers' own data.
 
-`python docs/provider_matrix.py` prints them; with `--write` it updates the page.
+`python tools/docs/provider_matrix.py` prints them; with `--write` it updates the page.
 """
 
 import os
@@ -18,7 +18,7 @@ from sidestream.providers.openai.chat import PRESETS
 from sidestream.providers.shared.settings_mapping import PORTABLE
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 
-PAGE = Path(__file__).with_name("providers.md")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
 COLUMNS = {
     "`openai-responses`": ("openai-responses", ""),
     "`openai`": ("openai", ""),

@@ -1,4 +1,4 @@
-"""Updates every generated table of the docs: `python docs/generate.py`."""
+"""Updates every generated table of the docs: `python tools/docs/generate.py`."""
 
 import re
 import runpy
@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DOCS = ROOT / "docs"
 MATRICES = {
     "openai-responses.md": "event_matrix.py",
     "openai-chat.md": "event_matrix_openai_chat.py",
@@ -27,7 +29,7 @@ def updated(page: str, generator: dict[str, Any]) -> str:
 
 def filled(page: str) -> str:
     """The page of the escape battery with its table, which the tests of the sandboxes hold true."""
-    command = [sys.executable, str(DOCS.parent / "tests/escapes.py"), "--markdown"]
+    command = [sys.executable, str(ROOT / "tests/escapes.py"), "--markdown"]
     table = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     return page.partition(MARKER)[0] + MARKER + table
 
@@ -35,11 +37,11 @@ def filled(page: str) -> str:
 def main() -> None:
     for name, script in MATRICES.items():
         path = DOCS / name
-        path.write_text(updated(path.read_text("utf-8"), runpy.run_path(str(DOCS / script))), "utf-8")
+        path.write_text(updated(path.read_text("utf-8"), runpy.run_path(str(HERE / script))), "utf-8")
     escapes = DOCS / "escapes.md"
     escapes.write_text(filled(escapes.read_text("utf-8")), "utf-8")
     providers = DOCS / "providers.md"
-    tables = runpy.run_path(str(DOCS / "provider_matrix.py"))
+    tables = runpy.run_path(str(HERE / "provider_matrix.py"))
     providers.write_text(tables["filled"](providers.read_text("utf-8")), "utf-8")
 
 

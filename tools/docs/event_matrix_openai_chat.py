@@ -1,6 +1,6 @@
 """Prints the presets and the parts that each field of a response emits, from the decoder's tables.
 
-Run: `python docs/event_matrix_openai_chat.py`.
+Run: `python tools/docs/event_matrix_openai_chat.py`.
 """
 
 from sidestream.providers.openai.chat import PRESETS, PROVIDER
