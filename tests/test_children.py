@@ -4,13 +4,12 @@ import ast
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from support.children import catch_ignored_signals, ends, started
+from support.places import TESTS
 
-TESTS = Path(__file__).resolve().parent
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 

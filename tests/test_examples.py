@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
+from support.places import ROOT
 from support.warm import run
 
-ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 DEMO = ROOT / "src" / "sidestream" / "cli" / "commands" / "demo"
 RECORDINGS = {

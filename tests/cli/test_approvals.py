@@ -20,8 +20,9 @@ from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPar
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
 from support.children import ends
+from support.places import TESTS
 
-ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "mcp_servers" / "rogue.py"
 SECRET = "canary-of-a-server-77a1"
 
 

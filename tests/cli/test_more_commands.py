@@ -16,9 +16,10 @@ from sidestream.cli.chat.chat_commands import completions
 from sidestream.store import open_store
 from sidestream.store.log.search import search
 from sidestream.testing import FakeProvider, Recording, ResponsesScript, responses_text, sse
+from support.places import TESTS
 from support.stores import message
 
-ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "mcp_servers" / "rogue.py"
 STORE = {"SIDESTREAM_STORE": "talks.db"}
 
 

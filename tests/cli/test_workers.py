@@ -24,9 +24,9 @@ from sidestream.store.records import Segment
 from sidestream.store.wrapped import shared
 from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.places import ROOT
 from support.serving import printed_address
 
-ROOT = Path(__file__).parents[2]
 BOUND_S = 60.0
 AGENT = """
 import os

@@ -1,9 +1,8 @@
 """The table in docs/escapes.md is the one that the tests of the sandboxes compare with."""
 
 import runpy
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.places import ROOT
 
 
 def test_documented_escape_table_is_up_to_date() -> None:

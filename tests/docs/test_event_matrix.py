@@ -1,9 +1,8 @@
 """The event matrix in the docs matches the decoder's tables."""
 
 import runpy
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.places import ROOT
 
 
 def test_the_documented_event_matrix_is_up_to_date() -> None:

@@ -1,14 +1,13 @@
 """The tables in docs/providers.md match the providers' own data."""
 
 import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sidestream.providers import Capabilities, Settings, find_provider
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / "tools/docs/provider_matrix.py"))
 
 

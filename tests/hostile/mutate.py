@@ -18,7 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.places import ROOT
+
 SOURCE = Path("src") / "sidestream"
 TESTS: dict[str, list[str]] = {
     "messages": [

@@ -19,6 +19,7 @@ from sidestream.portable.index.index import fits, fused
 from sidestream.portable.index.sqlite import SqliteIndex
 from sidestream.portable.index.vectors import Driver
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
+from support.places import ROOT, TESTS
 from support.portable_index import DIMENSIONS, bag_of_words, pdf_of, write_corpus
 
 HAS_EXTENSIONS = hasattr(sqlite3.Connection, "enable_load_extension")
@@ -261,7 +262,7 @@ asyncio.run(main())
 
 async def indexing(path: Path, docs: Path, dies_at: int = 0) -> asyncio.subprocess.Process:
     """A process that indexes a folder, and is killed when it reports progress for that time."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     arguments = (str(path), str(docs), str(dies_at))
     return await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, *arguments, env=environment)
 
@@ -386,7 +387,7 @@ async def main():
 
 asyncio.run(main())
 """
-    places = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src"), *sys.path]
+    places = [str(TESTS), str(ROOT / "src"), *sys.path]
     done = subprocess.run(
         [python, "-c", program, str(tmp_path / "i.db"), str(tmp_path / "docs")],
         env={

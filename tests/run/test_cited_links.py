@@ -20,8 +20,8 @@ from sidestream.stream.markers import MAX_LAG_CHARS, claim_before, marker_at
 from sidestream.stream.parts import Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart, part_from_json
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, sse
 from sidestream.text.html import without_tracking
+from support.places import RECORDINGS
 
-RECORDINGS = Path(__file__).resolve().parents[3] / "shared"
 PAGE = "https://a.example/x"
 TRACKED = f"{PAGE}?utm_source=openai"
 CLAIM = "It rains in Oslo, in the U.S. too."
@@ -115,7 +115,7 @@ async def test_markers_after_one_sentence_share_its_claim() -> None:
 
 @requirement("R182")
 async def test_recorded_answer_reads_the_same_live() -> None:
-    recording = RECORDINGS / "recordings" / "openai-responses" / "v-openai-web-search-tool.1-stream.json"
+    recording = RECORDINGS / "openai-responses" / "v-openai-web-search-tool.1-stream.json"
     if not recording.is_file():
         pytest.skip("no recordings")
     chunks = [chunk async for chunk in Agent(f"replay:{recording}").send_stream("hi")]

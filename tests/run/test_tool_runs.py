@@ -30,10 +30,10 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript, pixel_png
+from support.places import RECORDINGS
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 CODE = 'x = "é"\nprint(x)\n'
-FILES = sorted(FOLDER.rglob("*.json")) if FOLDER.is_dir() else []
+FILES = sorted(RECORDINGS.rglob("*.json")) if RECORDINGS.is_dir() else []
 
 
 async def runs_of(provider: str, script: Any, **settings: Any) -> tuple[ToolRun, ...]:

@@ -14,9 +14,10 @@ from server.node_driver import NodeClient, driving
 from sidestream import CodeInterpreter, ImageGeneration, WebSearch
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.npm_packages import cannot_run, installed_version
+from support.places import ROOT
 from support.streams import PNG
 
-PACKAGES = Path(__file__).resolve().parents[2] / "page" / "node_modules"
+PACKAGES = ROOT / "page" / "node_modules"
 
 Json = Any
 

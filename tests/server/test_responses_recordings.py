@@ -12,10 +12,10 @@ from sidestream import Agent
 from sidestream.replay.provider import model_exchanges
 from sidestream.replay.recording import Recording
 from sidestream.testing import FakeProvider
+from support.places import RECORDINGS
 from support.response_events import check_events
 from ui.test_responses_stream import (
     DIFFERENT,
-    FOLDER,
     RESPONSE_FIELDS,
     allowed,
     kinds,
@@ -25,7 +25,7 @@ from ui.test_responses_stream import (
 )
 
 Json = Any
-STREAMS = sorted((FOLDER / "openai-responses").glob("*.json"))
+STREAMS = sorted((RECORDINGS / "openai-responses").glob("*.json"))
 NOT_HERE = {
     **DIFFERENT,
     "v-openai-apply-patch-tool-delete.1-stream": "a call of a tool that requests to the server cannot have",
@@ -64,7 +64,7 @@ def functions_in(events: list[Json]) -> list[Json]:
 async def test_recordings_come_out_of_the_server_as_they_came(tmp_path: Path):
     given = {path.stem: sent_by(model_exchanges(Recording.load(path))[0]) for path in STREAMS}
     names = [name for name, events in given.items() if events and name not in NOT_HERE]
-    agents = {name: Agent(f"replay:{FOLDER / 'openai-responses' / name}.json") for name in names}
+    agents = {name: Agent(f"replay:{RECORDINGS / 'openai-responses' / name}.json") for name in names}
     async with (
         FakeProvider([]) as fake,
         served_agents(agents, fake, tmp_path) as served,

@@ -28,10 +28,11 @@ from sidestream.store import open_store
 from sidestream.store.records import RunStarted
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.npm_packages import cannot_run, installed_version
+from support.places import ROOT
 from support.response_events import check_events
 from support.stores import BOUND_S
 
-PACKAGES = Path(__file__).resolve().parents[2] / "page" / "node_modules"
+PACKAGES = ROOT / "page" / "node_modules"
 JOB = Job(agent="main")
 COUNT = ["One, ", "two, ", "three."]
 PROCESSES_S = 2 * BOUND_S

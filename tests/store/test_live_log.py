@@ -34,9 +34,10 @@ from sidestream.stream.parts import (
 )
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.children import started
+from support.places import TESTS
 from support.stores import BOUND_S
 
-CHILD = Path(__file__).resolve().parents[1] / "support" / "store_child.py"
+CHILD = TESTS / "support" / "store_child.py"
 
 
 def events_of(script: ResponsesScript, deltas: list[str]) -> tuple[list[Any], list[Any]]:

@@ -5,7 +5,6 @@ The records go through JSON and blobs, as a store would keep them.
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -36,9 +35,9 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from support.places import RECORDINGS
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
-FILES = sorted(path for path in FOLDER.rglob("*.json")) if FOLDER.is_dir() else []
+FILES = sorted(path for path in RECORDINGS.rglob("*.json")) if RECORDINGS.is_dir() else []
 QUESTION = ChatMessage.user("?")
 
 
@@ -50,7 +49,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 if not FILES:
 
     def test_there_are_recordings() -> None:
-        pytest.skip(f"no recordings: {FOLDER} is not there")
+        pytest.skip(f"no recordings: {RECORDINGS} is not there")
 
 
 async def played(recording: Recording) -> list[list[StreamPart]]:

@@ -21,9 +21,10 @@ from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
 from sidestream.store.sqlite.file import KEPT_WAL_BYTES
 from sidestream.store.sqlite.store import SqliteStore
+from support.places import TESTS
 from support.stores import BOUND_S, digest_of, message, next_of, row, rows, segment
 
-CHILD = Path(__file__).resolve().parents[1] / "support" / "store_child.py"
+CHILD = TESTS / "support" / "store_child.py"
 
 
 @pytest.fixture

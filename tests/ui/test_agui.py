@@ -44,9 +44,9 @@ from sidestream.stream.parts import (
 )
 from sidestream.turn.rounds import denial
 from support.npm_packages import INSTALL_TIMEOUT_S, installed
+from support.places import RECORDINGS
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
-FILES = sorted(FOLDER.rglob("*.json")) if FOLDER.is_dir() else []
+FILES = sorted(RECORDINGS.rglob("*.json")) if RECORDINGS.is_dir() else []
 CLIENT = {"@ag-ui/client": "@ag-ui/client@1.0.0"}
 STOP = Finish("stop", Usage())
 CALL = ToolCall("c1", "add", "add", False, input={"a": 1})

@@ -1,6 +1,5 @@
 """Runs as the older APIs of two vendors stream them: their SDKs' own types accept all of it, in order, nothing twice."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +33,8 @@ from sidestream.stream.parts import (
     ToolInputStart,
     Usage,
 )
+from support.places import RECORDINGS
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 EVENTS = TypeAdapter[Any](RawMessageStreamEvent)
 USAGE = Usage()
 
@@ -206,10 +205,10 @@ def test_a_run_that_fails_ends_with_its_error():
 
 
 @requirement("R140")
-@pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no recordings: {FOLDER} is not there")
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason=f"no recordings: {RECORDINGS} is not there")
 async def test_every_recording_is_a_legal_stream_of_both():
     count = 0
-    for path in sorted(FOLDER.rglob("*.json")):
+    for path in sorted(RECORDINGS.rglob("*.json")):
         recording = Recording.load(path)
         for run in replay(recording, ReplayTransport(recording)):
             parts = [part async for part in run]

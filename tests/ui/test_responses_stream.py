@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64encode
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,13 +40,13 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from support.places import RECORDINGS
 from support.response_events import check_events, check_response
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 HEAD = ResponseHead(id="resp_1", model="main", created=7)
 USAGE = Usage()
 BOTH: tuple[Dialect, Dialect] = ("openai", "open-responses")
-needs_recordings = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no recordings: {FOLDER} is not there")
+needs_recordings = pytest.mark.skipif(not RECORDINGS.is_dir(), reason=f"no recordings: {RECORDINGS} is not there")
 dialects = pytest.mark.parametrize("dialect", BOTH)
 
 
@@ -608,7 +607,7 @@ DIFFERENT = {
 @needs_recordings
 async def test_the_events_of_openai_come_out_as_they_came():
     count = 0
-    for path in sorted((FOLDER / "openai-responses").glob("*.json")):
+    for path in sorted((RECORDINGS / "openai-responses").glob("*.json")):
         recording = Recording.load(path)
         for exchange, played in zip(
             model_exchanges(recording), replay(recording, ReplayTransport(recording)), strict=True
@@ -639,7 +638,7 @@ async def test_the_events_of_openai_come_out_as_they_came():
 @dialects
 async def test_every_recording_of_every_provider_is_a_legal_stream(dialect: Dialect):
     count = 0
-    for path in sorted(FOLDER.rglob("*.json")):
+    for path in sorted(RECORDINGS.rglob("*.json")):
         recording = Recording.load(path)
         for played in replay(recording, ReplayTransport(recording)):
             parts = [part async for part in played]

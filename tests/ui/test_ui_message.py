@@ -42,11 +42,11 @@ from sidestream.stream.parts import (
 from sidestream.tools.approvals import Question
 from sidestream.turn import rounds
 from sidestream.turn.rounds import denial
+from support.places import RECORDINGS
 from ui.stored_parts import stored
 from ui.ui_chunks import Checker, check
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
-FILES = sorted(FOLDER.rglob("*.json")) if FOLDER.is_dir() else []
+FILES = sorted(RECORDINGS.rglob("*.json")) if RECORDINGS.is_dir() else []
 Chunk = dict[str, Any]
 STOP = Finish("stop", Usage())
 

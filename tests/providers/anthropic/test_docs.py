@@ -1,9 +1,8 @@
 """The documented matrix is the one that the decoder's tables give."""
 
 import runpy
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from support.places import ROOT
 
 
 def test_the_documented_event_matrix_is_up_to_date():

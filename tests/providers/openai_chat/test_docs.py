@@ -2,11 +2,10 @@
 
 import re
 import runpy
-from pathlib import Path
 
 from sidestream.providers.openai.chat.provider import DROPPED, REFUSALS
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/openai-chat.md").read_text(encoding="utf-8")
 TABLES = runpy.run_path(str(ROOT / "tools/docs/event_matrix_openai_chat.py"))
 HINT = "run: python tools/docs/event_matrix_openai_chat.py, and put it into the page"

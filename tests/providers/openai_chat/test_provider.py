@@ -23,8 +23,8 @@ from sidestream.stream.parts import Custom
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import CustomTool, WebSearch
 from sidestream.wire.http import HttpTransport
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 REQUEST = ModelRequest(messages=(ChatMessage.user("Hi"),))
 HOSTED = [preset for preset in PRESETS if preset.key_variable]
 LOCAL = [preset for preset in PRESETS if not preset.key_variable]
