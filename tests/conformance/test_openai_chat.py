@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from providers.openai_chat.chat_wire import decode, decode_whole
+from providers.openai.chat.chat_wire import decode, decode_whole
 from requirements import requirement
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.providers.openai.chat import PROVIDER

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from protocols.ui_chunks import check
 from requirements import requirement
 from server.chat_client import chatting, data, paused, text_of, types, user
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.stores import message
 from support.streams import PNG
-from ui.ui_chunks import check
 
 Json = Any
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from examples.test_examples import files, start
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse
 from sidestream.testing import GeminiScript, MessagesScript, Recording, encode_events, pixel_png
-from test_examples import files, start
 
 PATHS = {"anthropic": "/v1/messages", "google": "/v1/models/gemini-3:streamGenerateContent?alt=sse"}
 PNG = {"base64": __import__("base64").b64encode(pixel_png()).decode()}

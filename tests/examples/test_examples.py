@@ -246,7 +246,7 @@ def test_a_live_model_is_the_default_and_needs_a_key(name: str, tmp_path: Path):
 
 
 def test_every_example_is_short_has_a_recording_and_names_it():
-    # durable.py brings its own provider: tests/cli/test_workers.py runs it.
+    # durable.py brings its own provider: tests/cli/commands/test_workers.py runs it.
     sources = {path.stem: path.read_text("utf-8") for path in EXAMPLES.glob("*.py") if path.stem != "durable"}
     assert sources.keys() == RECORDINGS.keys()
     assert {name: count for name, text in sources.items() if (count := len(text.splitlines())) > MAX_LINES} == {}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from providers.openai_chat.chat_wire import chunk, decode, decode_whole, stream, whole
+from providers.openai.chat.chat_wire import chunk, decode, decode_whole, stream, whole
 from requirements import requirement
 from sidestream import Agent
 from sidestream.stream.parts import Finish, Raw, ReasoningEnd, TextEnd, ToolCall

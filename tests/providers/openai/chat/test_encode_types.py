@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, completion_create_params
 
 from providers.anthropic.test_encode_types import misfit
-from providers.openai_chat.test_options import OPTIONS
+from providers.openai.chat.test_options import OPTIONS
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, ToolCallPart, ToolResultPart
 from sidestream.providers.openai.chat import PROVIDER, OpenAIChatOptions

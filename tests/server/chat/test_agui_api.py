@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from protocols.test_agui import CLIENT, checked, of_type
 from requirements import requirement
 from server.chat_client import Client, chatting, paused
 from server.node_driver import NodeClient, driving
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.npm_packages import INSTALL_TIMEOUT_S, installed
-from ui.test_agui import CLIENT, checked, of_type
 
 Json = Any
 

@@ -1,6 +1,6 @@
 """Records what a workflow of Temporal does, for the test that replays it: once for each release that changes it.
 
-Usage: python tests/durable/record_histories.py 127.0.0.1:7233
+Usage: python tests/durable/engines/record_histories.py 127.0.0.1:7233
 """
 
 import asyncio

@@ -5,16 +5,7 @@ from typing import Any
 
 import httpx2
 
-from requirements import requirement
-from server.response_client import served_agents
-from server.test_responses_api import frames_of
-from sidestream import Agent
-from sidestream.replay.provider import model_exchanges
-from sidestream.replay.recording import Recording
-from sidestream.testing import FakeProvider
-from support.places import RECORDINGS
-from support.response_events import check_events
-from ui.test_responses_stream import (
+from protocols.test_responses_stream import (
     DIFFERENT,
     RESPONSE_FIELDS,
     allowed,
@@ -23,6 +14,15 @@ from ui.test_responses_stream import (
     sent_by,
     without_ids,
 )
+from requirements import requirement
+from server.response_client import served_agents
+from server.responses.test_responses_api import frames_of
+from sidestream import Agent
+from sidestream.replay.provider import model_exchanges
+from sidestream.replay.recording import Recording
+from sidestream.testing import FakeProvider
+from support.places import RECORDINGS
+from support.response_events import check_events
 
 Json = Any
 STREAMS = sorted((RECORDINGS / "openai-responses").glob("*.json"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from providers.openai_chat.chat_wire import USAGE, call_piece, chunk, decode, decode_whole, emitted, stream, whole
+from providers.openai.chat.chat_wire import USAGE, call_piece, chunk, decode, decode_whole, emitted, stream, whole
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, TextPart, ThinkingPart
 from sidestream.stream.parts import (

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from protocols.stored_parts import stored
+from protocols.ui_chunks import Checker, check
 from requirements import requirement
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
@@ -43,8 +45,6 @@ from sidestream.tools.approvals import Question
 from sidestream.turn import rounds
 from sidestream.turn.rounds import denial
 from support.places import RECORDINGS
-from ui.stored_parts import stored
-from ui.ui_chunks import Checker, check
 
 FILES = sorted(RECORDINGS.rglob("*.json")) if RECORDINGS.is_dir() else []
 Chunk = dict[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
-from local.launch import LocalModel, model_file, running
+from conformance.llama.launch import LocalModel, model_file, running
 from sidestream.wire.http import close_session
 
 

@@ -19,7 +19,8 @@ from sidestream.errors import StoreError
 from sidestream.store.records import MessageAdded, RunStarted, Segment, pack
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream.parts import StepStart, TextEnd
-from store.corruption import DAMAGES, PAGE, history
+from store.sqlite.corruption import DAMAGES, PAGE, history
+from support.places import TESTS
 from support.stores import digest_of, row, rows
 
 PROGRAM = Path(__file__).with_name("corruption.py")
@@ -29,9 +30,8 @@ PROGRAM = Path(__file__).with_name("corruption.py")
 def test_a_damaged_file_is_survived_whatever_the_damage():
     count = 3 * len(DAMAGES)
     command = [sys.executable, str(PROGRAM), "15", str(count)]
-    path = os.pathsep.join(str(PROGRAM.parents[level]) for level in (0, 1))
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False
+        command, env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = json.loads(done.stdout)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.launch import ALIAS, LocalModel, model_file, running
+from conformance.llama.launch import ALIAS, LocalModel, model_file, running
 from requirements import requirement
 from sidestream import Agent
 from sidestream.errors import AuthenticationError, ProviderError

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from examples.test_examples import files, play, start
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript, pixel_png
 from support.file_servers import AnthropicFileServer, GoogleFileServer, OpenAIFileServer
-from test_examples import files, play, start
 
 PDF = b"%PDF-1.7 a report"
 VARIABLES = {

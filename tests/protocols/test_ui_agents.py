@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from protocols.stored_parts import stored
+from protocols.ui_chunks import check, check_fields
 from requirements import requirement
 from sidestream import Agent, Price
 from sidestream.errors import ProviderError
@@ -27,8 +29,6 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.testing import ScriptedModel, ScriptedReply, tool_call
-from ui.stored_parts import stored
-from ui.ui_chunks import check, check_fields
 
 Chunk = dict[str, Any]
 

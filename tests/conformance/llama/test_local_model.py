@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.launch import ALIAS, LocalModel, model_file
+from conformance.llama.launch import ALIAS, LocalModel, model_file
 from sidestream import Agent, OpenAIResponsesOptions
 from sidestream.errors import AuthenticationError
 from sidestream.messages.message import ChatMessage

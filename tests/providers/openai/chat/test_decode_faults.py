@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from providers.openai_chat.chat_wire import call_piece, chunk, decode, decode_whole, stream, whole
+from providers.openai.chat.chat_wire import call_piece, chunk, decode, decode_whole, stream, whole
 from requirements import requirement
 from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
