@@ -105,7 +105,7 @@ losses: $(STAMP) | $(PRIVATE_UV) ## look at what peers show of a stream, and wri
 	@$(pip_settings) UV="$(UV)" $(BIN)/python -m bench.losses $(ARGS)
 
 docs: $(STAMP) ## build the site of the docs into site/
-	@$(BIN)/python docs/generate.py
+	@$(BIN)/python tools/docs/generate.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean 2>.docs.log || { cat .docs.log; exit 1; }
 
 docs-serve: $(STAMP) ## show the site of the docs on this machine, and rebuild it as pages change

@@ -17,6 +17,7 @@ from pytest_timeout import Settings
 
 from sidestream.testing import LeakError, no_leaks
 from support.children import catch_ignored_signals
+from support.places import RECORDINGS
 from support.postgres import Server, binaries, shared_server
 from support.s3 import s3_server
 from support.temporal_server import program, shared_temporal
@@ -28,7 +29,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 ALARM_INTERVAL_S = 5.0
 temporal_addresses: set[str] = set()
 """Of the test server."""
-RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "recordings"
 
 # The same examples on every run, so that a red test is red again; `deep` and `fuzz` look for new ones.
 settings.register_profile(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.places import ROOT
+
 PACKAGE = ROOT / "src" / "sidestream"
 LONG_FILE = 400
 MAX_LINES = 600

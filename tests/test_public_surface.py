@@ -5,13 +5,13 @@ import importlib
 import importlib.metadata
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import sidestream
+from support.places import ROOT
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+SOURCE = ROOT / "src"
 
 PUBLIC = {
     "sidestream": """

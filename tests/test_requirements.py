@@ -3,15 +3,12 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TypeGuard
 
 import pytest
 
 from requirements import MANIFEST, Deferred, Entry, Partial, deferred, open_ids, partial, proven
-
-TESTS = Path(__file__).resolve().parent
-SHARED = TESTS.parents[1] / "shared"
+from support.places import SHARED, TESTS
 
 Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

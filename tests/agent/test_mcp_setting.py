@@ -10,8 +10,9 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, MCPServer, RemoteMCP
 from sidestream.testing import ScriptedModel, tool_call
+from support.places import TESTS
 
-ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "mcp_servers" / "rogue.py"
 COMMAND = {"command": sys.executable, "args": ["-I", str(ROGUE)]}
 
 

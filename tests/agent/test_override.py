@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
-from pathlib import Path
 
 import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, UnsupportedError, tool
 from sidestream.testing import ScriptedModel, tool_call
+from support.places import ROOT
 
 AGENT = Agent("openai-responses", api_key="unused", system="Be brief.")
 """As in a user's program: made once, at import."""
-RECORDING = Path(__file__).resolve().parents[2] / "examples/recordings/typed_output.json"
+RECORDING = ROOT / "examples/recordings/typed_output.json"
 
 
 def get_weather(city: str) -> str:

@@ -13,9 +13,10 @@ from cli.driving import eventually, is_alive
 from requirements import requirement
 from sidestream import __version__, cli
 from support.children import started
+from support.places import TESTS
 
 DEMO = str(Path(cli.__file__).parent / "commands" / "demo" / "web_search.json")
-ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "mcp_servers" / "rogue.py"
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from cli.command import parse
 from sidestream.cli.main import commands
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 COMPOSE = (ROOT / "deploy" / "compose.yaml").read_text("utf-8")
 ENVIRONMENT = (ROOT / "deploy" / "systemd" / "sidestream.env").read_text("utf-8")

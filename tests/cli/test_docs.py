@@ -13,8 +13,9 @@ from sidestream.cli import exit_codes
 from sidestream.cli.chat.chat_commands import COMMANDS
 from sidestream.cli.main import COMMANDS as COMMAND_TABLE, commands
 from sidestream.testing import FakeProvider, responses_text, sse
+from support.places import ROOT
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
 SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 CONSOLE = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 EXAMPLES = [line for line in SHELL.splitlines() if "sidestream" in line and "python -m" not in line]

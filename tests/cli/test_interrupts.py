@@ -16,8 +16,9 @@ from cli.driving import eventually
 from requirements import requirement
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, responses_text, sse
 from support.children import ends, started
+from support.places import TESTS
 
-ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "mcp_servers" / "rogue.py"
 SECOND_S = 1.0
 """The promise for the second Ctrl-C."""
 BETWEEN_S = 0.5

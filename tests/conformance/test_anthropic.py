@@ -5,7 +5,6 @@ Facts are read from the recordings' JSON without our code, then looked for in th
 
 import json
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +34,10 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.wire.sse import Splitter
+from support.places import RECORDINGS
 from support.streams import input_text, messages, of
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings" / "anthropic"
+FOLDER = RECORDINGS / "anthropic"
 Json = dict[str, Any]
 
 

@@ -7,7 +7,6 @@ import base64
 import json
 import re
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,11 +35,10 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.wire.sse import Splitter
+from support.places import RECORDINGS
 from support.streams import messages, of, one
 
 register_provider(PROVIDER)
-
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 
 
 class Case:
@@ -91,7 +89,7 @@ class Case:
 
 def cases() -> list[Case]:
     """Every answer to a model call in the folders beside the project."""
-    paths = sorted(path for api in ("google", "google-interactions") for path in FOLDER.glob(f"{api}/*.json"))
+    paths = sorted(path for api in ("google", "google-interactions") for path in RECORDINGS.glob(f"{api}/*.json"))
     return [
         Case(f"{path.stem}-{number}", exchange)
         for path in paths
@@ -106,7 +104,9 @@ def each(chosen: list[Case]) -> Any:
 
 CASES = cases()
 if not CASES:
-    pytest.skip(f"no recordings in {FOLDER}: conformance with Google's APIs was not tested", allow_module_level=True)
+    pytest.skip(
+        f"no recordings in {RECORDINGS}: conformance with Google's APIs was not tested", allow_module_level=True
+    )
 ANSWERED = [case for case in CASES if case.exchange.response.status < 400]
 REFUSED = [case for case in CASES if case.exchange.response.status >= 400]
 STREAMS = [case for case in ANSWERED if case.exchange.is_stream]

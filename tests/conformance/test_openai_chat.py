@@ -5,13 +5,12 @@ Facts are read from the recordings' JSON without our code, then looked for in th
 
 import json
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from providers.openai_chat.chat_wire import decode, decode_whole
+from providers.openai.chat.chat_wire import decode, decode_whole
 from requirements import requirement
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.providers.openai.chat import PROVIDER
@@ -32,9 +31,10 @@ from sidestream.stream.parts import (
 )
 from sidestream.transport.calls import DONE
 from sidestream.wire.sse import Splitter
+from support.places import RECORDINGS
 from support.streams import input_text, messages, of, one, streamed_text
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings" / "openai-chat"
+FOLDER = RECORDINGS / "openai-chat"
 
 
 class Case:

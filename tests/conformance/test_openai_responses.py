@@ -7,7 +7,6 @@ import base64
 import json
 import re
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,9 +36,8 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.wire.sse import Splitter
+from support.places import RECORDINGS
 from support.streams import decode, decode_whole, messages, of, one, wire
-
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 
 
 class Case:
@@ -78,7 +76,7 @@ class Case:
 
 def cases() -> list[Case]:
     """Every answer to a Responses request in the folder beside the project."""
-    paths = sorted(path for api in ("openai-responses", "open-responses") for path in FOLDER.glob(f"{api}/*.json"))
+    paths = sorted(path for api in ("openai-responses", "open-responses") for path in RECORDINGS.glob(f"{api}/*.json"))
     loaded = [(path.stem, Recording.load(path)) for path in paths]
     return [
         Case(f"{name}-{number}", exchange)
@@ -95,7 +93,7 @@ def each(chosen: list[Case]) -> Any:
 CASES = cases()
 if not CASES:
     pytest.skip(
-        f"no recordings in {FOLDER}: conformance with the Responses API was not tested", allow_module_level=True
+        f"no recordings in {RECORDINGS}: conformance with the Responses API was not tested", allow_module_level=True
     )
 ANSWERED = [case for case in CASES if case.exchange.response.status < 400]
 REFUSED = [case for case in CASES if case.exchange.response.status >= 400]

@@ -38,9 +38,9 @@ skip_without("xllamacpp", "numpy", "safetensors", "tokenizers", model="smollm2-1
 CANNOT = {
     "sidestream local install": "it downloads 180 MB from the package index",
     "sidestream local remove": "it removes what `local install` added",
-    "sidestream logs resume 3f2a --mcp mcp.json": "it needs a turn that was left: tests/cli/test_approvals.py",
-    "sidestream mcp logout docs": "it needs a server that somebody signed in to: tests/cli/test_mcp_login.py",
-    "sidestream mcp login docs": "it waits for a person in a browser: tests/cli/test_mcp_login.py",
+    "sidestream logs resume 3f2a --mcp mcp.json": "it needs a turn that was left: tests/cli/chat/test_approvals.py",
+    "sidestream mcp logout docs": "it needs a server that somebody signed in to: tests/cli/commands/test_mcp_login.py",
+    "sidestream mcp login docs": "it waits for a person in a browser: tests/cli/commands/test_mcp_login.py",
     "sidestream mcp login docs --mcp other.json --scope write --no-browser --timeout 60": "as above",
     "sidestream serve --host 0.0.0.0 --token TOKEN_OF_ANNA_FOR_EXAMPLE --allow-host chat.example.com --allow-origin https://app.example.com": (
         "it would listen on all addresses of this machine: tests/server/test_security.py"

@@ -10,8 +10,8 @@ import pytest
 from cli.command import parse
 from requirements import requirement
 from sidestream.cli.main import commands
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCE = re.compile(r"\s*```\s*(\w*)")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.places import ROOT
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
@@ -39,7 +40,8 @@ PUBLIC = {
 
 
 GENERATED = {
-    ROOT / "docs" / name: text for name, text in runpy.run_path(str(ROOT / "docs/site/reference.py"))["pages"]().items()
+    ROOT / "docs" / name: text
+    for name, text in runpy.run_path(str(ROOT / "tools/docs/reference.py"))["pages"]().items()
 }
 """Pages of the site that are made when it is built."""
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import pytest
 
 from support.doc_fakes import fake_before, faked
+from support.places import ROOT
 from support.warm import run
 
-ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^([ \t]*)```python([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"\s*<!-- output -->\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"# file: ([\w-]+\.py)\n")

@@ -1,22 +1,21 @@
 """The tables in docs/providers.md match the providers' own data."""
 
 import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sidestream.providers import Capabilities, Settings, find_provider
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
-GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / "docs/provider_matrix.py"))
+GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / "tools/docs/provider_matrix.py"))
 
 
 def test_the_documented_tables_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")  # Must not affect the tables.
     monkeypatch.setenv("ANTHROPIC_API_KEY", "")
     page = (ROOT / "docs/providers.md").read_text("utf-8")
-    assert GENERATOR["filled"](page) == page, "run: python docs/provider_matrix.py --write"
+    assert GENERATOR["filled"](page) == page, "run: python tools/docs/provider_matrix.py --write"
 
 
 def test_every_capability_has_its_row() -> None:

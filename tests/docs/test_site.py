@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
-
-ROOT = Path(__file__).resolve().parents[2]
+from support.places import ROOT
 
 
 @requirement("R172")

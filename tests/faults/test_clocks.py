@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from email.utils import formatdate
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -15,8 +14,9 @@ from sidestream.errors import RateLimitedError
 from sidestream.limits import Limits
 from sidestream.wire.failures import retry_after_s
 from sidestream.wire.retry import RetryPolicy, next_wait_s
+from support.places import ROOT
 
-SOURCE = Path(__file__).parents[2] / "src/sidestream"
+SOURCE = ROOT / "src/sidestream"
 WALL_CLOCK = {
     "store/queries.py": "stands in for the clock of a database that nobody has created yet",
     "durable/engines/temporal/engine.py": "compares with the times that the service gives of workflows and tasks",

@@ -55,8 +55,8 @@ from sidestream.testing import (
 from sidestream.testing.gemini_script import InteractionScript
 from sidestream.tools.context import ToolContext
 from sidestream.wire.retry import RetryPolicy
+from support.places import TESTS
 
-TESTS = str(Path(__file__).parents[1])
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 LIMITS = Limits(first_byte_timeout_s=10, idle_timeout_s=10, max_retries=1)
 
@@ -102,7 +102,7 @@ class Sinks:
             self.add(f"{kind} text", f"{link} {link!r} {link.args!r} {vars(link)!r}")
             self.add(f"{kind} traceback", "".join(traceback.format_exception(link, chain=False)))
             for frame, _ in traceback.walk_tb(link.__traceback__):
-                if not frame.f_code.co_filename.startswith(TESTS):
+                if not frame.f_code.co_filename.startswith(str(TESTS)):
                     self._add_locals(kind, frame)
 
     def _add_locals(self, kind: str, frame: FrameType) -> None:
@@ -293,7 +293,7 @@ def test_a_base_url_with_a_key_in_it_is_refused_without_showing_it(
 def show_with_rich(error: BaseException, sinks: Sinks) -> None:
     """As `rich.traceback.install(show_locals=True)` does, of our frames only."""
     screen = io.StringIO()
-    shown = Traceback.from_exception(type(error), error, error.__traceback__, show_locals=True, suppress=[TESTS])
+    shown = Traceback.from_exception(type(error), error, error.__traceback__, show_locals=True, suppress=[str(TESTS)])
     Console(file=screen, width=400).print(shown)
     sinks.add("rich", screen.getvalue())
 

@@ -198,7 +198,7 @@ def test_nothing_unpacks_archives_or_decodes_pictures_but_a_child_with_limits():
     """Neither is possible without one of these modules, so no other cap of either is needed."""
     bounded = {
         "portable/documents/binary.py"
-    }  # its memory, time and sizes have limits: tests/portable/test_documents.py
+    }  # its memory, time and sizes have limits: tests/portable/documents/test_documents.py
     forbidden = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "shutil.unpack_archive", "PIL", "cv2", "imageio"}
     root = Path(sidestream.__file__).parent
     for path in root.rglob("*.py"):

@@ -20,8 +20,8 @@ from sidestream.testing import (
 )
 from sidestream.transport.calls import DONE
 from sidestream.wire.sse import Splitter
+from support.places import RECORDINGS
 
-RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 MORE_RECORDINGS = RECORDINGS.with_name("recordings-more")
 """Of other hosts and servers."""
 UNLIMITED = 1 << 40

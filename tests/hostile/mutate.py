@@ -18,30 +18,32 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.places import ROOT
+
 SOURCE = Path("src") / "sidestream"
 TESTS: dict[str, list[str]] = {
     "messages": [
         "tests/messages",
         "tests/run",
+        "tests/results",
         "tests/turn",
         "tests/providers/test_histories.py",
         "tests/providers/test_follow_ups.py",
     ],
     "stream": ["tests/stream", "tests/testing/test_grammar.py", "tests/run/test_failures.py"],
-    "turn": ["tests/turn", "tests/run", "tests/tools/test_approvals.py", "tests/agent/test_chat.py"],
-    "tools": ["tests/tools", "tests/run", "tests/agent", "tests/turn"],
+    "turn": ["tests/turn", "tests/run", "tests/results", "tests/tools/test_approvals.py", "tests/agent/test_chat.py"],
+    "tools": ["tests/tools", "tests/run", "tests/results", "tests/agent", "tests/turn"],
     "output": [
-        "tests/test_output.py",
+        "tests/output/test_output.py",
         "tests/agent/test_typed_output.py",
         "tests/conformance/suite/test_typed_output.py",
     ],
-    "run": ["tests/run", "tests/agent", "tests/faults", "tests/turn"],
+    "run": ["tests/run", "tests/results", "tests/agent", "tests/faults", "tests/turn"],
     "wire": ["tests/wire", "tests/faults", "tests/conformance/suite/test_faults.py"],
     "store": ["tests/store", "tests/turn/test_left_runs.py"],
     "mcp": ["tests/mcp_servers"],
-    "providers/openai/responses": ["tests/providers/openai_responses", "tests/faults", "tests/property"],
-    "providers/openai/chat": ["tests/providers/openai_chat", "tests/conformance/test_openai_chat.py"],
+    "providers/openai/responses": ["tests/providers/openai/responses", "tests/faults", "tests/property"],
+    "providers/openai/chat": ["tests/providers/openai/chat", "tests/conformance/test_openai_chat.py"],
     "providers/anthropic": ["tests/providers/anthropic", "tests/conformance/test_anthropic.py"],
     "providers/google": ["tests/providers/google", "tests/conformance/test_google.py"],
 }

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 from statistics import median
 
@@ -28,6 +27,7 @@ from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, Received, Reply, dropped, encode_events, error_reply
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
+from support.places import TESTS
 
 MODELS = {
     "openai-responses": ("openai-responses:gpt-5.6", "/v1"),
@@ -58,7 +58,6 @@ WORDS = 24
 IDLE_S = 1.0
 GROWTH, GROWTH_MB = 1.1, 16
 """From early to late, memory may grow by this factor and so much."""
-TESTS = Path(__file__).parents[1]
 PATIENT = Limits(first_byte_timeout_s=120, idle_timeout_s=120)
 IMPATIENT = Limits(first_byte_timeout_s=120, idle_timeout_s=IDLE_S)
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.01)

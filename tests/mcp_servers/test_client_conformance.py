@@ -17,8 +17,9 @@ import pytest
 
 from requirements import requirement
 from support.npm_packages import INSTALL_TIMEOUT_S, environment, installed, node
+from support.places import TESTS
 
-CLIENT = Path(__file__).resolve().parents[1] / "mcp"
+CLIENT = TESTS / "mcp"
 PACKAGE = "@modelcontextprotocol/conformance"
 VERSIONS = {"conformance-stable": "0.1.16", "conformance-next": "0.2.0-alpha.12"}
 """Folder below `node_modules` → version. Only the newer one knows the protocol of 2026."""

@@ -14,9 +14,9 @@ from playwright.async_api import Browser, Locator, Page, async_playwright, expec
 from sidestream.server import create_app
 from sidestream.server.console.page_files import FOLDER
 from sidestream.server.server import Server
+from support.places import ROOT
 from support.serving import served
 
-ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE_MS = 30_000

@@ -22,8 +22,8 @@ from sidestream.store import open_store
 from sidestream.store.log.segments import SegmentFold
 from sidestream.store.records import Body, MessageAdded, Row, RunStarted, kind_of, pack
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "records"
 RECORDINGS = ("code_run", "image", "mcp", "web_search")
 BEGAN = 1_794_000_000.0

@@ -11,8 +11,7 @@ import pytest
 
 from sidestream.prices.price import TokenKind
 from sidestream.prices.pricing import PriceList, PriceTable, price_table
-
-ROOT = Path(__file__).resolve().parents[2]
+from support.places import ROOT
 
 SOURCE: dict[str, Any] = {
     "sample_spec": {"litellm_provider": "one of …", "mode": "one of …"},

@@ -6,13 +6,13 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from property.test_decoder_properties import DAMAGES, changed, garbage
+from protocols.ui_chunks import check
 from requirements import requirement
 from sidestream.protocols.agui import AGUIEncoder
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.stream.parts import StreamPart
 from support.streams import Event, decode
-from ui.ui_chunks import check
 
 Json = dict[str, Any]
 

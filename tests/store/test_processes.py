@@ -17,10 +17,9 @@ from sidestream import Chat
 from sidestream.store import Store, open_store
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
+from support.places import TESTS
 from support.store_child import PLAN, desk
 from support.stores import BOUND_S, Opens, digest_of, row, rows
-
-TESTS = Path(__file__).resolve().parents[1]
 
 
 @asynccontextmanager

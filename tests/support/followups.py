@@ -21,6 +21,7 @@ from sidestream.replay.recording import Exchange, Recording
 from sidestream.stream.parts import Custom, Finish, StepFinish, StreamPart, ToolApprovalRequest, ToolCall
 from sidestream.tools.spec import ToolSpec
 from sidestream.wire.sse import Splitter
+from support.places import RECORDINGS, TESTS
 
 MODELS = {
     "openai-responses": ("openai-responses", "gpt-5.6"),
@@ -130,7 +131,7 @@ def digest(encoded: Encoded) -> str:
     return blake2b(encoded.call.body or b"", digest_size=4).hexdigest()
 
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "follow_ups.json"
+GOLDEN = TESTS / "golden" / "follow_ups.json"
 
 
 class LoggedFolds:
@@ -186,6 +187,4 @@ def write_golden(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from conftest import RECORDINGS
-
     write_golden(RECORDINGS)

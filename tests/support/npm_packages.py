@@ -11,7 +11,9 @@ from typing import NoReturn
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / ".npm-servers"
+from support.places import ROOT
+
+FOLDER = ROOT / ".npm-servers"
 INSTALL_TIMEOUT_S = 300
 
 

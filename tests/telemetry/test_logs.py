@@ -18,9 +18,10 @@ from sidestream.errors import ProviderError, RunError
 from sidestream.logs import get_logger
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, json_reply, tool_call
 from sidestream.text.redaction import register_secret
+from support.places import ROOT
 from telemetry.collected import Collected
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "sidestream"
+SOURCE = ROOT / "src" / "sidestream"
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: str, logger: str) -> list[str]:

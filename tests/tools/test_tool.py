@@ -29,8 +29,9 @@ from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.tools.tool import Tool, ToolContext, ToolError, ToolOutcome, as_tools, tool
+from support.places import ROOT
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+SOURCE = ROOT / "src"
 LIMITS = Limits()
 SHORT = Limits(tool_timeout_s=0.05)
 BOUND_S = 30.0

@@ -44,8 +44,8 @@ from sidestream.testing import (
 )
 from sidestream.turn.state import AwaitDecision, Over
 from support.left_runs import Log
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 HISTORY = [ChatMessage.user("before"), ChatMessage.model("indeed")]
 
 

@@ -1,14 +1,14 @@
 """The statuses of a turn: one table, which docs and output use."""
 
 import re
-from pathlib import Path
 from typing import get_args
 
 from sidestream import TURN_STATUSES, TurnStatus
 from sidestream.cli.chat.session import EXIT_CODES
 from sidestream.turn.state import status_after
+from support.places import ROOT
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "store.md"
+DOCS = ROOT / "docs" / "store.md"
 
 
 def test_every_status_has_a_meaning_an_exit_code_and_a_row_in_the_docs() -> None:

@@ -5,7 +5,6 @@ import logging
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -15,6 +14,7 @@ from sidestream.errors import ConnectError, ProviderError, RateLimitedError, Run
 from sidestream.limits import Limits
 from sidestream.transport.calls import HttpCall
 from sidestream.wire.retry import CAUSES, RETRIED_STATUSES, Attempts, RetryPolicy, next_wait_s, with_retries
+from support.places import ROOT
 
 CALL = HttpCall(url="https://host.example/v1?key=abc")
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -173,7 +173,7 @@ async def test_attempts_are_counted_with_their_causes_and_waits():
 
 
 def test_the_docs_show_the_table():
-    page = (Path(__file__).parents[2] / "docs/retries.md").read_text("utf-8")
+    page = (ROOT / "docs/retries.md").read_text("utf-8")
     shown = {line for line in page.partition("## Retries")[2].splitlines() if line.startswith("| `")}
     rows = {f"| `{code}` | {cause.what} | {'yes' if cause.is_retried else 'no'} |" for code, cause in CAUSES.items()}
     statuses = ", ".join(map(str, sorted(RETRIED_STATUSES)))

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
+from support.places import ROOT
 
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = ROOT / "src"
 HIDDEN = ("bubblewrap", "pydantic_monty")
 CHOICES = """
 import asyncio, json, sys

@@ -1,14 +1,13 @@
 """The documented matrix is the one that the decoder's tables give."""
 
 import runpy
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from support.places import ROOT
 
 
 def test_the_documented_event_matrix_is_up_to_date():
     page = (ROOT / "docs/anthropic.md").read_text(encoding="utf-8")
-    matrix = runpy.run_path(str(ROOT / "docs/event_matrix_anthropic.py"))["matrix"]()
+    matrix = runpy.run_path(str(ROOT / "tools/docs/event_matrix_anthropic.py"))["matrix"]()
     assert page.partition("<!-- matrix -->\n")[2] == matrix, (
-        "run: python docs/event_matrix_anthropic.py, and put it into the page"
+        "run: python tools/docs/event_matrix_anthropic.py, and put it into the page"
     )

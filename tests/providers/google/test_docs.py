@@ -1,14 +1,13 @@
 """The documented matrix is the one that the decoders' tables give."""
 
 import runpy
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from support.places import ROOT
 
 
 def test_the_documented_matrix_is_up_to_date():
     page = (ROOT / "docs/google.md").read_text(encoding="utf-8")
-    matrix = runpy.run_path(str(ROOT / "docs/event_matrix_google.py"))["matrix"]()
+    matrix = runpy.run_path(str(ROOT / "tools/docs/event_matrix_google.py"))["matrix"]()
     assert page.partition("<!-- matrix -->\n")[2] == matrix, (
-        "run: python docs/event_matrix_google.py, and put it into the page"
+        "run: python tools/docs/event_matrix_google.py, and put it into the page"
     )

@@ -18,8 +18,8 @@ from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.providers.local.files import PACKAGES, ModelFile, ModelPackage, folder_of
 from sidestream.providers.local.install import install, remove, status, whole_copy
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 CONTENT = b"weights" * 1000
 
 

@@ -1,7 +1,8 @@
 """The workflow of a conversation: when it is driven, and in which queue.
 
 Temporal replays it from its history: no clock, no randomness, no I/O. Histories of earlier versions are replayed too,
-so a change of what it does, in which order, needs `workflow.patched`; `tests/durable/histories` holds it to that.
+so a change of what it does, in which order, needs `workflow.patched`; `tests/durable/engines/histories` holds it to
+that.
 """
 
 import asyncio
