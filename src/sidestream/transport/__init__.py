@@ -1,4 +1,4 @@
-"""HTTP as values: requests, responses, and what a transport must be.
+"""HTTP requests, responses and the transport protocol, as values.
 
-Pure. Imports `errors`, `limits` and `text`; providers and `wire` meet here.
+Pure. Imports `errors`, `limits` and `text`. Providers and `wire` both depend on it.
 """

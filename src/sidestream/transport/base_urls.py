@@ -11,8 +11,8 @@ _LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
 
 
 def checked_base_url(url: str) -> str:
-    """The URL without a trailing slash. Raises ConfigurationError if it is invalid."""
-    # What is wrong is found out elsewhere, so that a traceback with locals shows no parts of a URL with a key in it.
+    """Return the URL without a trailing slash. Raises ConfigurationError if the URL is invalid."""
+    # Validate in another function, so that a traceback with locals never shows parts of a URL that contains a key.
     url = hidden_url(url)
     if problem := _problem_of(url):
         raise ConfigurationError(problem)
@@ -20,7 +20,7 @@ def checked_base_url(url: str) -> str:
 
 
 def base_url_in(variable: str | None) -> str | None:
-    """The base URL that an environment variable holds, if it does."""
+    """Return the base URL from an environment variable, or None if it is unset or empty."""
     url = os.environ.get(variable) if variable else None
     return url and hidden_url(url)
 
@@ -30,7 +30,7 @@ def _problem_of(url: str) -> str | None:
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname
-        _ = parts.port  # Raises if it is not a number.
+        _ = parts.port  # raises if it is not a number
     except ValueError as error:
         return f"the base URL {shown} is invalid: {redact(str(error))}"
     if parts.scheme not in ("http", "https") or not host:
@@ -43,5 +43,5 @@ def _problem_of(url: str) -> str | None:
 
 
 def is_loopback(url: str) -> bool:
-    """True for a server on this machine, which rarely requires a key."""
+    """Return whether the URL points to this machine, where servers rarely require a key."""
     return _LOOPBACK.fullmatch(urlsplit(url).hostname or "") is not None

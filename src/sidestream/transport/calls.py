@@ -1,6 +1,6 @@
-"""HTTP as values: requests, and what a transport must be.
+"""HTTP requests, responses and the transport protocol, as values.
 
-Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them: `sidestream.wire` over HTTP,
+Encoders create `HttpCall`s without touching sockets. A `Transport` sends them: `sidestream.wire` over HTTP,
 `sidestream.replay` from a recording. Pass your own to `Agent(transport=...)`.
 """
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 KEEP_ALIVES: Final = ("ping", "keepalive", "keep-alive", "keep_alive", "heartbeat")
-"""Types of events that keep a connection open and say nothing, at providers and at the gateways before them."""
+"""Event types that only keep a connection open, as providers and gateways send them."""
 
 
 def is_keep_alive(event: Any) -> bool:
-    """True if the type of an event says that it only keeps the connection open."""
+    """Return whether an event's type marks it as a keep-alive."""
     fields = as_object(event)
     return fields.get("type", fields.get("event_type")) in KEEP_ALIVES
 
 
 DONE: Final = b"[DONE]"
-"""Data of the last event at many servers. It is not JSON."""
+"""Data of the last event on many servers. It is not JSON."""
 
 _PLAIN: Final = frozenset(name.encode() for name in KEEP_ALIVES)
 _MAX_PLAIN: Final = 32
 
 
 def is_plain_keep_alive(data: bytes) -> bool:
-    """True if data that is not JSON only keeps the connection open, or marks the end of the stream."""
+    """Return whether data that is not JSON is only a keep-alive or the end-of-stream marker."""
     if len(data) > _MAX_PLAIN:
         return False
     text = data.strip()
@@ -45,7 +45,7 @@ def is_plain_keep_alive(data: bytes) -> bool:
 
 
 class FileBody(Struct, frozen=True, kw_only=True, gc=False):
-    """A body that is read while it is sent: a range of a file or of bytes, between `head` and `tail`."""
+    """A request body that is read while it is sent: a range of a file or of bytes, between `head` and `tail`."""
 
     source: "Path | bytes"
     start: int
@@ -53,11 +53,11 @@ class FileBody(Struct, frozen=True, kw_only=True, gc=False):
     head: bytes = b""
     tail: bytes = b""
     sent: Callable[[int], None] | None = None
-    """Called with how many bytes of the body have been written; from the start again if the request is retried."""
+    """Called with the number of body bytes written so far. The count restarts if the request is retried."""
 
     @property
     def size(self) -> int:
-        """The length of the whole body."""
+        """Length of the whole body, in bytes."""
         return len(self.head) + self.end - self.start + len(self.tail)
 
     def __repr__(self) -> str:
@@ -65,89 +65,91 @@ class FileBody(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
-    """One request. `stream` says that server-sent events are expected."""
+    """An HTTP request. `stream` requests server-sent events."""
 
     method: str = "POST"
     url: str
     headers: dict[str, str] = {}
     body: bytes | None = None
     file: FileBody | None = None
-    """The body of an upload, in place of `body`."""
+    """Body of an upload, in place of `body`."""
     stream: bool = False
     key_variable: str | None = None
-    """The environment variable that holds the key; named in the error when the key is refused."""
+    """Environment variable that holds the key. The error for a refused key names it."""
     has_untrusted_host: bool = False
-    """The host was not configured but came from data, e.g. a redirect: it must have a public address."""
+    """Whether the host came from data, e.g. a redirect, rather than configuration. It must then have a public
+    address."""
 
     def __repr__(self) -> str:
-        # Headers and queries may hold a key, bodies hold the conversation: neither belongs into a log by accident.
+        # Headers and queries may hold a key, and bodies hold the conversation: keep them out of logs.
         size = self.file.size if self.file is not None else len(self.body or b"")
         return f"HttpCall({self.method} {redact_url(self.url)}, {size} bytes)"
 
     def __rich_repr__(self) -> list[Any]:
-        return [self.method, redact_url(self.url)]  # msgspec's own would show all fields
+        return [self.method, redact_url(self.url)]  # msgspec's default would show all fields
 
 
 class Opening(Struct, frozen=True, kw_only=True, gc=False):
-    """How a request was opened, for telemetry: the attribute `opening` of a response, where its transport knows it."""
+    """Telemetry about opening a request. A response has it as `opening` if its transport provides it."""
 
     attempts: int = 1
     causes: tuple[str, ...] = ()
-    """Why each attempt but the last failed: a status or the code of an error."""
+    """Reasons why all attempts but the last failed, each a status or an error code."""
     retry_wait_s: float = 0.0
-    """The waits between the attempts."""
+    """Total wait between attempts, in seconds."""
     limiter_wait_s: float = 0.0
-    """How long the request waited for its turn."""
+    """Time spent waiting for the limiter, in seconds."""
     fallback: str = ""
-    """Why the request was sent by another transport than the chosen one; only the first such request says it."""
+    """Reason why a fallback transport sent the request. Set only on the first such request."""
 
     @property
     def message(self) -> str:
-        """Why the request was delayed, in words."""
+        """Readable reason for the delay."""
         if self.attempts == 1:
             return f"The request waited {self.limiter_wait_s:.3g} s for its turn."
         return f"The request was sent {self.attempts} times; before, it failed with {', '.join(self.causes)}."
 
 
 class HttpResponse(Protocol):
-    """A response that has begun to arrive, with a status below 400."""
+    """A response with a status below 400 whose headers have arrived."""
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """HTTP status code."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers; names match in any case."""
+        """Response headers. Lookup ignores case."""
         ...
 
     @property
     def is_stream(self) -> bool:
-        """True: read `events`. False: read `body`."""
+        """Whether to read `events` (true) or `body` (false)."""
         ...
 
     async def events(self) -> list[bytes]:
-        """The data of the next events, as many as have arrived; empty at the end of the stream.
+        """Return the data of the events that have arrived, waiting for at least one.
 
-        Raises StreamTimeoutError, StreamTruncatedError, ProtocolError or LimitError.
+        Returns an empty list at the end of the stream. Raises StreamTimeoutError, StreamTruncatedError, ProtocolError
+        or LimitError if the stream fails.
         """
         ...
 
     def ignored(self) -> None:
-        """Called if the last events said nothing: they do not reset the idle timeout."""
+        """Keep the idle timeout running because the last events carried no content."""
         ...
 
     async def body(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         ...
 
     async def aclose(self) -> None:
-        """Stops reading, and closes the connection unless all was read. Safe to call twice."""
+        """Stop reading, and close the connection unless everything was read. Safe to call twice."""
         ...
 
     async def complete(self) -> None:
-        """As `aclose`, after the terminal event: the connection may serve the next request."""
+        """Close the response after its terminal event, so that the connection may be reused."""
         ...
 
 
@@ -155,127 +157,142 @@ SteerProgress = Literal["sent", "accepted", "pending", "applied", "failed"]
 
 
 class SentSteer(Struct, gc=False):
-    """A message to a response in progress, and what the server has said of it so far. The transport updates it."""
+    """A message sent to a response in progress, with its status. The transport updates it."""
 
     status: SteerProgress = "sent"
-    """`accepted`: the server holds it. `pending`: it adds it to the next request. `applied`: a successor answers it."""
+    """Progress of the message.
+
+    `accepted` means that the server holds it, `pending` that the server will add it to the next request, and `applied`
+    that a successor response answers it."""
     code: str | None = None
-    """Why it failed, as a word."""
+    """Error code if it failed."""
     message: str = ""
-    """Why it failed, in words."""
+    """Readable reason if it failed."""
 
     def fail(self, code: str | None, message: str) -> None:
-        """The response does not take the message."""
+        """Mark the message as failed."""
         self.status, self.code, self.message = "failed", code, message
 
 
 class SteerableResponse(HttpResponse, Protocol):
-    """A stream that takes messages while it is read: `is_steerable` is true. Other responses may lack all of this."""
+    """A stream that accepts messages while it is read.
+
+    Responses whose `is_steerable` is not true may lack these methods.
+    """
 
     @property
     def is_steerable(self) -> bool:
-        """True if its server can be sent messages."""
+        """Whether the server accepts messages to this response."""
         ...
 
     async def steer(self, response_id: str, message: bytes) -> SentSteer:
-        """Sends a message to this response."""
+        """Send a message to this response."""
         ...
 
     async def successor(self) -> "HttpResponse | None":
-        """Once all was read: the response with which the server itself answers messages; None if it begins none."""
+        """Return the response that the server starts by itself to answer messages, or None if it starts none.
+
+        Call it once everything was read.
+        """
         ...
 
     async def proceed(self, call: HttpCall) -> "HttpResponse":
-        """Sends the request to which the server adds messages that are `pending`. Not retried. Raises RunError."""
+        """Send the request to which the server adds `pending` messages.
+
+        The request is not retried. Raises RunError if it fails.
+        """
         ...
 
 
 class FrameHead(Struct, kw_only=True, gc=False):
-    """What a connection must know of a message to route it."""
+    """Fields of a WebSocket message that are needed to route it."""
 
     type: str = ""
     lane: str | None = None
-    """The lane of the response that it belongs to; None if it names none."""
+    """Lane of the response that the message belongs to. None means that the message names none."""
 
 
 class LaneFailure(Struct, frozen=True, kw_only=True, gc=False):
-    """An event that refuses a response, as an HTTP response would."""
+    """An event that refuses a response, translated to its HTTP equivalent."""
 
     status: int
     headers: Mapping[str, str] = {}
     body: bytes = b""
     ends_connection: bool = False
-    """The connection is used up; a new one can serve the request."""
+    """Whether the connection cannot be used further. A new connection can serve the request."""
 
 
 class SteerReport(Struct, frozen=True, kw_only=True, gc=False):
-    """What a server says of a message to a response in progress."""
+    """A server's report about a message to a response in progress."""
 
     status: SteerProgress
     id: str | None = None
-    """The server's own name for the message; None if it was never accepted."""
+    """The server's id for the message. None means that it was never accepted."""
     response_id: str | None = None
-    """The response that it was sent to."""
+    """Id of the response that the message was sent to."""
     code: str | None = None
     message: str = ""
 
 
 class SocketCodec(Protocol):
-    """How a provider carries several responses at once over one WebSocket, each in a lane of its own. Pure."""
+    """A provider's protocol for sending several responses over one WebSocket. Pure.
+
+    Each response in progress has its own lane, a multiplexed stream within the connection.
+    """
 
     @property
     def max_lanes(self) -> int:
-        """Names of lanes that one connection may ever use."""
+        """Maximum number of lane names that a connection may use during its life."""
         ...
 
     @property
     def max_active(self) -> int:
-        """Responses in progress on one connection; further requests wait."""
+        """Maximum number of responses in progress on a connection. Further requests wait."""
         ...
 
     @property
     def max_age_s(self) -> float:
-        """An older connection gets no further requests, since the server is about to close it."""
+        """Age in seconds after which a connection gets no further requests, since the server is about to close it."""
         ...
 
     @property
     def last_types(self) -> frozenset[str]:
-        """Types of events after which a response is over."""
+        """Event types that end a response."""
         ...
 
     @property
     def steer_types(self) -> frozenset[str]:
-        """Types of events that say what becomes of a message to a response in progress."""
+        """Event types that report the progress of a message to a response."""
         ...
 
     def steer_report(self, message: bytes) -> SteerReport | None:
-        """What an event of such a type says; None if it cannot be read."""
+        """Parse an event whose type is in `steer_types`, or return None if it is malformed."""
         ...
 
     def request(self, call: HttpCall) -> Callable[[str], bytes] | None:
-        """Lane → the message that requests a response in it; None for a call that needs HTTP."""
+        """Return a function from a lane to the message that requests a response there, or None if it needs HTTP."""
         ...
 
     @property
     def plain_heads(self) -> tuple[bytes, ...]:
-        """How the most frequent events begin, none of which is the last. They are routed by `tails` alone."""
+        """First bytes of the most frequent events, none of which ends a response. They are routed by `tails` alone."""
         ...
 
     def tails(self, lane: str) -> tuple[bytes, ...]:
-        """How an event of this lane may end."""
+        """Return the byte strings with which an event of this lane may end."""
         ...
 
     def head(self, message: bytes) -> FrameHead:
-        """Type and lane of a message; empty if it is not an event. Never raises."""
+        """Return a message's type and lane, both empty if it is not an event. Never raises."""
         ...
 
     def failure(self, message: bytes) -> LaneFailure | None:
-        """The refusal that this event stands for; None for all other events."""
+        """Return the refusal that this event represents, or None for any other event."""
         ...
 
 
 class WrappedResponse:
-    """A response that passes everything on to another one. Subclasses change what they are for."""
+    """A response that delegates everything to another one. Subclasses override what they need."""
 
     def __init__(self, inner: HttpResponse) -> None:
         self._inner = inner
@@ -327,25 +344,28 @@ class WrappedResponse:
 
 
 class Transport(Protocol):
-    """Sends calls. Only the opening of a request is ever retried."""
+    """A way to send calls. Only the opening of a request is ever retried."""
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Sends the call; returns with the first event, or the head of a whole response. Raises RunError."""
+        """Send the call and return at the first event of a stream, or at the headers of a non-streaming response.
+
+        Raises RunError if the call fails.
+        """
         ...
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The body of a deliverable. Raises RunError."""
+        """Return the body of a deliverable. Raises RunError if the download fails."""
         ...
 
 
 class OpensHttp(Protocol):
-    """Creates the transport that speaks HTTP. Providers get it from the agent, so that none imports `wire`."""
+    """A factory of HTTP transports. Providers get it from the agent, so that none of them imports `wire`."""
 
     def __call__(self, *, uses_proxies: bool = True) -> Transport: ...
 
 
 def response_object(body: bytes) -> JsonObject:
-    """The JSON object in the body of a response. Raises ProtocolError."""
+    """Parse a response body as a JSON object. Raises ProtocolError if it is anything else."""
     try:
         value = jsontext.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Whole bodies: responses that are not streams, and downloads whose redirects never forward credentials."""
+"""Non-streaming responses, and downloads whose redirects never forward credentials."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,11 +18,11 @@ from sidestream.wire.failures import first_byte_timeout, origin_of, status_error
 MAX_REDIRECTS: Final = 5
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FOREIGN_HEADERS: Final = frozenset({"accept", "accept-language", "user-agent"})
-"""The only headers sent to another origin: an allowlist, since gateways use headers of any name for credentials."""
+"""Headers that may be sent to another origin. An allowlist, since gateways use headers of any name for credentials."""
 
 
 class WholeAnswer:
-    """A response with one body, which must be read before the deadline; `body` if it was read already."""
+    """A non-streaming response. Its body must be read before the deadline, unless `body` has it already."""
 
     is_stream = False
     opening = Opening()
@@ -47,7 +47,7 @@ class WholeAnswer:
         raise RuntimeError("This response is not a stream: read body().")
 
     def ignored(self) -> None:
-        """There is no idle timeout."""
+        """Do nothing, since there is no idle timeout."""
 
     async def body(self) -> bytes:
         if self._body is None:
@@ -70,14 +70,17 @@ class WholeAnswer:
             raise
         except (aiohttp.ClientError, OSError):
             self._response.close()
-        # Outside of `except`, so that the library's exception is not chained to it.
+        # Raise outside `except`, so that the library's exception is not chained.
         raise first_byte_timeout(call, limits) if timer.expired() else truncated(call)
 
 
 async def download(
     send: Callable[[HttpCall], Awaitable[aiohttp.ClientResponse]], call: HttpCall, limits: Limits
 ) -> bytes:
-    """One try: the body of the call, after at most five redirects. `send` makes one request and follows none."""
+    """Try once to download the body, following at most five redirects.
+
+    `send` makes one request and follows no redirects.
+    """
     first = call
     for _ in range(MAX_REDIRECTS + 1):
         response = await send(call)
@@ -97,9 +100,9 @@ async def download(
 
 
 def redirected(call: HttpCall, status: int, location: str, first: HttpCall) -> HttpCall:
-    """The call to the target of a redirect of `call`, which `first` led to.
+    """Return the call to a redirect's target. `first` is the call that started the redirects.
 
-    Another origin gets no header that may contain a credential. A host that is not the configured one is untrusted.
+    Another origin gets no header that may contain a credential. Any host but the configured one is untrusted.
     """
     try:
         url = urljoin(call.url, location)
@@ -131,7 +134,7 @@ def _userinfo(url: URL) -> bool:
 
 
 async def read_whole(content: aiohttp.StreamReader, call: HttpCall, limit_name: str, max_bytes: int) -> bytes:
-    """The rest of a body. Raises LimitError as soon as it is longer than allowed."""
+    """Read the rest of a body. Raises LimitError as soon as it is longer than allowed."""
     pieces: list[bytes] = []
     size = 0
     while piece := await content.readany():
@@ -143,7 +146,7 @@ async def read_whole(content: aiohttp.StreamReader, call: HttpCall, limit_name: 
 
 
 async def read_start(content: aiohttp.StreamReader, limits: Limits) -> bytes:
-    """The start of an error's body. If it breaks or stalls, the part so far: the status matters most."""
+    """Read the start of an error body. If reading breaks or stalls, return what has arrived."""
     pieces: list[bytes] = []
     size = 0
     try:
@@ -157,7 +160,7 @@ async def read_start(content: aiohttp.StreamReader, limits: Limits) -> bytes:
 
 
 def too_large(call: HttpCall, limit_name: str, max_bytes: int) -> LimitError:
-    """The error for a body over a limit."""
+    """Create the error for a body that exceeds a limit."""
     return LimitError(
         f"The response of {origin_of(call.url)} is larger than {max_bytes} bytes. "
         f"If that is expected, raise Limits.{limit_name}.",

@@ -1,8 +1,8 @@
-"""The two ways out, for configured hosts and for hosts that came from data, and repairs of broken framing.
+"""Sessions for configured hosts and for hosts from data, and workarounds for broken framing.
 
-A configured host (a base URL, a proxy) is the user's choice and may be anywhere, also on this machine. A host from data
-(the target of a redirect, an address that a response names) must be public: the address is checked when the socket
-is created, so no spelling, DNS answer or rebinding gets around it, and the socket connects to exactly that address.
+A configured host (a base URL, a proxy) is the user's choice and may be anywhere, even on this machine. A host from data
+(a redirect's target, a URL named in a response) must be public. The address is checked when the socket is created, so
+that no spelling, DNS answer or rebinding gets around the check, and the socket connects to exactly that address.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ _END = b"\r\n\r\n"
 
 
 class _HeadFirst(ResponseHandler):
-    """Parses the head of a response apart from its body, tells readers of broken framing, and resumes what was paused.
+    """A protocol that works around three aiohttp limitations.
 
-    aiohttp parses each packet whole: if the framing breaks in the packet that holds the head, the response and its
-    events would be lost. If it breaks later, whoever reads the body would wait for the next timeout. And it resumes its
-    parser after each piece that is read, which costs as much as parsing one.
+    It parses a response's head before its body: aiohttp parses each packet whole, so broken framing in the packet with
+    the head would lose the response and its events. It reports broken framing to the body's reader, which would
+    otherwise wait for the next timeout. And it resumes reading only if it was paused: aiohttp resumes its parser after
+    each piece, which costs as much as parsing one.
     """
 
     _awaits_head = True
@@ -60,16 +61,16 @@ class _HeadFirst(ResponseHandler):
 
 
 def head_first(connector: aiohttp.TCPConnector) -> aiohttp.TCPConnector:
-    """The connector, whose connections do that; unchanged if this aiohttp makes its connections in another way."""
+    """Make a connector use `_HeadFirst`, and return it. Unchanged if this aiohttp has no such factory."""
     if "_factory" in vars(connector):
         vars(connector)["_factory"] = functools.partial(_HeadFirst, loop=asyncio.get_running_loop())
     return connector
 
 
 def arrived_messages(socket: Any) -> tuple[Sequence[Any], Callable[[], Awaitable[Any]]]:
-    """The messages of a WebSocket that have arrived, each first in its tuple, and how to take the next one.
+    """Return the WebSocket messages that have arrived, each first in its tuple, and a function that takes the next one.
 
-    `receive()` costs more than routing an event does. Nothing, if this aiohttp keeps its messages in another way.
+    `receive()` costs more than routing an event. Returns no messages if this aiohttp stores them differently.
     """
     queue = getattr(socket, "_reader", None)
     return getattr(queue, "_buffer", ()), getattr(queue, "read", socket.receive)
@@ -77,7 +78,7 @@ def arrived_messages(socket: Any) -> tuple[Sequence[Any], Callable[[], Awaitable
 
 IPAddress = IPv4Address | IPv6Address
 AddressPolicy = Callable[[IPAddress], str | None]
-"""Why a host from data may not have this address, as in "it is private"; None if it may."""
+"""Function that returns why a host from data may not have an address, as in "it is private", or None if it may."""
 
 _REFUSED: Final = tuple(
     (IPv4Network(network), why)
@@ -122,7 +123,7 @@ _REFUSED_V6: Final = tuple(
     }.items()
 )
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
-"""All that is assigned for public use; whatever else there is or will be is refused."""
+"""The only range assigned for public use. All other addresses are refused."""
 
 _NAME = r"(?i)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?"
 _LOCAL_NAME = r"(?i)[^.]+|(.+\.)?(localhost|local|internal|home\.arpa)"
@@ -130,7 +131,7 @@ _NUMERIC_LABEL = r"(?i)\d+|0x[0-9a-f]*"
 
 
 class AddressRefusedError(OSError):
-    """A host from data has an address, or a form, that is not allowed. `why` completes "…, because"."""
+    """A host from data has a disallowed address or form. `why` completes "…, because"."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -138,7 +139,7 @@ class AddressRefusedError(OSError):
 
 
 def public_only(address: IPAddress) -> str | None:
-    """The policy unless another is given: only addresses of the public Internet."""
+    """Allow only public Internet addresses. This is the default policy."""
     rows = _REFUSED if isinstance(address, IPv4Address) else _REFUSED_V6
     for network, why in rows:
         if address in network:
@@ -149,12 +150,12 @@ def public_only(address: IPAddress) -> str | None:
 
 
 def parsed_url(url: str) -> URL:
-    """The URL as it is sent. Quoted characters are not changed: signatures of URLs depend on every byte."""
+    """Parse a URL without changing its quoting, since URL signatures depend on every byte."""
     return URL(url, encoded=re.fullmatch(r"[!-~]+", url) is not None)
 
 
 def is_same_origin(url: URL, other: URL) -> bool:
-    """True for the same scheme, host and port."""
+    """Return whether two URLs have the same scheme, host and port."""
     return _origin(url) == _origin(other)
 
 
@@ -163,9 +164,10 @@ def _origin(url: URL) -> tuple[str, str, int | None]:
 
 
 def check_url(url: URL, policy: AddressPolicy) -> None:
-    """Raises AddressRefusedError for a URL from data that holds credentials, or a host that is refused as written.
+    """Check a URL from data.
 
-    Names are checked again when they are resolved. Behind a proxy, which resolves them itself, this is the only check.
+    Raises AddressRefusedError if it holds credentials, or if its host is refused as written. Names are checked again
+    when they are resolved. Behind a proxy, which resolves them itself, this is the only check.
     """
     if url.user is not None or url.password is not None:
         raise AddressRefusedError("the URL contains a user or a password")
@@ -177,7 +179,7 @@ def check_url(url: URL, policy: AddressPolicy) -> None:
     if not re.fullmatch(_NAME, host):
         raise AddressRefusedError("its host is not a valid name")
     name = host.rstrip(".")
-    # 2130706433, 0x7f.1, 0177.0.0.1: many programs read these as IPv4 addresses.
+    # Many programs read 2130706433, 0x7f.1 and 0177.0.0.1 as IPv4 addresses.
     if re.fullmatch(_NUMERIC_LABEL, name.rpartition(".")[2]):
         raise AddressRefusedError("its host is a number, but not an IP address as it is usually written")
     if re.fullmatch(_LOCAL_NAME, name):
@@ -185,8 +187,8 @@ def check_url(url: URL, policy: AddressPolicy) -> None:
 
 
 def configured_session(middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()) -> aiohttp.ClientSession:
-    """A session for hosts that the user configured."""
-    # No limit: each run has limits of its own, and in a full pool a stream would wait silently.
+    """Create a session for configured hosts."""
+    # No limit: each run has its own limits, and a full pool would delay a stream silently.
     return aiohttp.ClientSession(
         connector=head_first(aiohttp.TCPConnector(limit=0)),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -196,7 +198,7 @@ def configured_session(middlewares: Sequence[aiohttp.ClientMiddlewareType] = ())
 
 
 def data_session(policy: AddressPolicy, resolver: AbstractResolver | None = None) -> aiohttp.ClientSession:
-    """A session for hosts that came from data: each address is checked before a socket to it exists."""
+    """Create a session for hosts from data. Each address is checked before a socket to it exists."""
 
     def create_socket(info: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, address = info
@@ -210,22 +212,22 @@ def data_session(policy: AddressPolicy, resolver: AbstractResolver | None = None
 
 
 class DataSession:
-    """A session for hosts that came from data, and whether anything still uses it."""
+    """A session for hosts from data that tracks whether it is in use."""
 
     def __init__(self, policy: AddressPolicy, resolver: AbstractResolver | None) -> None:
         self._session = data_session(policy, resolver)
         self._opening = 0
         self._responses: WeakSet[aiohttp.ClientResponse] = WeakSet()
         self.replaces: DataSession | None = None
-        """One that nothing uses any more, to be closed before the next request."""
+        """An unused session to close before the next request."""
 
     @property
     def is_idle(self) -> bool:
-        """True if no request of it is being sent, and no answer read."""
+        """Whether no request is being sent and no response is being read."""
         return not self._opening and all(response.connection is None for response in self._responses)
 
     async def request(self, method: str, url: URL, **fields: Any) -> aiohttp.ClientResponse:
-        """Sends a request, as a session does."""
+        """Send a request, as `ClientSession.request` does."""
         self._opening += 1
         try:
             replaced, self.replaces = self.replaces, None
@@ -238,14 +240,16 @@ class DataSession:
         return response
 
     async def close(self) -> None:
-        """Closes its connections."""
         if self.replaces is not None:
             await self.replaces.close()
         await self._session.close()
 
 
 class DataSessions:
-    """One session per policy and resolver. Programs may make a policy per request: those used least recently go."""
+    """One session per policy and resolver.
+
+    Programs may create a policy per request, so the least recently used idle session is closed when there are many.
+    """
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[AddressPolicy, AbstractResolver | None], DataSession] = {}
@@ -254,7 +258,10 @@ class DataSessions:
         return len(self._sessions)
 
     def get(self, policy: AddressPolicy, resolver: AbstractResolver | None) -> DataSession:
-        """The session of a policy, for a request that is sent at once. It replaces an idle one if there are many."""
+        """Return the session for a policy, creating it if needed. The request must be sent at once.
+
+        A new session replaces an idle one if there are many.
+        """
         key = policy, resolver
         session = self._sessions.pop(key, None)
         if session is None:
@@ -266,19 +273,18 @@ class DataSessions:
         return session
 
     async def close(self) -> None:
-        """Closes all of them."""
         for session in self._sessions.values():
             await session.close()
 
 
 def refusal_in(error: BaseException) -> str | None:
-    """Why the address was refused, if that is what failed a request."""
+    """Return why the address was refused, or None if the request failed for another reason."""
     cause = getattr(error, "os_error", error)
     return cause.why if isinstance(cause, AddressRefusedError) else None
 
 
 class _CheckedResolver(AbstractResolver):
-    """Refuses a name if any of its addresses is refused: a mixed answer is an attack or a mistake."""
+    """A resolver that refuses a name if any of its addresses is refused: a mixed answer is an attack or a mistake."""
 
     def __init__(self, policy: AddressPolicy, inner: AbstractResolver) -> None:
         self._policy = policy
@@ -293,7 +299,7 @@ class _CheckedResolver(AbstractResolver):
         return answers
 
     async def close(self) -> None:
-        """Nothing: the inner resolver belongs to whoever made it, and ours holds no resources."""
+        """Do nothing, since the caller owns the inner resolver and this one holds no resources."""
 
 
 def _check_address(text: str, policy: AddressPolicy) -> None:

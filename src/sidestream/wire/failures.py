@@ -1,7 +1,4 @@
-"""Typed errors for what goes wrong on the wire: from exceptions, statuses and bodies to `RunError`s.
-
-What is retried stands in `retry`.
-"""
+"""Conversion of exceptions, statuses and error bodies to `RunError`s. `retry` decides which are retried."""
 
 import json
 import re
@@ -25,18 +22,18 @@ from sidestream.wire.retry import CAUSES, is_retryable
 
 _NUMBER: Final = r"(?i)\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)\s*"
 EXCERPT_CHARS: Final = 500
-"""How much of a server's text reaches a message."""
+"""Maximum length of a server's text in a message."""
 
 
 class _ConnectFailure(Struct, frozen=True):
     code: str
-    """One of `retry.CAUSES`, which says what happened and whether it is retried."""
+    """A key of `retry.CAUSES`, which describes the failure and whether it is retried."""
     advice: str
 
 
 _PROXY_ADVICE = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
 _CONNECT_FAILURES: Final[tuple[tuple[type[BaseException], _ConnectFailure], ...]] = (
-    # The first row that matches counts, so narrow types stand before wide ones.
+    # The first match counts, so narrow types come before wide ones.
     (aiohttp.ClientConnectorDNSError, _ConnectFailure("dns", "Check the base URL and the network.")),
     (aiohttp.ClientProxyConnectionError, _ConnectFailure("proxy", _PROXY_ADVICE)),
     (
@@ -70,17 +67,17 @@ _ADVICE: Final = (
         "Send less: a shorter prompt, history or tool result, or fewer tools and files.",
     ),
 )
-"""Statuses and a pattern of the server's text → what to do. The first row that matches counts."""
+"""Statuses and a pattern in the server's text → advice. The first match counts."""
 
 
 def excerpt(text: str) -> str:
-    """The start of a server's text as a message may show it: redacted, truncated, without control characters."""
+    """Redact and truncate a server's text for a message, without control characters."""
     text = re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", redact(text)).strip()
     return text if len(text) <= EXCERPT_CHARS else text[: EXCERPT_CHARS - 1] + "…"
 
 
 def status_error(call: HttpCall, status: int, headers: Mapping[str, str], body: bytes) -> errors.ProviderError:
-    """The error for a response with a status from 400 on."""
+    """Create the error for a response with a status of 400 or above."""
     text, code = _message_and_code(body)
     origin = origin_of(call.url)
     kind: type[errors.ProviderError] = errors.ProviderError
@@ -117,7 +114,7 @@ def _advice(status: int, text: str) -> str:
 
 
 def _param(body: bytes) -> str | None:
-    """The field of the request that an error body names."""
+    """Return the request field that an error body names."""
     document = _json(body)
     error = as_object(as_object(next(iter(as_list(document)), document)).get("error"))
     named = error.get("param") or violated_field(error)
@@ -129,7 +126,7 @@ def _first_of(*waits: float | None) -> float | None:
 
 
 def _delay_in_body(body: bytes) -> float | None:
-    """The wait that some servers put into the body: `error.details[].retryDelay`, as in "34.4s"."""
+    """Return the wait in seconds that some servers put into `error.details[].retryDelay`, as in "34.4s"."""
     for delay in (detail.get("retryDelay") for detail in _details(body)):
         seconds = _number(delay.removesuffix("s")) if isinstance(delay, str) else None
         if seconds is not None:
@@ -138,7 +135,7 @@ def _delay_in_body(body: bytes) -> float | None:
 
 
 def _is_about_key(body: bytes) -> bool:
-    """True if the body says that the key is invalid, as Google does with the status 400."""
+    """Return whether the body reports an invalid key, as Google does with status 400."""
     return any(detail.get("reason") == "API_KEY_INVALID" for detail in _details(body))
 
 
@@ -149,7 +146,7 @@ def _details(body: bytes) -> list[dict[str, Any]]:
 
 
 def error_in_body(call: HttpCall, status: int, body: bytes) -> errors.ProviderError | None:
-    """The error that a JSON body reports despite a status of success; None if it reports none."""
+    """Return the error that a JSON body reports despite a success status, or None."""
     document = _json(body)
     if not isinstance(document, dict) or not cast("dict[str, Any]", document).get("error"):
         return None
@@ -160,10 +157,10 @@ def error_in_body(call: HttpCall, status: int, body: bytes) -> errors.ProviderEr
 
 
 def connect_error(exc: BaseException, url: str) -> errors.RunError:
-    """The error for a connection that could not be made, or broke before the response."""
+    """Create the error for a connection that could not be made, or that broke before the response."""
     origin = origin_of(url)
     if isinstance(exc, aiohttp.ClientHttpProxyError):
-        # Its text and its fields hold the request's headers, so only the status is kept.
+        # Its text and fields hold the request's headers, so keep only the status.
         return errors.ConnectError(
             f"Cannot reach {origin}: the proxy answered {exc.status}. {_PROXY_ADVICE}",
             code="proxy",
@@ -173,7 +170,7 @@ def connect_error(exc: BaseException, url: str) -> errors.RunError:
     if isinstance(exc, aiohttp.ClientResponseError):
         return errors.ProtocolError(f"The response from {origin} is not HTTP. Check the base URL.", code="not-http")
     row = next((row for kind, row in _CONNECT_FAILURES if isinstance(exc, kind)), _RESET)
-    # The operating system's error holds only addresses; aiohttp's, which wraps it, holds the proxy's password.
+    # The operating system's error holds only addresses. aiohttp's wrapper also holds the proxy's password.
     cause: OSError | None = getattr(exc, "os_error", None)
     detail = f" ({redact(cause.strerror)})" if cause and cause.strerror else ""
     what, is_retried = CAUSES[row.code]
@@ -185,7 +182,7 @@ def connect_error(exc: BaseException, url: str) -> errors.RunError:
 
 
 def address_refused(call: HttpCall, why: str) -> errors.ProviderError:
-    """The error for a host from data that may not be connected to."""
+    """Create the error for a host from data that must not be contacted."""
     return errors.ProviderError(
         f"{origin_of(call.url)} is not fetched: {why}. Hosts that a server names must have public addresses. If this "
         "one is right, use it as the base URL, or allow it: HttpTransport(address_policy=...).",
@@ -194,7 +191,7 @@ def address_refused(call: HttpCall, why: str) -> errors.ProviderError:
 
 
 def broken_upload(kind: type[errors.RunError], call: HttpCall, sent_bytes: int, size: int) -> errors.RunError:
-    """The error for an upload that failed midway."""
+    """Create the error for an upload that failed midway."""
     return kind(
         f"The upload to {origin_of(call.url)} broke after {sent_bytes} of {size} bytes. It is not retried, since the "
         "server may have stored the file: list the files there, then upload it again.",
@@ -203,7 +200,7 @@ def broken_upload(kind: type[errors.RunError], call: HttpCall, sent_bytes: int, 
 
 
 def first_byte_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
-    """The error for a response that did not begin in time."""
+    """Create the error for a response that did not begin in time."""
     return errors.StreamTimeoutError(
         f"{origin_of(call.url)} did not answer within {limits.first_byte_timeout_s:g} s. "
         "If the model needs longer, raise Limits.first_byte_timeout_s.",
@@ -213,7 +210,7 @@ def first_byte_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutEr
 
 
 def idle_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
-    """The error for a stream whose next event did not arrive in time."""
+    """Create the error for a stream whose next event did not arrive in time."""
     return errors.StreamTimeoutError(
         f"No event arrived from {origin_of(call.url)} for {limits.idle_timeout_s:g} s. "
         "If the model needs longer, raise Limits.idle_timeout_s.",
@@ -223,7 +220,7 @@ def idle_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
 
 
 def truncated(call: HttpCall) -> errors.StreamTruncatedError:
-    """The error for a response that ended early."""
+    """Create the error for a response that ended early."""
     return errors.StreamTruncatedError(
         f"The connection to {origin_of(call.url)} broke before the response was complete.",
         code="reset",
@@ -232,7 +229,10 @@ def truncated(call: HttpCall) -> errors.StreamTruncatedError:
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """The wait that the headers request: never negative, perhaps infinite; None if they hold no valid one."""
+    """Return the wait in seconds that the headers request, or None if they hold no valid one.
+
+    The wait is never negative, but may be infinite.
+    """
     seconds = _number(headers.get("retry-after-ms"))
     if seconds is not None:
         return max(seconds / 1000, 0.0)
@@ -242,13 +242,13 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
         then_s = _date_s(requested)
         if then_s is None:
             return None
-        # Relative to the server's own clock if it sends it: ours may be wrong or jump.
+        # Relative to the server's own clock if it sends one: ours may be wrong or jump.
         seconds = then_s - (_date_s(headers.get("date")) or now_s)
     return max(seconds, 0.0)
 
 
 def _number(text: str | None) -> float | None:
-    # `float` alone would also accept 1_0, nan and the digits of other scripts.
+    # `float` alone would also accept 1_0, nan and digits of other scripts.
     return float(text) if text and re.fullmatch(_NUMBER, text) else None
 
 
@@ -268,7 +268,7 @@ def _json(body: bytes) -> object:
 
 
 def _message_and_code(body: bytes) -> tuple[str, str | None]:
-    """Message and code of an error body in one of the usual shapes; of any other, its text."""
+    """Return the message and code of an error body in one of the usual shapes, else its text."""
     document = _json(body)
     if isinstance(document, list) and document:
         document = cast("list[object]", document)[0]
@@ -279,7 +279,7 @@ def _message_and_code(body: bytes) -> tuple[str, str | None]:
             error = {**fields, "message": error}
         if isinstance(error, dict):
             inner = cast("dict[str, Any]", error)
-            # Anthropic says in `details` what a general type such as invalid_request_error stands for.
+            # Anthropic specifies a general type such as invalid_request_error in `details`.
             candidates = (
                 as_object(inner.get("details")).get("error_code"),
                 *map(inner.get, ("code", "status", "type")),

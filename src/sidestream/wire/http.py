@@ -1,4 +1,4 @@
-"""Sends calls over HTTP, with one pooled session per event loop; files are read while they are sent."""
+"""The HTTP transport, with one pooled session per event loop. Files are read while they are sent."""
 
 import asyncio
 import functools
@@ -53,7 +53,10 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 def check_unchanged(file: FileBody) -> None:
-    """Raises ConfigurationError for a file that cannot be read, or has become shorter since it was measured."""
+    """Check that a file to upload can still be read.
+
+    Raises ConfigurationError if it cannot, or if it has become shorter since it was measured.
+    """
     if isinstance(file.source, bytes):
         return
     try:
@@ -65,7 +68,7 @@ def check_unchanged(file: FileBody) -> None:
 
 
 async def pieces_of(file: FileBody) -> AsyncGenerator[bytes]:
-    """The body, piece by piece. Raises OSError if the file cannot be read to its end."""
+    """Yield the body in pieces. Raises OSError if the file cannot be read to its end."""
     sent = 0
     async for piece in _pieces(file):
         yield piece
@@ -82,7 +85,7 @@ async def _pieces(file: FileBody) -> AsyncGenerator[bytes]:
         if isinstance(file.source, bytes):
             yield file.source[start : start + length]
             continue
-        # The file is opened for each piece: nothing is left open if the request is given up.
+        # Open the file for each piece, so that an abandoned request leaves no open file.
         piece = await asyncio.to_thread(_read, file.source, start, length)
         if len(piece) < length:
             raise OSError(f"{file.source} became shorter while it was uploaded")
@@ -102,19 +105,19 @@ _Answer = EventStream | WholeAnswer
 
 USER_AGENT: Final = f"sidestream/{__version__}"
 READ_BUFFER_BYTES: Final = 256 * 1024
-"""aiohttp buffers up to twice this of a stream before it applies backpressure to the server."""
+"""Read buffer per stream. aiohttp buffers up to twice this before it applies backpressure to the server."""
 
 MALLOC_VARIABLE: Final = "SIDESTREAM_MALLOC_BLOCK"
-"""Set it to 0, and the memory allocator of the process is left alone."""
+"""Environment variable. Set it to 0 to leave the process's memory allocator alone."""
 
 
 class HttpTransport:
-    """Sends calls over HTTP. Unless a session is passed in, all transports of an event loop share one pool.
+    """A transport that sends calls over HTTP.
 
-    A host that came from data, such as a redirect's, must have an address that `address_policy` allows: a public one,
-    unless another policy is given. Such hosts have a session of their own, also if a session is passed in. `resolver`
-    looks up their names. `retry` says which failures are retried and how often. Without `uses_proxies`, the proxies of
-    the environment are ignored.
+    Unless a session is passed in, all transports of an event loop share one pool. `address_policy` decides which
+    addresses are allowed for a host that came from data, such as a redirect's; the default allows public ones only.
+    Such hosts always have a separate session, and `resolver` looks up their names. `retry` sets the waits between
+    retries. Without `uses_proxies`, proxies from the environment are ignored.
     """
 
     def __init__(
@@ -133,15 +136,15 @@ class HttpTransport:
         self._resolver = resolver
         self._last_headers: _Headers | None = None
 
-    # What waits for a response waits in as few coroutines as possible: many streams may open at once, and the garbage
-    # collector goes through all of them.
+    # Await responses in as few coroutines as possible: many streams may open at once, and the garbage collector visits
+    # each one.
 
     def open(self, call: HttpCall, limits: Limits) -> "CoroutineType[Any, Any, HttpResponse]":
-        """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
+        """Send the call, with retries. Returns at the first event of a stream, else at the response's headers."""
         return bare(self._open(call, limits))
 
     def download(self, call: HttpCall, limits: Limits) -> "CoroutineType[Any, Any, bytes]":
-        """The body of a deliverable. Follows up to five redirects."""
+        """Return the body of a deliverable. Follows up to five redirects."""
         return bare(self._download(call, limits))
 
     async def _open(self, call: HttpCall, limits: Limits) -> HttpResponse:
@@ -168,22 +171,22 @@ class HttpTransport:
         return await with_retries(lambda: typed(lambda _: fetch(), call, limits), call, limits, self._retry)
 
     def _headers_of(self, call: HttpCall) -> Mapping[str, str]:
-        """The headers of a model call. Most calls have those of the previous one, so these are cached."""
+        """Return the headers of a model call. They are cached, since consecutive calls mostly share them."""
         last = self._last_headers
         if last is None or not last.fits(call):
             last = self._last_headers = _Headers(call)
         for secret in last.secrets:
             register_secret(secret)
-        # One key for all tries: it distinguishes a retry from a second request.
+        # All tries share one key, so that the server can tell a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
     def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> Awaitable[_Answer]:
         return typed(partial(self._try, call, headers, limits), call, limits)
 
     async def _upload(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
-        """One try of a call that sends a file. Its time begins again with each piece that is sent.
+        """Try once to send a call with a file. The timeout restarts with each piece that is sent.
 
-        If it breaks on the way it is not retried: part of the file has arrived, and the server may have stored it.
+        A broken upload is not retried: part of the file has arrived, and the server may have stored it.
         """
         assert call.file is not None
         file, loop, sent_bytes = call.file, asyncio.get_running_loop(), 0
@@ -193,7 +196,7 @@ class HttpTransport:
             def sent(count: int) -> None:
                 nonlocal sent_bytes
                 sent_bytes = count
-                with suppress(RuntimeError):  # the time is over, or the answer came before the whole file was sent
+                with suppress(RuntimeError):  # timed out, or the response came before the whole file was sent
                     timer.reschedule(loop.time() + limits.first_byte_timeout_s)
                 if file.sent is not None:
                     file.sent(count)
@@ -211,7 +214,7 @@ class HttpTransport:
         raise broken_upload(failed, call, sent_bytes, file.size)
 
     async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout) -> _Answer:
-        """One try under the first-byte timeout."""
+        """Try once to send a call and read the start of the response."""
         response = await self._request(call, headers, limits)
         deadline_s = timer.when() or 0.0
         try:
@@ -244,7 +247,7 @@ class HttpTransport:
             error = address_refused(call, why)
         except ValueError as exc:
             error = ConfigurationError(f"The request to {origin_of(call.url)} cannot be sent: {excerpt(str(exc))}")
-        # Outside of `except`, so that the library's exception is not chained to it.
+        # Raise outside `except`, so that the library's exception is not chained.
         raise error
 
     def _session_for(
@@ -253,7 +256,7 @@ class HttpTransport:
         if call.has_untrusted_host:
             assert pool is not None
             check_url(url, self._address_policy)
-            # The connection to a proxy is one to a configured host. It resolves names itself.
+            # A proxy is a configured host, and resolves names itself.
             return pool.data_sessions.get(self._address_policy, self._resolver) if proxy is None else pool.session
         session = self._session if pool is None else pool.session
         if session is None or session.closed:
@@ -264,16 +267,16 @@ class HttpTransport:
 def _payload(call: HttpCall) -> bytes | io.BytesIO | AsyncGenerator[bytes] | None:
     if call.file is not None:
         return pieces_of(call.file)
-    # aiohttp writes large bytes at once; a file-like body lets other streams run in between.
+    # aiohttp writes large bytes at once. A file-like body lets other streams run in between.
     return io.BytesIO(call.body) if call.body is not None and len(call.body) > READ_BUFFER_BYTES else call.body
 
 
 @functools.cache
 def _raise_malloc_threshold() -> None:
-    """Speeds up reads of sockets, once per process.
+    """Speed up socket reads, once per process.
 
     asyncio allocates 256 KiB for each read. glibc's malloc maps and unmaps that memory each time, at several times the
-    cost of the read, until the program has freed a larger block once. This is that block.
+    cost of the read, until the program has freed a larger block. This function frees one.
     """
     if os.environ.get(MALLOC_VARIABLE) != "0":
         bytearray(512 * 1024)
@@ -284,12 +287,13 @@ as_url = functools.lru_cache(maxsize=64)(parsed_url)
 
 @functools.lru_cache(maxsize=16)
 def _timeout(connect_s: float, *, is_pool_ours: bool) -> aiohttp.ClientTimeout:
-    # `connect` includes the DNS lookup, but also the wait for a free connection, which our pool does not have.
+    # `connect` includes the DNS lookup, but also the wait for a free connection. Our own pool never makes requests
+    # wait.
     return aiohttp.ClientTimeout(total=None, connect=connect_s if is_pool_ours else None, sock_connect=connect_s)
 
 
 async def bare(sending: Awaitable[T]) -> T:
-    """Raises errors without the frames below: their locals hold headers and what the server sent."""
+    """Await `sending`, and raise its errors without lower frames, whose locals hold headers and server data."""
     try:
         return await sending
     except RunError as exc:
@@ -298,8 +302,10 @@ async def bare(sending: Awaitable[T]) -> T:
 
 
 async def typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
-    """One try under the first-byte timeout. Exceptions of libraries become typed errors and are not chained, since they
-    may contain secrets."""
+    """Try once to send a call, under the first-byte timeout.
+
+    Library exceptions become typed errors and are not chained, since they may contain secrets.
+    """
     timer = asyncio.timeout(limits.first_byte_timeout_s)
     try:
         async with timer:
@@ -310,7 +316,10 @@ async def typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCal
 
 
 async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> _Answer:
-    """The response for a status and headers, or the error that they mean."""
+    """Check a response's status and headers, and start reading it.
+
+    Raises ProviderError for an error status, a redirect, or an unexpected content type.
+    """
     status = response.status
     if status >= 400:
         raise status_error(call, status, response.headers, await read_start(response.content, limits))
@@ -344,7 +353,7 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
 
 
 class _Headers:
-    """The headers of a model call: those of the call, over the defaults."""
+    """Headers of a model call: the call's own, over the defaults."""
 
     def __init__(self, call: HttpCall) -> None:
         self._kind = (call.stream, call.body is None)
@@ -357,12 +366,12 @@ class _Headers:
         self.has_key = any(name.lower() == "idempotency-key" for name in call.headers)
 
     def fits(self, call: HttpCall) -> bool:
-        """True if another call has the same headers."""
+        """Return whether another call has the same headers."""
         return self._kind == (call.stream, call.body is None) and self._given == call.headers
 
 
 def merged_headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
-    """The caller's headers over the defaults. Raises ConfigurationError for a line break in one."""
+    """Merge the call's headers over the defaults. Raises ConfigurationError if one contains a line break."""
     given = {name.lower() for name in call.headers}
     headers = {name: value for name, value in defaults.items() if name.lower() not in given}
     for name, value in call.headers.items():

@@ -1,4 +1,4 @@
-"""An optional limiter of requests, shared by the agents that should not exceed a provider's limits together."""
+"""An optional request limiter, shared by agents that must stay within a provider's limits together."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ MINUTE_S: Final = 60.0
 
 
 class _Waiter:
-    """A request in the queue, with the event that wakes it in its own event loop."""
+    """A queued request, with the event that wakes it in its own event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -35,9 +35,9 @@ class _Waiter:
 
 
 class Limiter:
-    """Limits the requests of all agents that have it: how many begin in a minute, and how many run at once.
+    """A limit on the requests of all agents that share it, per minute and in parallel.
 
-    Requests wait in the order in which they came. One limiter serves any number of agents, event loops and threads.
+    Requests wait in order of arrival. One limiter serves any number of agents, event loops and threads.
 
     ```python
     limiter = Limiter(requests_per_minute=300, concurrent=20)
@@ -51,23 +51,23 @@ class Limiter:
                 raise ConfigurationError(f"{name} must be at least 1, not {value}")
         self.requests_per_minute = requests_per_minute
         self.concurrent = concurrent
-        self._lock = threading.RLock()  # a response that is collected releases its place, wherever that happens
+        self._lock = threading.RLock()  # reentrant: garbage collection may release a response at any point
         self._queue: deque[_Waiter] = deque()
         self._starts_s: deque[float] = deque(maxlen=requests_per_minute)
         self._running = 0
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return len(self._queue)
 
     @property
     def running(self) -> int:
-        """How many requests are running."""
+        """Number of running requests."""
         return self._running
 
     async def acquire(self) -> float:
-        """Waits for its turn; returns how long. Each call that returns needs one `release`."""
+        """Wait for a turn, and return the seconds waited. Each call that returns needs one `release`."""
         with self._lock:
             if not self._queue and self._start():
                 return 0.0
@@ -88,13 +88,13 @@ class Limiter:
                 self._wake_first()
 
     def count(self) -> None:
-        """Counts a request that has begun by itself. It needs a `release` too."""
+        """Count a request that the server started by itself. It needs a `release` too."""
         with self._lock:
             self._running += 1
             self._starts_s.append(monotonic())
 
     def release(self) -> None:
-        """Ends a request: the next one may begin."""
+        """End a request, so that the next one may begin."""
         with self._lock:
             self._running -= 1
             self._wake_first()
@@ -111,7 +111,7 @@ class Limiter:
         return self.concurrent is not None and self._running >= self.concurrent
 
     def _pause_s(self) -> float | None:
-        """Until the rate allows the next request; None if it does."""
+        """Return the seconds until the rate allows the next request, or None if it already does."""
         if self.requests_per_minute is None or len(self._starts_s) < self.requests_per_minute:
             return None
         pause_s = self._starts_s[0] + MINUTE_S - monotonic()
@@ -123,14 +123,14 @@ class Limiter:
 
 
 class LimitedTransport:
-    """Sends calls through another transport, each when its limiter allows it."""
+    """A transport that sends calls through another one when its limiter allows it."""
 
     def __init__(self, inner: Transport, limiter: Limiter) -> None:
         self._inner = inner
         self._limiter = limiter
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Waits for its turn, then sends the call. Retries of it are not counted again."""
+        """Wait for a turn, then send the call. Its retries are not counted again."""
         waited_s = await self._limiter.acquire()
         try:
             response = await self._inner.open(call, limits)
@@ -140,7 +140,7 @@ class LimitedTransport:
         return _LimitedResponse(response, self._limiter, waited_s)
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """Files are not limited: providers count requests to models."""
+        """Download a file without waiting, since providers count only requests to models."""
         return await self._inner.download(call, limits)
 
 
@@ -152,7 +152,7 @@ class _LimitedResponse(WrappedResponse):
         self._limiter: Limiter | None = limiter
         self._all = limiter
         self.opening = replace(self.opening, limiter_wait_s=waited_s)
-        self.events = inner.events  # Reading costs nothing more.
+        self.events = inner.events  # read without overhead
 
     async def aclose(self) -> None:
         try:
@@ -167,7 +167,7 @@ class _LimitedResponse(WrappedResponse):
             self._release()
 
     async def successor(self) -> HttpResponse | None:
-        """The server's own response to messages. It runs already, so it counts without waiting for its turn."""
+        """Return the server's own response to messages. It is already running, so it counts without waiting."""
         successor = await super().successor()
         if successor is None:
             return None
@@ -175,7 +175,7 @@ class _LimitedResponse(WrappedResponse):
         return _LimitedResponse(successor, self._all, 0.0)
 
     async def proceed(self, call: HttpCall) -> HttpResponse:
-        """A request like any other."""
+        """Wait for a turn, then send the request."""
         waited_s = await self._all.acquire()
         try:
             response = await super().proceed(call)

@@ -1,4 +1,4 @@
-"""Pages of the web: one GET whose address came from data, hop by hop, within limits."""
+"""Requests for web pages: one GET for a URL from data, hop by hop, within limits."""
 
 import asyncio
 import time
@@ -25,28 +25,28 @@ _ACCEPT: Final = "text/html, application/xhtml+xml, application/pdf;q=0.9, text/
 
 
 class PageLimits(Struct, frozen=True, kw_only=True):
-    """Bounds of one fetch."""
+    """Limits of one fetch."""
 
     max_bytes: int = 20 * MIB
-    """The body, decompressed. Above it: `content_too_large`, and the rest is not read."""
+    """Maximum size of the decompressed body. A larger one fails with `content_too_large`, and the rest is not read."""
     timeout_s: float = 30.0
-    """All hops together. After it: `url_not_accessible`."""
+    """Timeout in seconds for all hops together. It fails with `url_not_accessible`."""
     max_redirects: int = MAX_REDIRECTS
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """A response: its final address, status, headers and body."""
+    """A fetched page, with its final URL."""
 
     url: str
     status: int
     headers: Mapping[str, str]
     body: bytes
     hops: tuple[str, ...] = ()
-    """The addresses before it."""
+    """URLs that redirected to it, in order."""
 
 
 def any_address(address: IPv4Address | IPv6Address) -> str | None:
-    """The policy for hosts that the operator has named."""
+    """Allow every address. This is the policy for hosts that the operator has named."""
     return None
 
 
@@ -59,10 +59,11 @@ async def get_page(
     limits: PageLimits | None = None,
     policy: AddressPolicy = public_only,
 ) -> Page:
-    """Fetches a page. `check` raises FetchError for an address that must not be requested; it sees every hop.
+    """Fetch a page.
 
-    A host for which `is_named` is true may have any address; all others need one that the policy allows. No cookies, no
-    credentials, no proxies. A status of 304 is returned, others from 300 on raise FetchError.
+    `check` sees every hop and raises FetchError for a URL that must not be requested. A host for which `is_named` is
+    true may have any address; all others need one that the policy allows. No cookies, credentials or proxies are used.
+    A 304 is returned; any other status of 300 or above raises FetchError.
     """
     limits = limits or PageLimits()
     sent = {"User-Agent": f"sidestream/{__version__}", "Accept": _ACCEPT, **(headers or {})}
@@ -101,7 +102,7 @@ def _parsed(url: str) -> URL:
 async def _hop(
     url: URL, headers: Mapping[str, str], limits: PageLimits, is_named: Callable[[URL], bool], policy: AddressPolicy
 ) -> str | tuple[int, Mapping[str, str], bytes]:
-    """The target of a redirect, or status, headers and body."""
+    """Request one URL, and return a redirect's target, or the status, headers and body."""
     pool = await shared_pool()
     origin = origin_of(str(url))
     try:
@@ -124,7 +125,7 @@ async def _hop(
             failed = FetchError(f"the connection to {origin} broke", code="url_not_accessible", retryable=True)
         finally:
             response.close()
-    # Outside of `except`, so that the library's exception is not chained to it.
+    # Raise outside `except`, so that the library's exception is not chained.
     raise failed
 
 
@@ -158,7 +159,7 @@ async def _answer(
 
 
 def _percent_encoded(location: str) -> str:
-    """Return an address whose raw bytes, which headers may hold, are encoded as browsers do it."""
+    """Percent-encode the raw bytes that a header may hold, as browsers do."""
     raw = location.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if byte < 128 else f"%{byte:02X}" for byte in raw)
 

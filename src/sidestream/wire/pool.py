@@ -1,4 +1,4 @@
-"""What all transports of an event loop share: sessions, proxies of the environment, and WebSocket connections."""
+"""Resources that all transports of an event loop share: sessions, proxies from the environment, and WebSockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def proxy_of(url: URL) -> str | None:
-    """The proxy for the URL, if there is one; aiohttp's own lookup would add the credentials of ~/.netrc."""
+    """Return the proxy for a URL, or None. aiohttp's own lookup would add credentials from ~/.netrc."""
     proxy = _named_for(url.scheme)
     if not proxy or proxy_bypass(url.host or ""):
         return None
@@ -41,7 +41,7 @@ def _named_for(scheme: str) -> str | None:
     for name in (f"{scheme}_proxy", "all_proxy"):
         is_forged = (
             name == "http_proxy" and "REQUEST_METHOD" in os.environ
-        )  # from a header of a client, in a CGI program
+        )  # in a CGI program, a client's header sets it
         value = os.environ.get(name, "" if is_forged else os.environ.get(name.upper(), ""))
         if value:
             return value
@@ -49,25 +49,24 @@ def _named_for(scheme: str) -> str | None:
 
 
 class Pool:
-    """The session that all transports of an event loop share. Proxies are looked up once per host."""
+    """The session and other resources of an event loop's transports. Proxies are looked up once per host."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.session = configured_session()
         self.lifetime = _lifetime(self, loop)
         self.sockets: Sockets | None = None
-        """The WebSocket connections, once there are any."""
+        """WebSocket connections, created on first use."""
         self._proxies: dict[tuple[str, str | None], str | None] = {}
         self.data_sessions = DataSessions()
 
     def proxy_of(self, url: URL) -> str | None:
-        """The proxy that the environment names for a host."""
+        """Return the proxy from the environment for a host, or None."""
         key = url.scheme, url.host
         if key not in self._proxies:
             self._proxies[key] = proxy_of(url)
         return self._proxies[key]
 
     async def close(self) -> None:
-        """Closes everything."""
         if self.sockets is not None:
             await self.sockets.close()
         await self.session.close()
@@ -78,13 +77,13 @@ _pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
 
 async def close_session() -> None:
-    """Closes the shared session of this event loop before the loop ends. The next call opens a new one."""
+    """Close the shared session of this event loop before the loop ends. The next call opens a new one."""
     if known := _pools.get(asyncio.get_running_loop()):
         await known.lifetime.aclose()
 
 
 async def shared_pool() -> Pool:
-    """The pool of this event loop."""
+    """Return the pool of this event loop, creating it if needed."""
     loop = asyncio.get_running_loop()
     if known := _pools.get(loop):
         return known
@@ -97,7 +96,7 @@ async def shared_pool() -> Pool:
 
 
 async def _lifetime(pool: Pool, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:
-    """Closes the pool with the event loop, whose shutdown closes its async generators."""
+    """Close the pool when the event loop shuts down its async generators."""
     try:
         yield
     finally:

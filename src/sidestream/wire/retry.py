@@ -1,4 +1,4 @@
-"""Retries of an opening request: when, after what wait, how often.
+"""Retry rules for opening a request: which failures, after what wait, how often.
 
 The rules follow the vendors' own clients. A stream that has delivered events is never retried here.
 """
@@ -23,14 +23,14 @@ log = get_logger(__name__)
 
 
 class Cause(NamedTuple):
-    """Why a try failed."""
+    """A reason for a failed try."""
 
     what: str
     is_retried: bool
 
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 429})
-"""Besides every status from 500 on. The header `x-should-retry` overrides the status."""
+"""Statuses below 500 that are retried, besides all from 500 on. The header `x-should-retry` overrides the status."""
 
 CAUSES: Final[Mapping[str, Cause]] = {
     "dns": Cause("the host name was not found", True),
@@ -47,11 +47,11 @@ CAUSES: Final[Mapping[str, Cause]] = {
     "redirect": Cause("the server redirects to another address", False),
     "upload": Cause("an upload broke midway", False),
 }
-"""The code of an error that has no status, or whose status is one of success → whether the request is retried."""
+"""Error code → cause and whether it is retried. For errors without a status, or with a success status."""
 
 
 def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
-    """True if a retry may help. The header `x-should-retry` overrides the status."""
+    """Return whether a retry may help. The header `x-should-retry` overrides the status."""
     override = headers.get("x-should-retry", "").strip().lower()
     if override in ("true", "false"):
         return override == "true"
@@ -59,34 +59,37 @@ def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """Waits before retries, where the server does not send one. Their number is `Limits.max_retries`."""
+    """Waits between retries, used if the server does not request one. `Limits.max_retries` sets their number."""
 
     wait_initial_s: float = 0.5
     wait_max_s: float = 8.0
     jitter: float = 0.25
-    """The share of a wait that is random, so that many clients do not retry at once."""
+    """Random share of a wait, so that many clients do not retry at once."""
 
     def backoff_s(self, retries: int, chance: float) -> float:
-        """The wait before the next retry after `retries` of them; `chance` is from 0 to 1."""
+        """Return the wait in seconds after `retries` retries. `chance` is from 0 to 1."""
         doubled = self.wait_initial_s * 2 ** min(retries, 32)
         return min(doubled, self.wait_max_s) * (1 - self.jitter * chance)
 
 
 class Attempts(Struct, gc=False):
-    """The tries of one request so far."""
+    """Failed tries of one request so far."""
 
     causes: tuple[str, ...] = ()
-    """Why each of the earlier ones failed: a status or a code."""
+    """Reasons why earlier tries failed, each a status or an error code."""
     wait_s: float = 0.0
 
     @property
     def opening(self) -> Opening:
-        """What a response says of them."""
+        """The tries as a response reports them."""
         return Opening(attempts=len(self.causes) + 1, causes=self.causes, retry_wait_s=self.wait_s)
 
 
 def next_wait_s(error: RunError, retries: int, policy: RetryPolicy, limits: Limits, chance: float) -> float | None:
-    """The wait before the next try, or None if the error is final. `retries` counts those made so far."""
+    """Return the wait in seconds before the next try, or None if the error is final.
+
+    `retries` counts those made so far.
+    """
     if not error.retryable or retries >= limits.max_retries:
         return None
     if error.retry_after is None:
@@ -104,9 +107,12 @@ async def with_retries(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     clock_s: Callable[[], float] = monotonic,
 ) -> T:
-    """The result of `send`, retried by the rules above; raises its last error, which counts the attempts."""
+    """Return the result of `send`, retrying it by this module's rules.
+
+    Raises the last error, with the number of attempts, if no retry is left.
+    """
     attempts = attempts or Attempts()
-    deadline_s: float | None = None  # Most requests succeed at once and need none.
+    deadline_s: float | None = None  # most requests succeed at once and need none
     started_s = clock_s()
     while True:
         try:
@@ -121,7 +127,7 @@ async def with_retries(
             cause = str(error.status or error.code or type(error).__name__)
         attempts.causes += (cause,)
         attempts.wait_s += wait_s
-        # Outside of `except`, so that the next error is not chained to this one.
+        # Log outside `except`, so that the next error is not chained to this one.
         log.info(
             "retrying in %.3g s after %s from %s (retry %d of %d)",
             wait_s,

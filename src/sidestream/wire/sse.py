@@ -1,7 +1,7 @@
-"""Splits bytes into server-sent events, without I/O.
+"""A splitter of bytes into server-sent events, without I/O.
 
-Follows the WHATWG rules for `data`; `event`, `id` and `retry` are skipped, since providers repeat the type inside the
-JSON and resume by other means. Events without data are dropped; `[DONE]` is the data of an event.
+Follows the WHATWG rules for `data`. It skips `event`, `id` and `retry`, since providers repeat the type inside the JSON
+and resume by other means. Events without data are dropped; `[DONE]` is kept as an event's data.
 """
 
 import json
@@ -14,28 +14,28 @@ _LF, _COLON = b"\n:"
 _DONE = b"[DONE]"
 _lone_cr = re.compile(rb"\r(?!\n)").search
 _BATCH_BYTES = 2048
-"""From this size on a chunk probably has many events, and columns are tried before single events."""
+"""Chunk size from which many events are likely, so that columns are tried before single events."""
 
 
 class Splitter:
-    """One per response: `feed` bytes as they arrive, `flush` once at a clean end.
+    """A splitter for one response: `feed` bytes as they arrive, `flush` once at a clean end.
 
-    Each byte is scanned once and copied at most twice, whatever the chunks. The cap counts all bytes of an event, with
-    each line end as one byte.
+    Each byte is scanned once and copied at most twice, however the chunks are cut. The cap counts all bytes of an
+    event, with each line end as one byte.
     """
 
     __slots__ = ("_cap", "_head", "_overrun", "_partial", "_plain", "_skip_lf")
 
     def __init__(self, max_event_bytes: int) -> None:
         self._cap = max_event_bytes
-        self._partial = bytearray()  # the event that has begun; never contains a blank line
+        self._partial = bytearray()  # the unfinished event; never contains a blank line
         self._head: bytes | None = b""  # bytes at the start that may become a BOM; None once decided
-        self._skip_lf = False  # the last byte was a CR: an LF that follows belongs to it
+        self._skip_lf = False  # the last byte was a CR, so a following LF belongs to it
         self._overrun = False
         self._plain = False  # none of the three above applies
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of each event that is complete. Raises ProtocolError if one is over the cap."""
+        """Return the data of each complete event. Raises ProtocolError if an event exceeds the cap."""
         if not self._plain or b"\r" in chunk:
             chunk = self._normalised(chunk)
         events: list[bytes] = []
@@ -79,19 +79,19 @@ class Splitter:
 
     @property
     def has_partial(self) -> bool:
-        """True if an event has begun and is not complete."""
+        """Whether an event has begun and is not complete."""
         return bool(self._partial)
 
     @property
     def has_begun_event(self) -> bool:
-        """True if it begins with a field; comments keep a connection open, and say nothing."""
+        """Whether an unfinished event begins with a field. Comments only keep a connection open."""
         return bool(self._partial) and not self._partial.startswith(b":")
 
     def flush(self) -> list[bytes]:
-        """The last event, if the stream ended without a blank line after it and it is complete.
+        """Return the last event if the stream ended without a blank line after it and it is complete.
 
-        By the WHATWG rules it would be dropped, but some gateways omit the last blank line, and it may be the terminal
-        event. It is complete if its last line has a line end, or if its data is a JSON object or `[DONE]`.
+        The WHATWG rules drop it, but some gateways omit the last blank line, and it may be the terminal event. It is
+        complete if its last line has a line end, or if its data is a JSON object or `[DONE]`.
         """
         if self._overrun:
             raise self._error()
@@ -101,7 +101,7 @@ class Splitter:
         return [data] if data and (has_line_end or data == _DONE or _is_json_object(data)) else []
 
     def _normalised(self, chunk: bytes) -> bytes:
-        """The chunk without BOM and with LF as its only line end; a CR at its end counts at once."""
+        """Remove the BOM, and convert line ends to LF. A CR at the end of the chunk counts at once."""
         if self._overrun:
             raise self._error()
         if self._head is not None:
@@ -130,7 +130,7 @@ class Splitter:
         return events
 
     def _failed(self, events: list[bytes]) -> list[bytes]:
-        """Returns the events that were complete before the overrun; the next call raises."""
+        """Return the events that were complete before the overrun. The next call raises."""
         self._overrun = True
         self._plain = False
         self._partial.clear()
@@ -147,9 +147,10 @@ class Splitter:
 
 
 def _columns(chunk: bytes) -> tuple[list[bytes], bytes] | None:
-    """The events of a chunk and its unfinished rest, if all are `data: {…}`, or all that after one `event:`.
+    """Split a chunk of `data: {…}` events, each after at most one `event:` line, into the events and the rest.
 
-    Providers send little else. The lines then form columns, which slices separate without a step of Python per line.
+    Returns None for any other chunk, which providers rarely send. The lines form columns, which slices separate without
+    a Python step per line.
     """
     period = 3 if chunk.startswith(b"event:") else 2
     lines = chunk.split(b"\n")
@@ -159,13 +160,13 @@ def _columns(chunk: bytes) -> tuple[list[bytes], bytes] | None:
     if period == 3 and not all(line.startswith(b"event:") for line in set(lines[:whole:3])):
         return None
     data = lines[period - 2 : whole : period]
-    # Chat completions end with `[DONE]`.
+    # Chat Completions ends with `[DONE]`.
     events = [line[6:] for line in data if line[:7] == b"data: {" or line == b"data: [DONE]"]
     return (events, b"\n".join(lines[whole:])) if len(events) == len(data) else None
 
 
 def _data(block: bytearray) -> bytes:
-    """The data of an event's lines, joined by newlines; empty if it has none. Overwrites the block.
+    """Join the data of an event's lines with newlines, overwriting the block. Empty if it has none.
 
     Lines are joined in place: a list of many short ones would need far more memory than the cap allows.
     """
@@ -188,7 +189,7 @@ def _data(block: bytearray) -> bytes:
                 write += 1 + end - begin
         start = end + 1
     if not count and block.startswith(b"{") and _is_json_object(bare := bytes(block)):
-        # Not an event by the rules, but some servers write a plain JSON error into a stream before they close it.
+        # Not a valid event, but some servers write a plain JSON error into a stream before they close it.
         return bare
     data = bytes(memoryview(block)[first:write])
     if len(data) < 64 and (bare := data.strip()) in (b"", _DONE):

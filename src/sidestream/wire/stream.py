@@ -1,4 +1,4 @@
-"""A response that is a stream of events, read from its connection."""
+"""An event stream read from an HTTP connection."""
 
 import asyncio
 import math
@@ -21,20 +21,21 @@ from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter
 
 WATCH_INTERVAL_S: Final = 3.0
-"""How often a waiting stream checks its connection, and so the delay until it notices broken framing."""
+"""Interval in seconds at which a waiting stream checks its connection, and so the delay until it notices broken
+framing."""
 LINGER_S: Final = 0.01
-"""How long to wait for the end of a body after the last event. That is cheaper than a new connection."""
+"""Seconds to wait for the end of a body after the last event. That is cheaper than a new connection."""
 
 
 PAUSED_BYTES: Final = 32 * 1024
-"""A stream that is paused is read on when so much has arrived: it is not slowed down, and its buffer need not grow."""
+"""Bytes that wake a paused stream, so that it is not slowed down and its buffer need not grow."""
 _HAS_LOW_WATER: Final = sys.platform == "linux"
-"""Elsewhere a change of it may wake nobody."""
+"""Whether changing SO_RCVLOWAT reliably wakes waiting readers."""
 _CONTEXT: Final = Context()
 
 
 class EventStream:
-    """The events of one response, as they arrive."""
+    """The events of one HTTP response, as they arrive."""
 
     is_stream = True
     opening = Opening()
@@ -62,13 +63,13 @@ class EventStream:
         self._watch_interval_s = min(WATCH_INTERVAL_S, limits.idle_timeout_s)
 
     async def begin(self) -> None:
-        """Waits for the first events that say something, so that a stream that breaks before them can be retried."""
+        """Wait for the first events with content, so that a stream that breaks before them can be retried."""
         while (events := await self.events()) and all(map(says_nothing, events)):
             self._has_begun = False
         self._ready = events
 
     async def events(self) -> list[bytes]:
-        """The next events; empty at the end. Keep-alives are skipped."""
+        """Return the next events, without keep-alives. The list is empty at the end."""
         if self._ready:
             events, self._ready = self._ready, None
             return events
@@ -107,7 +108,7 @@ class EventStream:
                 if events := splitter.feed(chunk):
                     self._has_begun = True
                     return events
-                if not self._has_begun:  # The first event may take its time, but not half-way.
+                if not self._has_begun:  # the first event may be late, but must not stall halfway
                     end_s = monotonic() + limits.idle_timeout_s if splitter.has_begun_event else math.inf
                     self._deadline_s = min(self._deadline_s, end_s) if end_s < math.inf else end_s
                 if self._timer is None:
@@ -123,9 +124,10 @@ class EventStream:
         self._was_ignored = self._deadline_s < math.inf
 
     def pause(self) -> None:
-        """Leaves what arrives to the system until `resume`: many packets then cost one read, and one wake-up.
+        """Leave arriving data in the operating system's buffer until `resume`.
 
-        The end of the connection, and much at once, are noticed meanwhile.
+        Many packets then cost one read and one wake-up. The end of the connection, and large amounts of data, are still
+        noticed.
         """
         connection = self._response.connection
         transport = connection.transport if connection is not None else None
@@ -134,8 +136,8 @@ class EventStream:
             _set_low_water(self._paused, PAUSED_BYTES)
 
     def resume(self) -> None:
-        """Reads on. What has arrived is read in the next turn of the event loop."""
-        # Kept here: once the body was read to its end, the connection may serve somebody else.
+        """Resume reading. Data that has arrived is read in the next iteration of the event loop."""
+        # Stored by `pause`: once the body was read to its end, the connection may serve another request.
         paused, self._paused = self._paused, None
         if paused is not None:
             _set_low_water(paused, 1)
@@ -159,22 +161,25 @@ class EventStream:
     def _close(self) -> None:
         self._unwatch()
         self.resume()
-        # A stream that has ended has released its connection already; any other connection cannot be reused.
+        # A finished stream has already released its connection; any other connection cannot be reused.
         self._response.close()
 
     def _ended(self) -> list[bytes]:
-        """The last events. Raises the error if the body ended before the first one was complete."""
+        """Return the last events. Raises ConnectError if the body ended before the first event was complete."""
         is_cut = self._splitter.has_partial or not _is_framed(self.headers)
         events = self._splitter.flush()
         if is_cut and not events and not self._has_begun:
-            # The end of a body without length is no proof that it is whole: a reset looks the same.
+            # The end of a body without a length does not prove that it is whole: a reset looks the same.
             raise connect_error(ConnectionResetError(), self._call.url)
         self._has_ended = True
         self._close()
         return events
 
     def _broken(self) -> list[bytes]:
-        """The events that arrived before the connection broke. Raises the error if there are none."""
+        """Return the events that arrived before the connection broke.
+
+        Raises ConnectError or StreamTruncatedError if there are none.
+        """
         events = self._splitter.feed(_unread(self._content))
         self._has_begun |= bool(events)
         self._error = (
@@ -186,8 +191,8 @@ class EventStream:
         raise self._error
 
     def _watch_later(self) -> None:
-        # One periodic timer: a timeout around each read would cost more than the read. It runs in one context for all
-        # streams, since a copy for each would live as long as its timer.
+        # One periodic timer: a timeout around each read would cost more than the read. All streams share one context,
+        # since a copy for each would live as long as its timer.
         wait_s = min(max(self._deadline_s - monotonic(), 0.0), self._watch_interval_s)
         self._timer = self._loop.call_later(wait_s, self._watch, context=_CONTEXT)
 
@@ -215,14 +220,14 @@ class EventStream:
 
 
 def _set_low_water(connection: socket.socket | None, size: int) -> None:
-    """How much must have arrived before the event loop is woken. Cheaper than to deregister the socket there."""
+    """Set how many bytes must arrive before the event loop wakes. Cheaper than deregistering the socket."""
     if connection is not None and _HAS_LOW_WATER:
-        with suppress(OSError):  # It is closed.
+        with suppress(OSError):  # already closed
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 def says_nothing(event: bytes) -> bool:
-    """True if an event only keeps the connection open. Longer ones never do."""
+    """Return whether an event only keeps the connection open. Long events never do."""
     if len(event) > 200:
         return False
     try:
@@ -233,11 +238,11 @@ def says_nothing(event: bytes) -> bool:
 
 
 def _is_framed(headers: Mapping[str, str]) -> bool:
-    """True if a body says itself where it ends."""
+    """Return whether the headers show where the body ends."""
     return "content-length" in headers or "transfer-encoding" in headers
 
 
 def _unread(content: aiohttp.StreamReader) -> bytes:
-    """The bytes that arrived before the connection broke. With its exception set, aiohttp would not return them."""
+    """Return the bytes that arrived before the connection broke. aiohttp withholds them once its exception is set."""
     content.set_exception(cast("BaseException", None))
     return content.read_nowait()

@@ -1,6 +1,6 @@
-"""Calls that the client answers, in the terms of `sidestream.actions`: computer, browser and bash.
+"""Conversion of calls that the client answers (computer, browser and bash) to `sidestream.actions`.
 
-Their values are checked when a function is called with them.
+Values are validated when a function is called with them.
 """
 
 from collections.abc import Callable
@@ -9,22 +9,25 @@ from sidestream.jsontext import JsonObject, as_list, text_in, without_none
 from sidestream.providers.shared.decoding import int_in
 
 TOOLSETS = {"computer": "computer_use", "browser": "browser"}
-"""Name of a toolset → the function that answers the calls of all its members."""
+"""Toolset name → the function that answers the calls of all its members."""
 
 _NOTCH = 100
-"""Pixels that one notch of a wheel counts for."""
+"""Pixels per notch of a mouse wheel."""
 _DIRECTIONS = {"up": ("scroll_y", -1), "down": ("scroll_y", 1), "left": ("scroll_x", -1), "right": ("scroll_x", 1)}
 
 
 def portable(tool: str, member: str, given: JsonObject) -> JsonObject | None:
-    """The call of a tool in portable terms; None if its input is that. `member` is the tool's name on the wire."""
+    """Convert a tool call to portable terms, or return None if it needs no conversion.
+
+    `member` is the API's name for the tool.
+    """
     if tool == "local_shell":
         return _bash(given)
     if tool == "browser":
         return _browser(member, given)
     if tool != "computer_use":
         return None
-    # The older tool names the action in its input; each member of the toolset is one.
+    # The older tool names the action in its input. In the toolset, each member is an action.
     name = text_in(given, "action") or member
     fields = {key: value for key, value in given.items() if key != "action"}
     convert = ACTIONS.get(name)
@@ -36,11 +39,11 @@ APPROVED = {
     "javascript_exec": "The model wants to run JavaScript in the page.",
     "file_upload": "The model wants to upload files to the page.",
 }
-"""Members that a person must approve, and why."""
+"""Members that need the user's approval, each with its reason."""
 
 
 def _browser(member: str, given: JsonObject) -> JsonObject:
-    # Few programs have a browser, so its classes are imported when the first call comes.
+    # Few programs use a browser, so its classes are imported with the first call.
     from sidestream.actions.browser import BROWSER_MEMBERS
 
     if member not in BROWSER_MEMBERS:
@@ -64,7 +67,7 @@ def _at(fields: JsonObject, name: str = "coordinate") -> JsonObject:
 
 
 def _keys(fields: JsonObject) -> list[str]:
-    """The keys of a combination such as `ctrl+s`; `ctrl++` contains the key `+`."""
+    """Return the keys of a combination such as `ctrl+s`. `ctrl++` contains the key `+`."""
     text = text_in(fields, "text") or ""
     keys = [key for key in text.removesuffix("+").split("+") if key]
     return [*keys, "+"] if text.endswith("+") else keys
@@ -126,4 +129,4 @@ ACTIONS: dict[str, Callable[[JsonObject], JsonObject]] = {
     "zoom": _zoom,
     "cursor_position": lambda fields: {"type": "cursor_position"},
 }
-"""Action of the provider → the same in portable terms."""
+"""The provider's action → its conversion to portable terms."""

@@ -1,4 +1,4 @@
-"""The Files API and the list of models. Pure."""
+"""The Files API and model listing. Pure."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +13,7 @@ from sidestream.providers.shared.modalities import abilities
 from sidestream.transport.calls import HttpCall, response_object
 
 FILE_SCHEME = "anthropic-file"
-"""`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""
+"""URL scheme of files in the Files API, as in `LinkPart("anthropic-file:file_…")`."""
 
 
 class AnthropicFiles(EndpointModel):
@@ -22,7 +22,7 @@ class AnthropicFiles(EndpointModel):
     file_scheme = FILE_SCHEME
 
     def upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
-        """To the Files API."""
+        """Upload a file to the Files API."""
         if upload.container_id is not None:
             raise transfers.unsupported(
                 "Anthropic",
@@ -35,12 +35,12 @@ class AnthropicFiles(EndpointModel):
         return self._upload(upload)
 
     def describe_file(self, address: transfers.FileAddress) -> transfers.Transfer[transfers.StoredFile]:
-        """A file of the Files API, where files that code made are too."""
+        """Describe a file of the Files API, which also holds files written by code."""
         answer = yield transfers.Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="GET"))
         return read_file(answer.json)
 
     def list_files(self, container_id: str | None, store: str | None) -> transfers.Transfer[list[transfers.StoredFile]]:
-        """All files."""
+        """List all files."""
         if container_id is not None or store is not None:
             raise transfers.unsupported("Anthropic", "lists all files only", "leave out container_id and store")
 
@@ -51,15 +51,15 @@ class AnthropicFiles(EndpointModel):
         return transfers.every_page(page_call, _read_page)
 
     def delete_file(self, address: transfers.FileAddress) -> transfers.Transfer[None]:
-        """From the Files API."""
+        """Delete a file from the Files API."""
         yield transfers.Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="DELETE"))
 
     def create_store(self, name: str, expires_in_s: int | None) -> transfers.Transfer[str]:
-        """There are none."""
+        """Raise UnsupportedError, since the API has no stores."""
         raise transfers.unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
 
     def delete_store(self, store: str) -> transfers.Transfer[None]:
-        """There are none."""
+        """Raise UnsupportedError, since the API has no stores."""
         raise transfers.unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
 
     def _upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
@@ -73,7 +73,7 @@ _NO_STORES = ("has no stores for file search", "pass the file in the prompt")
 
 
 def read_file(found: JsonObject) -> transfers.StoredFile:
-    """A file's metadata. Raises ProtocolError."""
+    """Convert a file's metadata. Raises ProtocolError if the id or name is missing."""
     file_id, name, downloadable = text_in(found, "id"), text_in(found, "filename"), found.get("downloadable")
     if not file_id or name is None:
         raise ProtocolError("the response describes no file")
@@ -95,7 +95,10 @@ def _read_page(answer: transfers.TransferResponse) -> tuple[list[transfers.Store
 
 
 def read_models(body: bytes) -> tuple[list[ModelInfo], str | None]:
-    """The models of one page, and the id after which the next page begins. Raises ProtocolError."""
+    """Return the models of one page, and the id after which the next page begins.
+
+    Raises ProtocolError if the body is not an object.
+    """
     page = response_object(body)
     models = [_model(entry) for entry in objects(page.get("data")) if text_in(entry, "id")]
     last = text_in(page, "last_id") if page.get("has_more") is True else None

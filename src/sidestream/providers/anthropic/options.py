@@ -28,7 +28,7 @@ CLIENT_NAMES = ("memory", "bash", "str_replace_based_edit_tool", "str_replace_ed
 
 
 class TextEditor(ServerSideTool, frozen=True, kw_only=True):
-    """The model views and edits files. Your tool called `text_editor` carries it out."""
+    """A tool to view and edit files. Your `text_editor` tool carries it out."""
 
     key = "text_editor"
 
@@ -41,14 +41,14 @@ class TextEditor(ServerSideTool, frozen=True, kw_only=True):
 
 
 class Browser(ServerSideTool, frozen=True, kw_only=True):
-    """The model uses a browser. Your tool called `browser` carries out its actions."""
+    """A browser that the model controls. Your `browser` tool carries out its actions."""
 
     key = "browser"
 
     enable: tuple[str, ...] = ()
-    """Members that are off by default: `file_upload`, `read_console`, `read_network`, `javascript_exec`."""
+    """Members to enable that are off by default: `file_upload`, `read_console`, `read_network`, `javascript_exec`."""
     disable: tuple[str, ...] = ()
-    """Members that the model does not see."""
+    """Members to hide from the model."""
     defer_loading: bool = False
     version: str | None = None
 
@@ -70,7 +70,7 @@ class Advisor(ServerSideTool, frozen=True, kw_only=True):
 
 
 class AnthropicTool(ServerSideTool, frozen=True, kw_only=True):
-    """A tool by its type, sent unchanged: for versions and fields that are newer than this library."""
+    """A tool that is sent unchanged by its type, for versions and fields that are newer than this library."""
 
     key = "anthropic"
     needs = 'a type, e.g. AnthropicTool(type="web_search_20260318", name="web_search")'
@@ -78,9 +78,9 @@ class AnthropicTool(ServerSideTool, frozen=True, kw_only=True):
     type: str
     name: str | None = None
     config: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The other fields of the tool."""
+    """Other fields of the tool."""
     betas: tuple[str, ...] = ()
-    """Beta headers that it needs."""
+    """Beta headers that the tool needs."""
 
     @property
     def client_call(self) -> str | None:
@@ -97,7 +97,7 @@ Lifetime = Literal["5m", "1h"]
 
 
 class AnthropicServerSideTool(StrEnum):
-    """The tools that can be switched on by name; the values are the portable keys."""
+    """Tools that can be enabled by name. The values are the portable keys."""
 
     WEB_SEARCH = "web_search"
     WEB_FETCH = "web_fetch"
@@ -125,18 +125,18 @@ KINDS: dict[AnthropicServerSideTool, type[ServerSideTool]] = {
     AnthropicServerSideTool.BROWSER: Browser,
     AnthropicServerSideTool.ADVISOR: Advisor,
 }
-"""Name → the tool that it switches on."""
+"""Name → the tool that it enables."""
 
 
 class AnthropicThinking(Config, frozen=True, kw_only=True):
-    """Whether the model thinks before it answers, and what it shows of it."""
+    """Thinking mode and visibility."""
 
     type: Literal["adaptive", "enabled", "disabled", "between_tools"] = "adaptive"
     budget_tokens: Annotated[int, Meta(ge=1024)] | None = None
-    """The most tokens that `enabled` thinking may use. It is added to the default of `max_tokens`."""
+    """Maximum tokens for `enabled` thinking. They are added to the default of `max_tokens`."""
     display: Literal["summarized", "omitted", "updates"] | None = None
     prefix_mismatch: Literal["error", "drop_block"] | None = None
-    """What the server does with a thinking block of another conversation."""
+    """Handling of a thinking block from another conversation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,14 +145,14 @@ class AnthropicThinking(Config, frozen=True, kw_only=True):
 
 
 class TaskBudget(Config, frozen=True, kw_only=True):
-    """The most tokens that a task may use over all its requests."""
+    """The maximum tokens that a task may use over all its requests."""
 
     total: Count
     remaining: int | None = None
 
 
 class ClearToolUses(Config, frozen=True, kw_only=True, tag="clear_tool_uses_20250919"):
-    """Old tool results are left out of the context when it grows."""
+    """Removal of old tool results from the context when it grows."""
 
     trigger: dict[str, Any] | None = None
     keep: dict[str, Any] | None = None
@@ -162,13 +162,13 @@ class ClearToolUses(Config, frozen=True, kw_only=True, tag="clear_tool_uses_2025
 
 
 class ClearThinking(Config, frozen=True, kw_only=True, tag="clear_thinking_20251015"):
-    """Old thinking is left out of the context. `keep`: `all`, or the number of turns whose thinking stays."""
+    """Removal of old thinking from the context. `keep` is `all`, or the number of turns whose thinking stays."""
 
     keep: Literal["all"] | Count | None = None
 
 
 class Compact(Config, frozen=True, kw_only=True, tag="compact_20260112"):
-    """The server summarises the conversation when it exceeds `trigger_tokens`."""
+    """A summary that the server makes when the conversation exceeds `trigger_tokens`."""
 
     trigger_tokens: Count | None = None
     pause_after_compaction: bool | None = None
@@ -176,7 +176,7 @@ class Compact(Config, frozen=True, kw_only=True, tag="compact_20260112"):
 
 
 class Compaction(Config, frozen=True, kw_only=True):
-    """The answer is a summary of the conversation and nothing else."""
+    """A request for a summary of the conversation and nothing else."""
 
     instructions: str | None = None
 
@@ -190,7 +190,7 @@ class Skill(Config, frozen=True, kw_only=True):
 
 
 class AnthropicFunctionOptions(Config, frozen=True, kw_only=True):
-    """Options of one client tool that only this provider has."""
+    """Options for one client tool that only this provider has."""
 
     defer_loading: bool = False
     allowed_callers: Callers = ()
@@ -199,15 +199,15 @@ class AnthropicFunctionOptions(Config, frozen=True, kw_only=True):
 
 
 class AnthropicOptions(Config, frozen=True, kw_only=True):
-    """Options of a request. What is not set is not sent, except `max_tokens`."""
+    """Options for a request. Unset options are not sent, except `max_tokens`."""
 
     secrets = frozenset({"extra_headers", "fallback_credit_token"})
     tool_fields = fields_of_tools(AnthropicServerSideTool, "tool_configs")
 
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
-    """4096 if not set; 0 only warms the cache."""
+    """Maximum output tokens. None means 4096. 0 only warms the cache."""
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Older models only, as are `top_p` and `top_k`."""
+    """Sampling temperature. For older models only, like `top_p` and `top_k`."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_k: Count | None = None
     stop_sequences: Sequence[str] = ()
@@ -216,45 +216,48 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     task_budget: TaskBudget | None = None
     tool_choice: Literal["auto", "any", "none"] | dict[str, Any] | None = None
-    """Also the API's own object, e.g. `{"type": "tool", "name": "get_weather"}`."""
+    """Choice of tools, or the API's own object, e.g. `{"type": "tool", "name": "get_weather"}`."""
     parallel_tool_calls: bool | None = None
     prompt_cache: Lifetime | None = None
-    """Caches system prompt, tools and history up to the last message, for this long."""
+    """Cache lifetime of the system prompt, tools and history up to the last message."""
     cache_control: Lifetime | None = None
-    """Lets the server choose what to cache."""
+    """Cache lifetime if the server chooses what to cache."""
     service_tier: Literal["auto", "standard_only"] | None = None
     speed: Literal["standard", "fast"] | None = None
     inference_geo: str | None = None
     previous_message_id: str | None = None
-    """For cache diagnostics: the message whose request this one continues."""
+    """Id of the message whose request this one continues, for cache diagnostics."""
     context_management: Sequence[ClearToolUses | ClearThinking | Compact] = ()
     compaction: Compaction | None = None
     fallbacks: Literal["default"] | Sequence[str | dict[str, Any]] = ()
-    """Models that answer instead when the first refuses."""
+    """Models that answer instead if the first refuses."""
     fallback_credit_token: str | None = None
     thread: str | None = None
-    """`auto`: the server holds the conversation, and each request sends what is new. `create`: each request starts a
-    thread. The id of a message: continues after it. Not with caching, `context_management` or `fallbacks`."""
+    """Thread mode.
+
+    `auto` lets the server hold the conversation, so that each request sends only new messages. `create` starts a thread
+    with each request. A message id continues after that message. Not supported with caching, `context_management` or
+    `fallbacks`."""
     skills: Sequence[Skill] = ()
     document_citations: bool = False
-    """Lets the model cite the documents in the conversation."""
+    """Whether the model may cite the documents in the conversation."""
     typed_output: Literal["native", "tool"] | None = None
-    """How typed output is requested; if not set, natively if the model supports it."""
+    """Method to request typed output. None means natively if the model supports it."""
     inline_tools: bool | None = None
-    """Whether tools that appear in mid-conversation are added there, which keeps the cache. None: if the model
+    """Whether tools that appear in mid-conversation are added there, which keeps the cache. None means yes if the model
     supports it and the server does not compact the conversation."""
     function_options: dict[str, AnthropicFunctionOptions] = field(default_factory=dict[str, AnthropicFunctionOptions])
-    """By the name of the client tool."""
+    """Options per client tool, by tool name."""
     tool_versions: Texts = field(default_factory=Texts)
-    """Tool (`web_search`, `code_execution`, …) → its version; overrides the default for the model."""
+    """Versions by tool (`web_search`, `code_execution`, …). They override the model's defaults."""
     betas: Sequence[str] = ()
-    """Beta headers beside those that the features of the request need."""
+    """Beta headers to send besides those that the request's features need."""
     chooses_betas: bool = True
-    """False: only `betas` are sent."""
+    """Whether to add the beta headers that the request's features need. If false, only `betas` are sent."""
     user_profile_id: str | None = None
     workspace_id: str | None = None
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Merged into the body last: for parameters that are newer than this class."""
+    """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)
 
     server_side_tools: Set[AnthropicServerSideTool] = frozenset()
@@ -276,10 +279,10 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
         check_tool_configs(self, AnthropicServerSideTool)
 
     def split_servers(self) -> tuple[Self, tuple[RemoteMCP, ...]]:
-        """These options without their MCP servers, and the servers."""
+        """Return these options without their MCP servers, and the servers."""
         return split_servers(self, AnthropicServerSideTool.MCP)
 
 
 def tools_of(options: AnthropicOptions) -> tuple[ServerSideTool, ...]:
-    """The tools that `server_side_tools` switches on, and the explicit entries."""
+    """Return the tools that `server_side_tools` enables, and the explicit entries."""
     return (*configured_tools(options, AnthropicServerSideTool, KINDS), *options.tool_configs)

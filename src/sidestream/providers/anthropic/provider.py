@@ -1,4 +1,4 @@
-"""The chat model and the provider: key, base URL, headers, billing, media, and recovery from refusals."""
+"""The Anthropic chat model and provider, with billing, media and recovery from refusals."""
 
 import re
 import textwrap
@@ -39,14 +39,14 @@ INSTRUCTION = (
     "Make what the user asks for as a file, by running code in the sandbox. Write every final file into $OUTPUT_DIR, "
     "with a telling name and the right ending. Say in one sentence what you made."
 )
-"""The system prompt of a media run; the request needs `CodeInterpreter()`."""
+"""System prompt of a media run. The request needs `CodeInterpreter()`."""
 
 _WIDTH = 90
 _LINES_PER_PAGE = 54
 
 
 def printed(parts: Iterable[StreamPart]) -> str:
-    """Everything that code printed in a run."""
+    """Return everything that code printed in a run."""
     pieces: list[str] = []
     for part in parts:
         if isinstance(part, ToolResult) and part.tool in CODE and is_object(part.result):
@@ -55,7 +55,7 @@ def printed(parts: Iterable[StreamPart]) -> str:
 
 
 def fallback_file(parts: Iterable[StreamPart], name: str = "summary.pdf") -> File | None:
-    """A PDF of what code printed, for a run that made no file; None if there is a file or no output."""
+    """Create a PDF of what code printed, or return None if there is a file already or no output."""
     emitted = list(parts)
     text = printed(emitted)
     if not text.strip() or any(isinstance(part, File) and part.data is not None for part in emitted):
@@ -64,7 +64,7 @@ def fallback_file(parts: Iterable[StreamPart], name: str = "summary.pdf") -> Fil
 
 
 def text_pdf(text: str) -> bytes:
-    """The text as a PDF in a fixed-width font. Characters beyond Latin-1 are shown as question marks."""
+    """Render text as a PDF in a fixed-width font. Characters beyond Latin-1 become question marks."""
     lines = [piece for line in text.expandtabs().splitlines() for piece in textwrap.wrap(line, _WIDTH) or [""]]
     pages = [lines[at : at + _LINES_PER_PAGE] for at in range(0, len(lines), _LINES_PER_PAGE)] or [[]]
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
@@ -90,7 +90,7 @@ def _escaped(line: str) -> bytes:
 
 
 def _file_of(objects: list[bytes]) -> bytes:
-    """The objects, followed by the table of their offsets."""
+    """Assemble a PDF file from its objects and the table of their offsets."""
     body = bytearray(b"%PDF-1.4\n")
     starts: list[int] = []
     for number, content in enumerate(objects, start=1):
@@ -110,10 +110,10 @@ _STANDARD = frozenset({"standard", "not_available", "global"})
 
 
 def bill(model: str, finish: Finish) -> Bill:
-    """The tokens of a response, and its searches.
+    """Return the billed tokens and searches of a response.
 
-    A response that took several calls lists them: those of a compaction, an advisor or a model that declined are not in
-    its totals, but billed.
+    A response that took several calls lists them. Those for a compaction, an advisor or a model that declined are not
+    in its totals, but they are billed.
     """
     raw = finish.usage.raw or {}
     calls = [as_object(call) for call in as_list(raw.get("iterations"))]
@@ -161,7 +161,8 @@ COMPACTION_ERRORS: Mapping[str, str] = {
     "compaction_too_many_tool_references": "raised",
     "compaction_unavailable": "retried",
 }
-"""Code of an error about a summary → what follows. `full`: the conversation is sent again without the summary."""
+"""Code of an error about a summary → what follows. `full` means that the conversation is sent again without the
+summary."""
 _FULL = "|".join(code for code, outcome in COMPACTION_ERRORS.items() if outcome == "full")
 
 REFUSALS = (
@@ -206,11 +207,11 @@ REFUSALS = (
         ),
     ),
 )
-"""Code or message of a refusal → how to recover. The first that matches counts."""
+"""Code or message of a refusal → how to recover. The first match counts."""
 
 
 class MessagesModel(files.AnthropicFiles):
-    """One model behind the Messages API."""
+    """A model behind the Messages API."""
 
     provider = PROVIDER_NAME
     options_type = AnthropicOptions
@@ -220,23 +221,23 @@ class MessagesModel(files.AnthropicFiles):
     price_list: str | None = PRICE_LIST
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
-        """The request on the wire, and the decoder for its response."""
+        """Encode a request, and create the decoder for its response."""
         return self._encoded("messages", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def bill(self, finish: Finish) -> Bill:
-        """What a response is billed for."""
+        """Return what a response is billed for."""
         return bill(self.name, finish)
 
     def recover(self, error: RunError) -> protocol.Recovery | None:
-        """Retries without a container, signatures or blocks that the server no longer accepts."""
+        """Return how to retry without a container, signatures or blocks that the server no longer accepts."""
         return protocol.Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: protocol.FileRef) -> HttpCall:
-        """Downloads a file that code made."""
+        """Create the call that downloads a file written by code."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> protocol.MediaPlan:
-        """All files are made by code; if there is none, its output becomes a PDF."""
+        """Plan all files as files written by code. If there is none, the code's output becomes a PDF."""
         return protocol.MediaPlan(
             way="code_execution",
             server_side_tools=(CodeInterpreter(),),
@@ -245,20 +246,20 @@ class MessagesModel(files.AnthropicFiles):
         )
 
     def describe(self, ref: protocol.FileRef) -> HttpCall:
-        """Requests a file's metadata, for its name."""
+        """Create the call for a file's metadata, which holds its name."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}", method="GET")
 
     def read_name(self, body: bytes) -> str | None:
-        """The file's name in the response to `describe`."""
+        """Return the file's name from the response to `describe`."""
         return files.read_file(response_object(body)).name
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """Requests a page of models; `read_models` reads the response."""
+        """Create the call for a page of models. `read_models` decodes the response."""
         query = urlencode({"limit": 1000, **({"after_id": after} if after else {})})
         return self._endpoint.call(f"models?{query}", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[protocol.ModelInfo], str | None]:
-        """The models of a page, and the id after which the next page begins."""
+        """Return the models of a page, and the id after which the next page begins."""
         return files.read_models(body)
 
 
@@ -269,7 +270,7 @@ def _decoder(context: MessagesContext) -> protocol.Decoder:
 
 
 class AnthropicProvider:
-    """Anthropic, by its Messages API."""
+    """Anthropic through its Messages API."""
 
     name = PROVIDER_NAME
     display_name = DISPLAY_NAME
@@ -294,7 +295,10 @@ class AnthropicProvider:
     )
 
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
-        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
+        """Create a chat model.
+
+        Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
+        """
         base_url = normal_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
@@ -307,11 +311,11 @@ class AnthropicProvider:
         return MessagesModel(name, endpoint)
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """HTTP."""
+        """Return None, which means HTTP."""
         return None
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
-        """Creating a message is a model call; counting tokens, batches and files are not."""
+        """Return a decoder if the recorded request creates a message. Token counts, batches and files have none."""
         if method.upper() != "POST" or not re.search(r"/messages/?$", path.partition("?")[0]):
             return None
         request: JsonObject = body if is_object(body) else {}
@@ -328,7 +332,7 @@ class AnthropicProvider:
 
 
 def _in_progress(messages: Any) -> dict[str, JsonObject]:
-    """The server-side calls of a recorded request that have no result yet."""
+    """Return the server-side calls of a recorded request that have no result yet."""
     blocks = [block for message in objects(messages) for block in objects(message.get("content"))]
     answered = {block.get("tool_use_id") for block in blocks}
     calls = [block for block in blocks if block.get("type") in SERVER_CALLS and isinstance(block.get("id"), str)]
@@ -336,7 +340,7 @@ def _in_progress(messages: Any) -> dict[str, JsonObject]:
 
 
 def normal_base_url(url: str) -> str:
-    """The URL up to and including `/v1`. Raises ConfigurationError if it is invalid."""
+    """Return the URL up to and including `/v1`. Raises ConfigurationError if it is invalid."""
     given = checked_base_url(url)
     return given if given.endswith("/v1") else f"{given}/v1"
 

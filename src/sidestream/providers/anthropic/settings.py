@@ -1,4 +1,4 @@
-"""Portable settings as options of Anthropic."""
+"""Conversion of portable settings to Anthropic's options."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -20,16 +20,16 @@ from sidestream.providers.shared.settings_mapping import (
 
 MIN_BUDGET = 1024
 ALWAYS_THINKING = ("mythos", "fable")
-"""Models that refuse to turn thinking off have one of these in their names."""
+"""Parts of the names of models whose thinking cannot be turned off."""
 
 
 class Sampling(Struct, frozen=True):
-    """What a generation of models supports."""
+    """The thinking and sampling controls of a generation of models."""
 
     first: Generation
     thinking: tuple[Literal["adaptive", "enabled"], ...]
     samples: bool
-    """Whether it has temperature and top_p."""
+    """Whether it supports temperature and top_p."""
 
 
 GENERATIONS = (
@@ -37,7 +37,7 @@ GENERATIONS = (
     Sampling((4, 6), ("adaptive", "enabled"), samples=True),
     Sampling((0, 0), ("enabled",), samples=True),
 )
-"""The first generation of which a model is counts; a model of another vendor is of the last."""
+"""Controls by generation. The first match counts. Models of other vendors get the last row."""
 
 
 def _sampling(model: str) -> Sampling:
@@ -84,7 +84,7 @@ def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
     fields: dict[str, Any] = {"thinking": AnthropicThinking(type="adaptive", display="summarized")}
     fields |= {} if level == "on" else {"effort": level}
     has_limit = target.settings.max_tokens is not None or target.options.max_tokens is not None
-    # Thinking counts as output: with the same limit it could leave nothing for the answer.
+    # Thinking counts as output, so with the same limit it could leave nothing for the answer.
     return fields if has_limit else fields | {"max_tokens": DEFAULT_MAX_TOKENS + tokens}
 
 
@@ -93,7 +93,7 @@ def _budget(tokens: int) -> Mapping[str, Any]:
 
 
 def _fitting(tokens: int, target: Target) -> int:
-    """The budget of a level, less where the answer is short: half of it stays for the text."""
+    """Return the budget of a level. If the output limit is too small for it, half of the limit stays for the text."""
     limit = target.settings.max_tokens or target.options.max_tokens
     if limit is None or tokens < limit:
         return tokens
@@ -103,7 +103,7 @@ def _fitting(tokens: int, target: Target) -> int:
 
 
 def _cache(value: bool, target: Target) -> Mapping[str, Any]:
-    """Nothing is cached unless the request says so."""
+    """Enable or disable caching. The API caches nothing by default."""
     if not value:
         return {"cache_control": None, "prompt_cache": None}
     is_chosen = target.options.prompt_cache is not None or target.options.cache_control is not None
@@ -128,4 +128,4 @@ SETTINGS: Mapping[str, Row] = {
     "cache": _cache,
     "tool_choice": _tool_choice,
 }
-"""Portable setting → how it is expressed. The API has no seed."""
+"""Portable setting → its conversion. The API has no seed."""

@@ -1,7 +1,7 @@
-"""Message threads: the server holds the conversation, and a request sends only what is new.
+"""Message threads: the server holds the conversation, and a request sends only new messages.
 
-The answer's session notes the thread by a digest of what only the request that created it can set: system prompt and
-tools. If they changed, or the history was edited, a new thread is created from the whole conversation.
+The answer's session stores a digest of the system prompt and tools, which only the request that creates a thread can
+set. If they changed, or the history was edited, a new thread is created from the whole conversation.
 """
 
 from collections.abc import Sequence
@@ -18,34 +18,34 @@ from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.continuation import find_session, mismatch
 
 UNSUPPORTED = "unsupported"
-"""What a session notes after the server refused to hold the conversation."""
+"""Session note after the server refused to hold the conversation."""
 CREATE_ONLY = ("system", "tools")
-"""Parameters that come from the thread when it is continued, and must not be repeated."""
+"""Parameters that a continued thread already has. They must not be repeated."""
 
 
 class ThreadStart(Struct, frozen=True, kw_only=True):
-    """The thread of a request, and which messages it needs."""
+    """The thread of a request, and the messages that it needs."""
 
     parameter: JsonObject | None = None
     first: int = 0
-    """The first message to send."""
+    """Index of the first message to send."""
     begin: int = 0
-    """The first message of the turn that it belongs to: its calls may still be pending."""
+    """Index of the first message of its turn, whose calls may still be pending."""
     note: str | None = None
-    """What the session of the answer notes."""
+    """Note for the session of the answer."""
     reason: str | None = None
-    """Why a thread of the history is not continued."""
+    """Reason why a thread of the history is not continued."""
 
     @property
     def is_continued(self) -> bool:
-        """True: the server holds all messages before the first."""
+        """Whether the server holds all messages before the first."""
         return self.parameter is not None and self.parameter["type"] == "continue"
 
 
 def start_thread(
     request: ModelRequest, chosen: str | None, tools: list[JsonObject], model: str, base_url: str
 ) -> ThreadStart:
-    """Continues the thread of the history, or the one that was chosen; else creates one."""
+    """Continue the thread of the history, or the one that was chosen, else create one."""
     if chosen is None:
         return ThreadStart()
     messages = request.messages
@@ -79,11 +79,11 @@ def _continued(messages: Sequence[ChatMessage], anchor: Anchor | None, message_i
 
 
 def is_continuable(stop_reason: object, kinds: Sequence[str]) -> bool:
-    """False for an answer that the thread does not hold: a refusal, or one that a fallback model wrote."""
+    """Return whether the thread holds an answer. It holds no refusals, and no answers of fallback models."""
     return stop_reason != "refusal" and "fallback" not in kinds
 
 
 def is_paused(messages: Sequence[ChatMessage]) -> bool:
-    """True if the last message is an answer that the server has not finished: an empty request resumes it."""
+    """Return whether the last message is a paused answer, which an empty request resumes."""
     session = messages[-1].metadata.get(SESSION_KEY) if messages else None
     return is_object(session) and session.get("stop_reason") == "pause_turn"

@@ -1,4 +1,4 @@
-"""Tables: which version of a tool each model supports, and which beta headers a request needs."""
+"""Tables of the tool versions that models support, and of the beta headers that requests need."""
 
 import re
 from collections.abc import Mapping
@@ -48,15 +48,14 @@ BETAS: dict[str, str] = {
 }
 """Feature of a request (a tool's type or a parameter) → the beta header that it needs.
 
-Files, skills, code execution, web fetch, typed output, tool search and memory need none.
-"""
+Files, skills, code execution, web fetch, typed output, tool search and memory need none."""
 
 _NATIVE_OUTPUT: Generation = (4, 1)
 _INLINE_TOOLS: Generation = (5, 0)
 
 
 def generation(model: str) -> Generation | None:
-    """The model's version; None for a model of another provider."""
+    """Return the model's version, or None for another provider's model."""
     if "claude" not in model:
         return None
     found = _NUMBERS.search(model)
@@ -64,12 +63,12 @@ def generation(model: str) -> Generation | None:
 
 
 def family(model: str) -> str:
-    """The model's name without its date. Models of one family can read each other's signatures."""
+    """Return the model's name without its date. Models of one family can read each other's signatures."""
     return re.sub(r"(-\d{8}|-latest|@\d+)$", "", model)
 
 
 def version_of(tool: str, model: str, chosen: Mapping[str, str]) -> str:
-    """The version of a tool for a model, or the one that was chosen."""
+    """Return the version of a tool for a model, or the one that was chosen."""
     if tool in chosen:
         return chosen[tool]
     numbers = generation(model) or _OLDEST
@@ -77,12 +76,12 @@ def version_of(tool: str, model: str, chosen: Mapping[str, str]) -> str:
 
 
 def has_native_output(model: str) -> bool:
-    """True if the model supports a JSON schema for its output."""
+    """Return whether the model supports a JSON schema for its output."""
     numbers = generation(model)
     return numbers is not None and numbers >= _NATIVE_OUTPUT
 
 
 def has_inline_tools(model: str) -> bool:
-    """True if tools can be added to a conversation with the model."""
+    """Return whether tools can be added to a conversation with the model."""
     numbers = generation(model)
     return numbers is not None and numbers >= _INLINE_TOOLS

@@ -1,4 +1,4 @@
-"""The models that the API offers, and what it bills for a response. Pure."""
+"""Model listing and billing for Google's APIs. Pure."""
 
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ _TIERS: dict[str, str | None] = {
     "on_demand_flex": "flex",
     "on_demand_priority": "priority",
 }
-"""The API's word for a service tier → that of the price table, where it is another."""
+"""Service tier of the API → tier of the price table, where they differ. None means the standard tier."""
 _INPUTS = (
     "promptTokensDetails",
     "toolUsePromptTokensDetails",
@@ -36,7 +36,7 @@ _BILLED_CALLS = ("google_search", "google_maps")
 
 
 def bill(model: str, finish: Finish) -> Bill:
-    """The tokens of a response by modality, at its service tier, and the fees of searches. Thoughts are output."""
+    """Return the tokens of a response by modality, its service tier, and the search fees. Thoughts count as output."""
     usage, raw = finish.usage, finish.usage.raw or {}
     fresh = {kind: max(_tokens(raw, _INPUTS, kind) - _tokens(raw, _CACHED, kind), 0) for kind in _MEDIA}
     audio_cached = _tokens(raw, _CACHED, "audio")
@@ -87,13 +87,13 @@ _OWN_FIELDS = ("name", "displayName", "description", "inputTokenLimit", "outputT
 
 
 def list_models_call(endpoint: Endpoint, after: str | None = None) -> HttpCall:
-    """Requests a page; `after` is the token from the previous page."""
+    """Create the call for a page of models. `after` is the token from the previous page."""
     token = f"&pageToken={quote(after, safe='', errors='replace')}" if after else ""
     return endpoint.call(f"models?pageSize={PAGE}{token}", method="GET")
 
 
 def decode_models(body: bytes) -> tuple[list[ModelInfo], str | None]:
-    """The models of a page, and the token of the next one. Raises ProtocolError."""
+    """Return the models of a page, and the token of the next one. Raises ProtocolError if the body is not an object."""
     answer = response_object(body)
     entries = [*objects(answer.get("models")), *objects(answer.get("publisherModels"))]
     return [_info(entry) for entry in entries if some_text(entry, "name")], some_text(answer, "nextPageToken")

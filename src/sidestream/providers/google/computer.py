@@ -1,6 +1,7 @@
-"""Computer use: the API's predefined functions, in the terms of `sidestream.actions`. Pure.
+"""Conversion of the API's predefined computer-use functions to `sidestream.actions`. Pure.
 
-The API counts a screen in thousandths; a function gets pixels. Values are checked when a function is called with them.
+The API measures a screen in thousandths, but a tool function gets pixels. Values are validated when the function is
+called.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,16 +18,16 @@ _GRID = 1000
 _ENVIRONMENTS = {"browser": "browser", "windows": "desktop", "mac": "desktop", "linux": "desktop", "ubuntu": "desktop"}
 _SAFE = frozenset({"regular", "allowed", "allow"})
 SAFETY = "safety_decision"
-"""The argument that says whether a person must confirm the call."""
+"""Argument that says whether the user must confirm the call."""
 ACKNOWLEDGEMENT = "safety_acknowledgement"
-"""The field of a response that says that a person has."""
+"""Response field that says that the user has confirmed it."""
 
 Screen = tuple[int, int]
 Convert = Callable[[JsonObject, Screen], JsonObject]
 
 
 def computer_use(tool: ComputerUse) -> GoogleComputerUse:
-    """The portable tool in Google's terms. Raises UnsupportedError without the size of the screen."""
+    """Convert the portable tool to Google's. Raises UnsupportedError if the display size is missing."""
     refuse_others(tool, "Google", "display_width", "display_height", "environment")
     if tool.display_width is None or tool.display_height is None:
         raise UnsupportedError(
@@ -39,13 +40,16 @@ def computer_use(tool: ComputerUse) -> GoogleComputerUse:
 
 
 def screen_of(server_side: Iterable[Any]) -> Screen | None:
-    """The size of the screen that the model acts on; None if it acts on none. Of unknown size, the API's own grid."""
+    """Return the size of the screen that the model acts on, or None without computer use.
+
+    If the size is unknown, it is the API's own grid.
+    """
     tool = next((tool for tool in server_side if isinstance(tool, GoogleComputerUse)), None)
     return None if tool is None else (tool.display_width or _GRID, tool.display_height or _GRID)
 
 
 def client_action(context: GoogleContext, name: str, arguments: JsonObject) -> tuple[str, JsonObject] | None:
-    """The function that answers a call of a predefined function, and the call in portable terms; None for others."""
+    """Convert a predefined function call to its tool and portable terms, or return None for other functions."""
     if context.screen is None or name in context.functions:
         return None
     fields = {key: value for key, value in arguments.items() if key != SAFETY}
@@ -102,7 +106,7 @@ _DIRECTIONS = {"up": (1, -1), "down": (1, 1), "left": (0, -1), "right": (0, 1)}
 
 
 def _scroll(fields: JsonObject, screen: Screen) -> JsonObject:
-    """By its magnitude; a document without one, by most of what is seen of it."""
+    """Convert a scroll. Without a magnitude, it covers most of the visible part."""
     axis, sign = _DIRECTIONS.get(str(fields.get("direction")), (1, 1))
     distance = sign * _pixels(fields.get("magnitude", 800), screen[axis])
     return {"type": "scroll", ("scroll_x", "scroll_y")[axis]: distance, **_at(fields, screen)}
@@ -130,4 +134,4 @@ ACTIONS: dict[str, Convert] = {
     "wait_5_seconds": _plain("wait", duration_s=5),
     "take_screenshot": _plain("screenshot"),
 }
-"""Predefined function → the same in portable terms. The others reach the function as they are."""
+"""Predefined function → its conversion to portable terms. Other functions are passed on unchanged."""

@@ -1,4 +1,4 @@
-"""What encoder and decoder share: session keys, facts of the request, and readers of Google's JSON."""
+"""Shared parts of encoder and decoder: session keys, request context, and readers of Google's JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,22 +10,22 @@ PROVIDER_NAME = "google"
 TELEMETRY_NAME = "gcp.gemini"
 
 SESSION_KEY = "_google_session"
-"""Where a message keeps the layout of its parts, so that signatures are sent back exactly where they came."""
+"""Metadata key for the layout of a message's parts, so that each signature is sent back in its original position."""
 REPLAYED = {SESSION_KEY: "parts"}
-"""Key of a session → the field that only a replay needs."""
+"""Session key → the field that only resending needs."""
 GROUNDING_KEY = "grounding_metadata"
-"""Where message and result keep what the answer is grounded in."""
+"""Metadata key for grounding, in messages and results."""
 
 
 class GoogleContext(decoding.DecodeContext, frozen=True, kw_only=True):
-    """Facts of the request for the decoders of both APIs."""
+    """Request context for the decoders of both APIs."""
 
     drafts: bool = False
-    """True: a later request is for the typed answer, so the text of this response is a draft and no output."""
+    """Whether a later request asks for the typed answer, so that the text of this response is only a draft."""
     screen: tuple[int, int] | None = None
-    """Width and height of the screen that the model acts on; None if it acts on none."""
+    """Width and height of the screen that the model acts on. None means no computer use."""
     functions: frozenset[str] = frozenset()
-    """The functions that the request declared; all others are predefined."""
+    """Functions that the request declared. All others are predefined."""
 
 
 FINISH_REASONS = dict(
@@ -49,13 +49,13 @@ URL_STATES = {
 
 
 def named(value: Any, names: Mapping[int, str]) -> str | None:
-    """Return the name of an enum's value, which some servers and proxies send as its number; None if it is neither."""
+    """Return the name of an enum value, which some servers and proxies send as a number. None if it is neither."""
     if isinstance(value, int) and not isinstance(value, bool):
         return names.get(value, str(value))
     return value if isinstance(value, str) and value else None
 
 
 def some_text(value: JsonObject, key: str) -> str | None:
-    """The text under a key; None if it is empty or not text."""
+    """Return the string under a key, or None if it is empty or not a string."""
     found = value.get(key)
     return found if isinstance(found, str) and found else None

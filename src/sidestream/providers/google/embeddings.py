@@ -1,4 +1,4 @@
-"""Embeddings: calls for any number of texts, in batches, and vectors in the order of the texts. Pure."""
+"""Embedding requests in batches, and the decoding of their vectors. Pure."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -18,11 +18,11 @@ from sidestream.tools.configs import Config
 from sidestream.transport.calls import response_object
 
 BATCH = 100
-"""The most texts in one request."""
+"""Maximum number of texts per request."""
 
 
 class GoogleEmbeddingOptions(Config, frozen=True, kw_only=True):
-    """What the vectors are for, and how long they are."""
+    """Options for embeddings."""
 
     task_type: (
         Literal[
@@ -38,10 +38,10 @@ class GoogleEmbeddingOptions(Config, frozen=True, kw_only=True):
         | None
     ) = None
     title: str | None = None
-    """The title of a document, for `RETRIEVAL_DOCUMENT`."""
+    """Title of a document, for `RETRIEVAL_DOCUMENT`."""
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Merged into each text's request."""
+    """Fields merged into each text's request."""
 
 
 _DEFAULT = GoogleEmbeddingOptions()
@@ -49,7 +49,7 @@ _WIRE = {"task_type": "taskType", "title": "title", "dimensions": "outputDimensi
 
 
 def embedding_calls(endpoint: Endpoint, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
-    """One call per batch; none for no texts. Raises UnsupportedError for options of another provider."""
+    """Return one call per batch of texts. Raises UnsupportedError if the options are another provider's."""
     chosen = checked_options(options, _DEFAULT, "Google embeddings")
     path = model_path(model)
     fields = given(chosen, _WIRE) | chosen.extra_body
@@ -63,7 +63,7 @@ def embedding_calls(endpoint: Endpoint, model: str, texts: Sequence[str], option
 
 
 def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
-    """The vectors of a batch, in the order of its texts. Raises ProtocolError unless there are `count`."""
+    """Return the vectors of a batch, in the order of its texts. Raises ProtocolError unless there are `count`."""
     answer = response_object(body)
     vectors = tuple(_vector(entry) for entry in objects(answer.get("embeddings")))
     if len(vectors) != count:

@@ -1,4 +1,4 @@
-"""Gemini's endpoint: base URL, API version, key."""
+"""Gemini's endpoint: base URL, API version and key."""
 
 import os
 import re
@@ -20,7 +20,10 @@ _VERSION = re.compile(r"v\d+\w*")
 
 
 def endpoint_of(settings: Settings) -> Endpoint:
-    """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
+    """Open the endpoint.
+
+    Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
+    """
     return open_endpoint(
         settings,
         normal_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL),
@@ -32,16 +35,16 @@ def endpoint_of(settings: Settings) -> Endpoint:
 
 
 def model_path(name: str) -> str:
-    """A model's path; a bare name is one of the public models."""
+    """Return the URL path of a model. A bare name is one of the public models."""
     if any(not segment.strip(".") for segment in name.split("/")):
         raise ConfigurationError(f"{name!r} is not a model name")
     return quote(name if "/" in name else f"models/{name}", safe="/", errors="replace")
 
 
 def normal_base_url(url: str) -> str:
-    """The URL with its API version, without a trailing slash. Raises ConfigurationError if it is invalid.
+    """Return the URL with its API version, without a trailing slash. Raises ConfigurationError if it is invalid.
 
-    As Google's own clients do, the version is added to a base URL that has none.
+    Like Google's own clients, it adds the version to a base URL that has none.
     """
     given = checked_base_url(url)
     if any(_VERSION.fullmatch(segment) for segment in urlsplit(given).path.split("/")):

@@ -1,7 +1,7 @@
-"""What Google's models share: their list, and resumable uploads to the Files API and to file search stores. Pure.
+"""Model listing and resumable uploads that both of Google's APIs share. Pure.
 
-An upload is started, then sent in chunks. After a failure the server is asked how much it has, and the upload continues
-from there, so nothing is stored twice.
+An upload to the Files API or to a file search store is started, then sent in chunks. After a failure the server reports
+how much it has received, and the upload continues from there, so nothing is stored twice.
 """
 
 import re
@@ -22,11 +22,11 @@ from sidestream.providers.shared.endpoints import JSON, EndpointModel
 from sidestream.transport.calls import FileBody, HttpCall
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""What Google's own clients send at once."""
+"""Chunk size of Google's own clients."""
 MAX_BREAKS = 3
-"""How often in a row an upload may break before it fails."""
+"""Maximum consecutive failures before an upload is given up."""
 FILE_SCHEME = "google-file"
-"""`LinkPart("google-file:https://…/files/abc", "application/pdf")` is a file that was uploaded to the Files API."""
+"""URL scheme of files in the Files API, as in `LinkPart("google-file:https://…/files/abc", "application/pdf")`."""
 _STORES = "fileSearchStores/"
 
 
@@ -36,15 +36,15 @@ class GoogleModel(EndpointModel):
     file_scheme = FILE_SCHEME
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """Requests a page of models."""
+        """Create the call for a page of models."""
         return list_models_call(self._endpoint, after)
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of a page, and the token of the next one."""
+        """Return the models of a page, and the token of the next one."""
         return decode_models(body)
 
     def upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
-        """To the Files API, which keeps a file for 48 hours, or to a file search store."""
+        """Upload a file to the Files API, which keeps it for 48 hours, or to a file search store."""
         if upload.container_id is not None:
             raise transfers.unsupported(
                 "Google", "has no containers", "leave out container_id, and pass the file in the prompt"
@@ -56,12 +56,12 @@ class GoogleModel(EndpointModel):
         return self._to_files(upload) if upload.store is None else self._to_store(upload, upload.store)
 
     def describe_file(self, address: transfers.FileAddress) -> transfers.Transfer[transfers.StoredFile]:
-        """A file, or a document of a store."""
+        """Describe a file, or a document of a store."""
         answer = yield transfers.Request(self._endpoint.call(_path(address.id, address.store), method="GET"))
         return self._read(answer.json)
 
     def list_files(self, container_id: str | None, store: str | None) -> transfers.Transfer[list[transfers.StoredFile]]:
-        """All files, or the documents of a store."""
+        """List all files, or the documents of a store."""
         if container_id is not None:
             raise transfers.unsupported("Google", "does not list the files of a container", "leave out container_id")
         folder = "files" if store is None else f"{model_path(_store_name(store))}/documents"
@@ -73,13 +73,13 @@ class GoogleModel(EndpointModel):
         return transfers.every_page(page_call, self._read_page)
 
     def delete_file(self, address: transfers.FileAddress) -> transfers.Transfer[None]:
-        """A file, or a document of a store with what was indexed of it."""
+        """Delete a file, or a document of a store together with its index entries."""
         path = _path(address.id, address.store)
         force = "?force=true" if path.startswith(_STORES) else ""
         yield transfers.Request(self._endpoint.call(f"{path}{force}", method="DELETE"))
 
     def create_store(self, name: str, expires_in_s: int | None) -> transfers.Transfer[str]:
-        """A file search store."""
+        """Create a file search store."""
         if expires_in_s is not None:
             raise transfers.unsupported("Google", "keeps a store until it is deleted", "leave out expires_in_s")
         body = jsontext.dumps({"displayName": name})
@@ -87,7 +87,7 @@ class GoogleModel(EndpointModel):
         return _name(answer.json)
 
     def delete_store(self, store: str) -> transfers.Transfer[None]:
-        """The store with its documents."""
+        """Delete a store with its documents."""
         yield transfers.Request(self._endpoint.call(f"{model_path(_store_name(store))}?force=true", method="DELETE"))
 
     def _to_files(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
@@ -128,7 +128,7 @@ class GoogleModel(EndpointModel):
         )
 
     def _send(self, path: str, about: JsonObject, upload: transfers.Upload) -> transfers.Transfer[JsonObject]:
-        """Sends the content in chunks; returns the answer to the last one."""
+        """Send the content in chunks, and return the response to the last one."""
         size = upload.size_bytes
         url = self._session_url((yield transfers.Request(self._start_call(path, about, upload))))
         offset = breaks = 0
@@ -171,7 +171,7 @@ class GoogleModel(EndpointModel):
         return replace(call, url=urlunsplit(parts._replace(path=upload_path)))
 
     def _session_url(self, answer: transfers.TransferResponse) -> str:
-        """Where the content goes. Behind another base URL, such as a gateway's, that host is used, as Google's do."""
+        """Return the URL for the content. Like Google's own clients, it keeps the host of a custom base URL."""
         try:
             given = urlsplit(answer.headers.get("x-goog-upload-url", ""))
         except ValueError:
@@ -186,7 +186,7 @@ class GoogleModel(EndpointModel):
         return urlunsplit(given)
 
     def _session_call(self, url: str, headers: Mapping[str, str], file: FileBody | None = None) -> HttpCall:
-        """A call of the upload's own address, which is its credential; the key goes only to the provider's host."""
+        """Create a call to the upload's URL, which is its own credential. The key goes only to the provider's host."""
         call = self._endpoint.call("", b"" if file is None else None, file=file, headers=headers)
         if urlsplit(url)[:2] != urlsplit(self.base_url)[:2]:
             return replace(call, url=url, headers={"Accept": JSON, **headers}, has_untrusted_host=True)
@@ -199,7 +199,7 @@ class GoogleModel(EndpointModel):
         return found, some_text(page, "nextPageToken")
 
     def _read(self, found: JsonObject) -> transfers.StoredFile:
-        """A file or a document of a store."""
+        """Convert a file, or a document of a store."""
         name, uri = _name(found), some_text(found, "uri")
         store = re.match(r"fileSearchStores/[^/]+(?=/)", name)
         source = some_text(found, "source")
@@ -228,7 +228,7 @@ def _store_name(store: str) -> str:
 
 
 def _path(file_id: str, store: str | None) -> str:
-    """The path of a file, or of a document of a store."""
+    """Return the path of a file, or of a document of a store."""
     if "/" in file_id:
         return model_path(file_id)
     return model_path(f"files/{file_id}" if store is None else f"{_store_name(store)}/documents/{file_id}")

@@ -1,4 +1,4 @@
-"""Options of Gemini."""
+"""Options for Gemini."""
 
 from collections.abc import Sequence, Set
 from enum import StrEnum
@@ -27,7 +27,7 @@ Harm = Literal[
 
 
 class GoogleServerSideTool(StrEnum):
-    """The tools that can be switched on by name; the values are the keys of their events."""
+    """Tools that can be enabled by name. The values are the keys of their events."""
 
     CODE_EXECUTION = "code_execution"
     GOOGLE_SEARCH = "google_search"
@@ -35,7 +35,7 @@ class GoogleServerSideTool(StrEnum):
 
 
 class GoogleThinking(Config, frozen=True, kw_only=True):
-    """How much the model thinks, and whether it shows it. Newer models have a level, older ones a budget."""
+    """Thinking effort and visibility. Newer models have a level, older ones a budget."""
 
     include_thoughts: bool | None = None
     budget: Annotated[int, Meta(ge=-1, description="-1 (dynamic), 0 (off) or a number of tokens")] | None = None
@@ -43,10 +43,13 @@ class GoogleThinking(Config, frozen=True, kw_only=True):
 
 
 class GoogleImageOutput(Config, frozen=True, kw_only=True):
-    """Images that the model generates. `output_format`, `compression` and people are for Vertex only."""
+    """Settings for images that the model generates.
+
+    `output_format`, `compression`, `person_generation` and `prominent_people` are for Vertex only.
+    """
 
     aspect_ratio: str | None = None
-    """E.g. `16:9`."""
+    """Aspect ratio, e.g. `16:9`."""
     size: Literal["512", "1K", "2K", "4K"] | None = None
     output_format: Literal["png", "jpeg"] | None = None
     compression: Annotated[int, Meta(ge=0, le=100)] | None = None
@@ -68,13 +71,13 @@ class GoogleSearch(Config, frozen=True, kw_only=True):
     search_types: Sequence[Literal["web", "image"]] = ()
     start_time: str | None = None
     end_time: str | None = None
-    """Both in the form `2026-01-31T00:00:00Z`."""
+    """End of the time range. Both times have the form `2026-01-31T00:00:00Z`."""
     exclude_domains: Sequence[str] = ()
     blocking_confidence: str | None = None
 
 
 class GoogleFileSearch(Config, frozen=True, kw_only=True):
-    """Which file search stores are searched."""
+    """The file search stores to search."""
 
     stores: Annotated[Sequence[str], Meta(min_length=1, description="a list of at least one store's name")]
     top_k: Annotated[int, Meta(ge=1)] | None = None
@@ -97,9 +100,9 @@ class GoogleMaps(Config, frozen=True, kw_only=True):
 
 
 class GoogleComputerUse(Config, frozen=True, kw_only=True):
-    """The model reads screenshots and calls predefined functions, which your tool `computer_use` answers.
+    """Computer use: the model reads screenshots and calls predefined functions, which your `computer_use` tool answers.
 
-    With the size of the display, which is not sent, it gets coordinates in pixels, else in thousandths.
+    The display size is not sent. If you set it, your tool gets coordinates in pixels instead of thousandths.
     """
 
     environment: Literal["browser", "mobile", "desktop"] = "browser"
@@ -111,7 +114,7 @@ class GoogleComputerUse(Config, frozen=True, kw_only=True):
 
 
 class GoogleFunctionOptions(Config, frozen=True, kw_only=True):
-    """Options of one client tool that only this provider has."""
+    """Options for one client tool that only this provider has."""
 
     behavior: Literal["BLOCKING", "NON_BLOCKING"] | None = None
     response_schema: Objects | None = None
@@ -130,7 +133,7 @@ class ServerSideToolOptions(Config, frozen=True, kw_only=True):
     maps_grounding: GoogleMaps | None = None
     computer_use: GoogleComputerUse | None = None
     extra_tools: Sequence[Objects] = ()
-    """Tools in the API's own format: for Vertex, or newer than this class."""
+    """Tools in the API's own format, for Vertex or for tools that are newer than this class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +142,7 @@ class ServerSideToolOptions(Config, frozen=True, kw_only=True):
 
 
 class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
-    """Options of a request. What is not set is not sent, except where a field says otherwise."""
+    """Options for a request. Unset options are not sent, except where a field says otherwise."""
 
     secrets = frozenset({"extra_headers"})
 
@@ -147,7 +150,7 @@ class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_k: Annotated[float, Meta(ge=1)] | None = None
     candidate_count: Annotated[int, Meta(ge=1)] | None = None
-    """Beyond the first, candidates arrive as `custom` parts of the kind `google.candidate`."""
+    """Number of candidates. All but the first arrive as `custom` parts of the kind `google.candidate`."""
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     stop_sequences: Sequence[str] = ()
     seed: int | None = None
@@ -156,9 +159,9 @@ class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     response_logprobs: bool | None = None
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     response_mime_type: str | None = None
-    """`application/json` or `text/x.enum`; set automatically by an output type of the agent."""
+    """MIME type: `application/json` or `text/x.enum`. An output type of the agent sets it automatically."""
     response_schema: Objects | None = None
-    """In the API's own schema format; an output type of the agent is sent as JSON schema."""
+    """Schema in the API's own format. An output type of the agent is sent as JSON schema instead."""
     response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
     response_format: Sequence[Objects] = ()
     media_resolution: Literal["low", "medium", "high"] | None = None
@@ -176,22 +179,23 @@ class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     function_calling: Literal["auto", "any", "none", "validated"] | None = None
     allowed_function_names: Sequence[str] = ()
     stream_function_call_arguments: bool | None = None
-    """For Vertex only."""
+    """Whether to stream function call arguments. For Vertex only."""
     function_options: dict[str, GoogleFunctionOptions] = field(default_factory=dict[str, GoogleFunctionOptions])
-    """By the name of the client tool."""
+    """Options per client tool, by tool name."""
     include_server_side_tool_invocations: bool | None = None
-    """Reports calls of hosted tools. Sent automatically if hosted and client tools are mixed, which requires it."""
+    """Whether to report calls of hosted tools. Enabled automatically if hosted and client tools are mixed, which
+    requires it."""
     typed_output_beside_tools: bool | None = None
-    """Whether the model supports a schema beside tools. None: derived from its name."""
+    """Whether the model supports a schema together with tools. None means that its name decides."""
 
     safety_settings: Sequence[GoogleSafetySetting] = ()
     cached_content: str | None = None
-    """It has its own tools and instructions, so those of the request are left out."""
+    """Name of the cached content. It has its own tools and instructions, so those of the request are left out."""
     service_tier: Literal["unspecified", "flex", "standard", "priority"] | None = None
     store: bool | None = None
     labels: Texts | None = None
     continuation_token: str | None = None
-    """Taken from the history if not set and an answer was paused."""
+    """Token that continues a paused answer. If unset, it is taken from the history."""
     extra_body: Objects = field(default_factory=dict[str, Any])
-    """Merged into the body last: for parameters that are newer than this class."""
+    """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)

@@ -1,4 +1,4 @@
-"""The chat models and the provider."""
+"""The Gemini chat model and the Google provider."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,11 +33,11 @@ from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, Serve
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
 
 INTERACTIONS = "interactions/"
-"""Prefix of a model's name: use the Interactions API."""
+"""Prefix of model names that use the Interactions API."""
 
 
 class GeminiModel(GoogleModel):
-    """One model behind generateContent."""
+    """A model behind generateContent."""
 
     provider = PROVIDER_NAME
     telemetry_name = TELEMETRY_NAME
@@ -47,25 +47,25 @@ class GeminiModel(GoogleModel):
     price_list: str | None = catalog.PRICE_LIST
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
-        """The request on the wire, and the decoder for its response."""
+        """Encode a request, and create the decoder for its response."""
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         made = encode_request(request, self.name, self.base_url)
         return self._encoded(f"{model_path(self.name)}:{verb}", request, made, _decoder)
 
     def bill(self, finish: Finish) -> Bill:
-        """What a response is billed for."""
+        """Return what a response is billed for."""
         return catalog.bill(self.name, finish)
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
-        """One call per batch."""
+        """Return one call per batch of texts."""
         return embedding_calls(self._endpoint, self.name, texts, options)
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
-        """The vectors of a batch, in the order of its texts."""
+        """Return the vectors of a batch, in the order of its texts."""
         return decode_embeddings(body, count, self.name)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> protocol.MediaPlan:
-        """Images by the model's own image output, everything else by code."""
+        """Plan images as the model's own output, and everything else as files written by code."""
         for kind in mime_types:
             if kind in _IMAGE_FORMATS:
                 tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
@@ -78,11 +78,11 @@ class GeminiModel(GoogleModel):
         )
 
     def recover(self, error: RunError) -> protocol.Recovery | None:
-        """There is no server state that could be refused."""
+        """Return None, since there is no server state that could be refused."""
         return None
 
     def download(self, ref: protocol.FileRef) -> HttpCall:
-        """Downloads an uploaded or generated file."""
+        """Create the call that downloads an uploaded or generated file."""
         path = ref.id if ref.id.startswith("files/") else f"files/{ref.id}"
         return self._endpoint.call(f"{model_path(path)}:download?alt=media", method="GET")
 
@@ -119,7 +119,7 @@ CAPS = Capabilities(
 
 
 class GoogleProvider:
-    """Google Gemini, by generateContent, or by the Interactions API for models named `interactions/…`."""
+    """Google Gemini through generateContent, or through the Interactions API for models named `interactions/…`."""
 
     name = PROVIDER_NAME
     display_name = "Google Gemini"
@@ -134,7 +134,10 @@ class GoogleProvider:
     }
 
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
-        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
+        """Create a chat model.
+
+        Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
+        """
         endpoint = endpoint_of(settings)
         if name.startswith(INTERACTIONS):
             from sidestream.providers.google.interactions.model import InteractionsModel
@@ -143,11 +146,11 @@ class GoogleProvider:
         return GeminiModel(name, endpoint)
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """HTTP."""
+        """Return None, which means HTTP."""
         return None
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
-        """Generating content and creating or fetching an interaction are model calls."""
+        """Return a decoder if the recorded request generates content, or creates or fetches an interaction."""
         bare = path.partition("?")[0]
         request = body if is_object(body) else {}
         if method.upper() == "POST" and (found := _GENERATE.search(bare)):

@@ -1,4 +1,4 @@
-"""Portable settings as options of Gemini, for both of its APIs."""
+"""Conversion of portable settings to Gemini's options, for both of its APIs."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from sidestream.providers.shared.settings_mapping import TOOL_CHOICES, Row, Targ
 
 
 class Thinker(Struct, frozen=True):
-    """How a family of models thinks."""
+    """The thinking controls of a family of models."""
 
     pattern: re.Pattern[str]
     levels: tuple[str, ...] = ()
@@ -28,7 +28,8 @@ THINKERS = (
     Thinker(re.compile(r"gemini-3-pro"), levels=("low", "high")),
     Thinker(re.compile(r""), levels=LEVELS),
 )
-"""By the beginning of the model's name; the first match counts. Names without a number mean the newest."""
+"""Families by the beginning of the model's name. The first match counts. Names without a number mean the newest
+model."""
 
 
 def _thinker(model: str) -> Thinker:
@@ -37,7 +38,10 @@ def _thinker(model: str) -> Thinker:
 
 
 def _checked_level(value: Any, target: Target) -> str | int | None:
-    """The level or budget; None where there is nothing to turn off. Raises UnsupportedError."""
+    """Return the level or budget, or None if the model has no thinking to turn off.
+
+    Raises UnsupportedError if the model does not support the value.
+    """
     level, thinker = thinking_of(value), _thinker(target.model)
     does_think = bool(thinker.levels) or thinker.has_budget
     if level == "off":
@@ -87,7 +91,7 @@ SETTINGS: Mapping[str, Row] = {
     "thinking": _thinking,
     "tool_choice": _tool_choice,
 }
-"""Portable setting → how it is expressed. Prompts are cached without a switch."""
+"""Portable setting → its conversion. Prompts are cached without a setting."""
 
 
 def _interaction_thinking(value: Any, target: Target) -> Mapping[str, Any]:
@@ -104,7 +108,7 @@ INTERACTIONS_SETTINGS: Mapping[str, Row] = {
     "thinking": _interaction_thinking,
     "tool_choice": _interaction_tool_choice,
 }
-"""The same for the Interactions API."""
+"""Portable setting → its conversion, for the Interactions API."""
 
 
 def _no_agent_has(value: Any, target: Target) -> Mapping[str, Any]:
@@ -112,4 +116,4 @@ def _no_agent_has(value: Any, target: Target) -> Mapping[str, Any]:
 
 
 AGENT_SETTINGS: Mapping[str, Row] = dict.fromkeys(INTERACTIONS_SETTINGS, _no_agent_has)
-"""The same for agents of that API, which have a configuration of their own."""
+"""Portable setting → its refusal, for agents of that API, which have their own configuration."""

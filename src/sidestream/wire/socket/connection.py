@@ -1,4 +1,4 @@
-"""One WebSocket, with several responses in flight on its lanes."""
+"""A WebSocket connection that carries several responses, each in its own lane."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,16 +21,16 @@ from sidestream.wire.socket.stream import SocketStream
 from sidestream.wire.stream import says_nothing
 
 CLOSE_S: Final = 1.0
-"""How long to wait for the server's part of a closing handshake before the connection is cut."""
+"""Seconds to wait for the server's closing handshake before the connection is dropped."""
 IDLE_S: Final = 600.0
-"""How long a connection without responses stays open."""
+"""Time in seconds that a connection without responses stays open."""
 
 log = get_logger(__name__)
 Socket = ClientWebSocketResponse[Literal[False]]
 
 
 class SocketTarget(NamedTuple):
-    """What a connection is for. Calls with the same target share one."""
+    """The settings of a connection. Calls with the same target share it."""
 
     url: str
     headers: tuple[tuple[str, str], ...]
@@ -40,11 +40,11 @@ class SocketTarget(NamedTuple):
 
 
 class SocketConnection:
-    """One WebSocket, whose reader hands each event to the stream of its lane."""
+    """A WebSocket connection that routes each event to the stream of its lane."""
 
     def __init__(self, socket: Socket, target: SocketTarget) -> None:
         self.is_open = True
-        """False once it takes no further responses."""
+        """False once it accepts no further responses."""
         self._socket = socket
         self._arrived = arrived_messages(socket)
         self._target = target
@@ -52,30 +52,30 @@ class SocketConnection:
         self._special = target.codec.last_types | target.codec.steer_types
         self._opened_s = monotonic()
         self._lanes: dict[str, SocketStream | None] = {}
-        """Lanes with a response in progress; None if nobody reads it any more."""
+        """Streams of the responses in progress, by lane. None means that the stream was abandoned."""
         self._last: SocketStream | None = None
-        """The stream that got the last event, while it is read."""
+        """The stream that got the last event, while it is still being read."""
         self._tails: tuple[bytes, ...] = ()
         self._free: list[str] = []
         self._named = 0
         self._places = asyncio.Semaphore(self.codec.max_active)
         self._has_reported = False
         self._idle: asyncio.TimerHandle | None = None
-        # In a context of its own, so that it does not keep the first request's alive.
+        # Use a separate context, so that the task does not keep the first request's alive.
         self._reading = asyncio.get_running_loop().create_task(self._read(), context=Context())
 
     @property
     def is_too_old(self) -> bool:
-        """True if the server is about to close it."""
+        """Whether the server is about to close the connection."""
         return monotonic() - self._opened_s >= self.codec.max_age_s
 
     @property
     def is_idle(self) -> bool:
-        """True if it has no response in progress."""
+        """Whether no response is in progress."""
         return not self._lanes
 
     async def open(self, message_for: Callable[[str], bytes], call: HttpCall, limits: Limits) -> SocketStream | None:
-        """Requests a response, when it is its turn; None if the connection takes no further ones."""
+        """Request a response, waiting for a turn. Returns None if the connection accepts no further responses."""
         waits_from_s = monotonic() if self._places.locked() else None
         await self._places.acquire()
         lane = self._new_lane()
@@ -98,14 +98,15 @@ class SocketConnection:
         return stream
 
     async def send(self, message: bytes) -> None:
-        """Sends a message. If the connection is gone, its streams report it."""
+        """Send a message. If the connection is lost, its streams report that."""
         with suppress(aiohttp.ClientError, ConnectionError):
             await self._socket.send_frame(message, WSMsgType.TEXT)
 
     def leave(self, lane: str) -> None:
-        """Nobody reads this lane any more. The server learns of it only by a closed connection.
+        """Release a lane whose stream is no longer read.
 
-        While others use the connection, the rest of the response is discarded.
+        Only a closed connection tells the server to stop. While other responses use the connection, the rest of this
+        one is discarded.
         """
         stream = self._lanes.get(lane)
         if stream is None:
@@ -113,28 +114,28 @@ class SocketConnection:
         self._last = None
         self._lanes[lane] = None
         if stream.holds_messages:
-            # The server may begin a successor in the lane, or add the message to another request there.
+            # The server may start a successor in the lane, or add the message to another request there.
             self.retire()
         self._settle()
 
     def retire(self) -> None:
-        """Takes no further responses, and closes after those in progress."""
+        """Accept no further responses, and close after those in progress."""
         if self.is_open:
             self.is_open = False
-            self._places.release()  # wakes whoever waits, one by one
+            self._places.release()  # wakes waiting requests one by one
             self._settle()
 
     def close(self) -> None:
-        """Closes the connection; the responses in progress break."""
+        """Close the connection, which breaks the responses in progress."""
         self.is_open = False
         self._reading.cancel()
 
     def when_closed(self, action: Callable[[], None]) -> None:
-        """Calls this once it is closed."""
+        """Call `action` once the connection is closed."""
         self._reading.add_done_callback(lambda _: action())
 
     async def wait_closed(self) -> None:
-        """Waits until it is closed."""
+        """Wait until the connection is closed."""
         await asyncio.wait([self._reading])
 
     def _new_lane(self) -> str | None:
@@ -149,7 +150,7 @@ class SocketConnection:
         return f"lane-{self._named}"
 
     def _finish(self, lane: str, *, is_reusable: bool) -> None:
-        """The response in this lane is over."""
+        """Remove a finished response, and free its lane if it is reusable."""
         del self._lanes[lane]
         self._last = None
         if is_reusable:
@@ -158,7 +159,7 @@ class SocketConnection:
         self._settle()
 
     def _settle(self) -> None:
-        """Closes the connection if nobody reads it any more: at once if the server still sends, else after a while."""
+        """Close the connection if no stream is being read, at once if the server still sends, else after `IDLE_S`."""
         if any(stream is not None for stream in self._lanes.values()):
             return
         if self._lanes or not self.is_open:
@@ -183,17 +184,17 @@ class SocketConnection:
                     await self._socket.close()
 
     async def _route(self) -> RunError | None:
-        """Hands over events until the connection ends. Returns the error, if it is not just that it broke."""
+        """Route events until the connection ends. Returns the error, or None if the connection just broke."""
         plain_heads, special = self.codec.plain_heads, self._special
         receive, head_of, lanes = self._socket.receive, self.codec.head, self._lanes
         while True:
             message = await receive()
-            # Text; also binary messages, which the vendor's client reads as text too.
+            # Accept binary messages too: the vendor's client reads them as text.
             if message.type is not WSMsgType.TEXT and message.type is not WSMsgType.BINARY:
                 return self._end_of(message.data)
             event: bytes = message.data
             stream = self._last
-            # Most events are deltas of the same response as before; they are routed without being parsed.
+            # Most events are deltas of the same response as before. Route them without parsing.
             if stream is not None and event.endswith(self._tails) and event.startswith(plain_heads):
                 stream.push(event)
                 await self._route_arrived()
@@ -209,7 +210,7 @@ class SocketConnection:
                 self._deliver(stream, head.type, event)
 
     async def _route_arrived(self) -> None:
-        """Hands over the deltas that have arrived after one, as long as they belong to the same response."""
+        """Route the deltas that have arrived since, as long as they belong to the same response."""
         arrived, take = self._arrived
         plain_heads, tails = self.codec.plain_heads, self._tails
         while arrived and (message := arrived[0][0]).type is WSMsgType.TEXT:
@@ -220,7 +221,7 @@ class SocketConnection:
             self._last.push(event)
 
     def _deliver(self, stream: SocketStream, kind: str, event: bytes) -> None:
-        """An event that begins or ends a response, says something of a message to it, or is the first after others."""
+        """Route an event that needs handling, or that follows an event of another response."""
         if kind in self.codec.last_types:
             self._ended(stream, kind, event)
         elif kind in self.codec.steer_types:
@@ -232,12 +233,12 @@ class SocketConnection:
             stream.push(event)
 
     def _reported(self, stream: SocketStream, kind: str, event: bytes) -> None:
-        """The server says what becomes of a message to a response."""
+        """Handle a report on a message to a response."""
         report, steers = self.codec.steer_report(event), stream.steers
         if report is not None and steers is not None:
             steers.take(report)
         if not stream.is_awaited:
-            if kind != "error":  # which would be read as one of the response
+            if kind != "error":  # which would look like an error of the response
                 stream.push(event)
             return
         stream.reported()
@@ -246,7 +247,7 @@ class SocketConnection:
             self._finish(stream.lane, is_reusable=True)
 
     def _ended(self, stream: SocketStream, kind: str, event: bytes) -> None:
-        """The last event of a response."""
+        """Route the last event of a response."""
         is_error = kind == "error"
         if is_error and stream.is_silent and self._refused(stream, event):
             return
@@ -255,15 +256,15 @@ class SocketConnection:
         stream.push(event)
         stream.end()
         if stream.holds_messages and not is_error and self._lanes.get(stream.lane) is stream:
-            # The server begins a successor in the lane, or says why not.
+            # The server starts a successor in the lane, or reports why not.
             self._last = None
             self._lanes[stream.lane] = stream.followed()
         elif stream.lane in self._lanes:
-            # After an error in the middle the server may send more of the same response.
+            # After an error midway, the server may send more of the same response.
             self._finish(stream.lane, is_reusable=not is_error)
 
     def _refused(self, stream: SocketStream, event: bytes) -> bool:
-        """True if the event refuses the response as an HTTP status would: then its stream raises that error."""
+        """Fail the stream if the event refuses the response as an HTTP status would. Returns whether it does."""
         failure = self.codec.failure(event)
         if failure is None and not stream.is_awaited:
             return False
@@ -278,7 +279,7 @@ class SocketConnection:
         return True
 
     def _unrouted(self, lane: str | None, kind: str, event: bytes) -> None:
-        """An event of a lane that nobody reads, or of none."""
+        """Handle an event without a lane, or of a lane whose stream is no longer read."""
         if lane is not None and lane in self._lanes:
             if kind in self.codec.last_types:
                 self._finish(lane, is_reusable=kind != "error")
@@ -288,12 +289,12 @@ class SocketConnection:
             self._reported(steered, kind, event)
             return
         if lane is None and kind == "error":
-            # About the connection, or a request that could not be read: it concerns those that have no answer yet.
+            # It concerns the connection or an unreadable request, so it fails the streams without a response so far.
             for stream in [stream for stream in streams if stream.is_silent]:
                 self._ended(stream, kind, event)
             return
         if lane is None and len(streams) == 1:
-            # A server without lanes: there is only one response that it can mean.
+            # The server has no lanes, so it can only mean this response.
             self._deliver(streams[0], kind, event)
             return
         if not self._has_reported:
@@ -301,9 +302,9 @@ class SocketConnection:
             log.warning("an event from %s belongs to no response of ours; it is dropped", origin_of(self._target.url))
 
     def _steered(self, streams: list[SocketStream], kind: str, event: bytes) -> SocketStream | None:
-        """The stream whose message an event without a lane is about.
+        """Return the stream whose message an event without a lane is about.
 
-        Requests name their lanes, so an error without one can be the answer of a server that knows no such messages.
+        Requests name their lanes, so an error without one may come from a server that does not know such messages.
         """
         if kind in self.codec.steer_types:
             report = self.codec.steer_report(event)

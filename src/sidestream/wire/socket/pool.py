@@ -1,4 +1,4 @@
-"""The WebSocket connections of an event loop: one for each server and set of headers."""
+"""WebSocket connections of an event loop, one for each server and set of headers."""
 
 import asyncio
 import weakref
@@ -14,18 +14,18 @@ from sidestream.wire.egress import configured_session, parsed_url
 from sidestream.wire.socket.connection import CLOSE_S, Socket, SocketConnection, SocketTarget
 
 HEARTBEAT_S: Final = 30.0
-"""How often an idle connection is checked, so that one that the network has dropped is not used again."""
+"""Interval in seconds between checks of an idle connection, so that one the network has dropped is not reused."""
 MAX_IDLE: Final = 16
-"""Connections of an event loop without responses, e.g. for many keys; beyond it the oldest is closed."""
+"""Maximum number of idle connections per event loop, e.g. with many keys. Beyond it the oldest is closed."""
 
 _MAX_MESSAGE_BYTES: Final = 2**31 - 1
-"""aiohttp holds no larger limit."""
+"""Largest limit that aiohttp accepts."""
 
 _CLOSE_TIMEOUT: Final = ClientWSTimeout(ws_close=CLOSE_S)  # pyright: ignore[reportCallIssue] - made by attrs
 
 
 class UpgradeRefusedError(Exception):
-    """The server answered the request for a WebSocket with an HTTP response."""
+    """The server answered a WebSocket upgrade with an HTTP response."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(status)
@@ -35,17 +35,20 @@ class UpgradeRefusedError(Exception):
 
 
 class Sockets:
-    """The connections of an event loop."""
+    """The WebSocket connections of an event loop."""
 
     def __init__(self) -> None:
         self._session = configured_session(middlewares=(_refuse_responses,))
         self._connections: dict[SocketTarget, SocketConnection] = {}
-        """Those that take responses."""
+        """Connections that accept responses."""
         self._all: set[SocketConnection] = set()
         self._locks: weakref.WeakValueDictionary[SocketTarget, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def connection(self, target: SocketTarget, limits: Limits) -> SocketConnection:
-        """The connection for this target; a new one if there is none, or it is old. Raises UpgradeRefusedError."""
+        """Return the connection for a target, opening a new one if there is none or it is too old.
+
+        Raises UpgradeRefusedError if the server refuses the upgrade.
+        """
         lock = self._locks.setdefault(target, asyncio.Lock())
         async with lock:
             known = self._connections.get(target)
@@ -62,7 +65,7 @@ class Sockets:
         return new
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections, and wait until they are closed."""
         connections = [*self._all]
         for connection in connections:
             connection.close()
@@ -90,7 +93,7 @@ class Sockets:
         except TimeoutError:
             raise aiohttp.ConnectionTimeoutError from None
         except aiohttp.WSServerHandshakeError as error:
-            # It accepted, but with headers that are none of this protocol.
+            # The server accepted, but with headers that are not valid for a WebSocket.
             status = error.status
         raise UpgradeRefusedError(status, {}, b"")
 
@@ -98,7 +101,7 @@ class Sockets:
 async def _refuse_responses(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Lets only an upgrade through: redirects are not followed, and an error is raised with its body."""
+    """Raise UpgradeRefusedError for any response but an upgrade, redirects included."""
     response = await handler(request)
     if response.status == 101:
         return response

@@ -18,47 +18,47 @@ from sidestream.wire.stream import says_nothing
 
 
 class LaneSteers:
-    """Follows the messages of a lane from response to response, until each is applied or has failed.
+    """The messages of a lane, tracked across responses until each is applied or has failed.
 
-    A server answers messages in the order in which they were sent, and names each when it accepts it.
+    A server answers messages in the order in which they were sent, and assigns an id to each that it accepts.
     """
 
     def __init__(self) -> None:
         self.response_id = ""
-        """The response that the last message was sent to."""
+        """Id of the response that the last message was sent to."""
         self._unanswered: deque[SentSteer] = deque()
         self._held: dict[str, SentSteer] = {}
-        """What the server has accepted, by its own ids."""
+        """Messages that the server has accepted, by its own ids."""
 
     @property
     def has_unanswered(self) -> bool:
-        """True if the server has neither accepted nor refused a message."""
+        """Whether the server has yet to accept or refuse a message."""
         return bool(self._unanswered)
 
     @property
     def has_pending(self) -> bool:
-        """True if the server adds a message to the next request of the lane."""
+        """Whether the server will add a message to the next request of the lane."""
         return any(steer.status == "pending" for steer in self._held.values())
 
     @property
     def is_settled(self) -> bool:
-        """True if the server has nothing more to say before the next request."""
+        """Whether the server will report nothing more before the next request."""
         return not self._unanswered and all(steer.status == "pending" for steer in self._held.values())
 
     @property
     def is_empty(self) -> bool:
-        """True if the server holds no message."""
+        """Whether no message is unanswered or held by the server."""
         return not self._unanswered and not self._held
 
     def sent(self, response_id: str) -> SentSteer:
-        """A message is about to be sent."""
+        """Register a message that is about to be sent."""
         steer = SentSteer()
         self.response_id = response_id
         self._unanswered.append(steer)
         return steer
 
     def take(self, report: SteerReport) -> None:
-        """The server reports on a message. What it says of none of ours is ignored."""
+        """Apply a server's report to its message. Reports on unknown messages are ignored."""
         steer = self._held.get(report.id) if report.id is not None else None
         if steer is None:
             if report.status == "pending" or not self._unanswered:
@@ -72,13 +72,13 @@ class LaneSteers:
             steer.status = report.status
 
     def apply(self) -> None:
-        """A response has begun that takes all that the server held."""
+        """Mark the messages that the server held as applied, since a response has begun that takes them."""
         for steer in self._held.values():
             steer.status = "applied"
         self._held.clear()
 
     def drop(self, code: str, message: str) -> None:
-        """The server will report nothing more about the messages."""
+        """Fail all open messages, since the server will report nothing more about them."""
         for steer in (*self._unanswered, *self._held.values()):
             steer.fail(code, message)
         self._unanswered.clear()
@@ -94,20 +94,18 @@ class Carrier(Protocol):
 
     @property
     def codec(self) -> SocketCodec:
-        """How responses are requested in its lanes."""
+        """Protocol of the connection."""
         ...
 
-    async def send(self, message: bytes) -> None:
-        """Sends a message."""
-        ...
+    async def send(self, message: bytes) -> None: ...
 
     def leave(self, lane: str) -> None:
-        """Nobody reads this lane any more."""
+        """Release a lane whose stream is no longer read."""
         ...
 
 
 class SocketStream:
-    """The events of one response, as the connection hands them over. Recorded and read like a stream over HTTP."""
+    """The events of one response on a WebSocket. It is recorded and read like an HTTP stream."""
 
     status = 200
     headers = _HEADERS
@@ -118,14 +116,14 @@ class SocketStream:
     def __init__(self, carrier: Carrier, lane: str, call: HttpCall, limits: Limits) -> None:
         self.lane = lane
         self.has_begun = False
-        """True once the first event that says something was read: from then on nothing is retried."""
+        """Whether an event with content was read. From then on nothing is retried."""
         self.call = call
         self._carrier = carrier
         self._limits = limits
         self._unread: list[bytes] = []
         self._unread_bytes = 0
         self._left_bytes = limits.max_response_bytes
-        """How much more of the response may be read."""
+        """Bytes of the response that may still be read."""
         self._limit_unread()
         self._is_over = False
         self._is_broken = False
@@ -136,16 +134,16 @@ class SocketStream:
         self._deadline_s = math.inf
         self._was_ignored = False
         self.steers: LaneSteers | None = None
-        """Messages to the responses of this lane, if there were any."""
+        """Messages to the responses of this lane. None means that none were sent."""
         self.is_awaited = False
-        """True for a successor until it begins: the server begins it by itself, or with the next request."""
+        """Whether this is a successor that the server has yet to start, by itself or with the next request."""
         self._following: SocketStream | None = None
-        """What follows in the lane once the response is over, if the server holds messages."""
+        """The next stream in the lane once this response has ended, if the server holds messages."""
 
     # For the connection
 
     def push(self, event: bytes) -> None:
-        """The next event has arrived."""
+        """Add an event that has arrived."""
         self._unread.append(event)
         self._unread_bytes += len(event)
         if self._unread_bytes > self._max_unread_bytes:
@@ -154,61 +152,61 @@ class SocketStream:
             self._wake()
 
     def end(self) -> None:
-        """The last event has arrived."""
+        """Mark the response as complete."""
         self._is_over = True
         self._wake()
 
     def breaks(self, error: RunError | None) -> None:
-        """The connection has ended. Events that had arrived are read first."""
+        """Mark the connection as lost. Events that have arrived are read first."""
         self._is_broken = True
         self._error = self._error or error
         self._wake()
 
     def refuse(self, error: RunError) -> None:
-        """The server refuses the request, in place of events."""
+        """Fail the request with the server's refusal, and discard its events."""
         self._is_over = True
         self._error = error
         self._unread.clear()
         self._wake()
 
     def fail(self, error: RunError) -> None:
-        """The response ends with an error, here and at the server."""
+        """Fail the response, and stop it on the server."""
         self._error = error
         self._unread.clear()
         self._wake()
         self._leave()
 
     def followed(self) -> "SocketStream":
-        """The stream for the successor of this response, which is over while the server holds messages to it."""
+        """Create the stream for a successor, for a response that ended while the server holds messages to it."""
         self._following = following = SocketStream(self._carrier, self.lane, self.call, self._limits)
         following.steers = self.steers
         following.is_awaited = True
         return following
 
     def starts(self) -> None:
-        """The first event of a successor is about to arrive: it takes the messages that the server holds."""
+        """Mark a successor as begun, which applies the messages that the server holds."""
         self.is_awaited = False
         if self.steers is not None:
             self.steers.apply()
 
     @property
     def holds_messages(self) -> bool:
-        """True if the server holds messages to this response, or has not answered them."""
+        """Whether the server holds messages to this response, or has not answered them."""
         return self.steers is not None and not self.steers.is_empty
 
     def reported(self) -> None:
-        """The server has said something of a message."""
+        """Wake the reader after a report on a message."""
         self._wake()
 
     @property
     def is_silent(self) -> bool:
-        """True if no event has arrived that says something."""
+        """Whether no event with content has arrived."""
         return not self.has_begun and all(map(says_nothing, self._unread))
 
     # For the reader
 
     async def begin(self) -> None:
-        """Waits for the first events that say something, so that a response that fails before them can be retried."""
+        """Wait for the first events with content, so that a response that fails before them can be retried."""
         while (events := await self.events()) and all(map(says_nothing, events)):
             pass
         self._unread[:0] = events
@@ -218,7 +216,7 @@ class SocketStream:
         self._is_over = self._is_over or not events
 
     async def events(self) -> list[bytes]:
-        """The next events, as many as have arrived; empty at the end."""
+        """Return the events that have arrived, waiting for at least one. The list is empty at the end."""
         if self.has_begun and not self._was_ignored:
             self._deadline_s = monotonic() + self._limits.idle_timeout_s
         elif self._was_ignored and monotonic() >= self._deadline_s:
@@ -246,15 +244,15 @@ class SocketStream:
         raise RuntimeError("This response is a stream: read events().")
 
     async def aclose(self) -> None:
-        """Leaves the lane. If no other response is in progress, the connection is closed, and the server stops."""
+        """Stop reading. If no other response is in progress, the connection is closed, and the server stops."""
         self.close()
 
     async def complete(self) -> None:
-        """As `aclose`, but a successor of this response stays."""
+        """Stop reading, but keep a successor of this response."""
         self._stop()
 
     def close(self) -> None:
-        """As `aclose`."""
+        """Stop reading, and drop a successor of this response."""
         self._stop()
         following, self._following = self._following, None
         if following is not None:
@@ -263,7 +261,7 @@ class SocketStream:
     # Messages to the response
 
     async def steer(self, response_id: str, message: bytes) -> SentSteer:
-        """Sends a message to the response that is being read."""
+        """Send a message to the current response."""
         if self._is_over or self._is_broken:
             return SentSteer("failed", "response_already_completed", "The response has just ended.")
         if self.steers is None:
@@ -273,7 +271,7 @@ class SocketStream:
         return steer
 
     async def successor(self) -> "SocketStream | None":
-        """The response that the server begins by itself, once this one is over; None if it begins none."""
+        """Return the response that the server starts by itself once this one has ended, or None if it starts none."""
         following = self._following
         if following is None:
             return None
@@ -283,12 +281,15 @@ class SocketStream:
             self._lose(following, error)
             return None
         if not has_begun:
-            return None  # Nothing follows, or the server waits for a request.
+            return None  # nothing follows, or the server waits for a request
         self._following = None
         return following
 
     async def proceed(self, call: HttpCall) -> "SocketStream":
-        """Sends the next request of the lane, to which the server adds the messages that are pending."""
+        """Send the next request of the lane, to which the server adds pending messages.
+
+        Raises RunError if there is no successor, or if the server does not answer.
+        """
         following, self._following = self._following, None
         message_for = self._carrier.codec.request(call)
         if following is None or following._is_over or message_for is None:
@@ -309,7 +310,7 @@ class SocketStream:
         return following
 
     async def _begins(self) -> bool:
-        """True once the server begins a response; False if it does not, or waits for a request."""
+        """Wait for the server to start a response. Returns False if it does not, or if it waits for a request."""
         assert self.steers is not None
         from_s = self._loop.time()
         while not self._unread:
@@ -324,7 +325,7 @@ class SocketStream:
         return self.has_begun
 
     def _lose(self, following: "SocketStream", error: BaseException) -> None:
-        """Gives up on a successor; what the server may still hold is sent again elsewhere."""
+        """Give up on a successor. Messages that the server may still hold are resent with another request."""
         following.close()
         if self.steers is not None:
             why = error.message if isinstance(error, RunError) else "The server said nothing more of it."
@@ -348,7 +349,7 @@ class SocketStream:
             self.fail(_unread_error(self.call))
 
     def _leave(self) -> None:
-        # Only while the lane is its own: after the last event, another response may have it.
+        # Only while this stream owns the lane: after the last event, another response may have it.
         if not self._is_over:
             self._is_over = True
             self._carrier.leave(self.lane)

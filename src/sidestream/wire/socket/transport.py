@@ -1,4 +1,4 @@
-"""Sends model calls over WebSocket connections, and everything else over HTTP."""
+"""A transport that sends model calls over WebSocket connections, and everything else over HTTP."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -20,19 +20,19 @@ from sidestream.wire.socket.pool import Sockets, UpgradeRefusedError
 from sidestream.wire.socket.stream import SocketStream
 
 FALLBACK_S: Final = 3600.0
-"""How long a server that refused a WebSocket gets HTTP before it is asked again."""
+"""Seconds before a server that refused a WebSocket is asked again. Until then it is used over HTTP."""
 
 _TEMPORARY: Final = RETRIED_STATUSES | {401, 500, 502, 503, 504}
-"""Refusals that say nothing about WebSockets: they are the errors that they are over HTTP."""
+"""Refusals that are unrelated to WebSockets. They raise the same errors as over HTTP."""
 
 log = get_logger(__name__)
 
 
 class WebSocketTransport:
-    """Sends the calls that `codec` knows over WebSocket, one connection for each server and set of headers.
+    """A transport for the calls that `codec` supports, with one WebSocket per server and set of headers.
 
-    All other calls go over HTTP, and also these if the server refuses to open a WebSocket: `opening.fallback` of the
-    first response says why. `retry` and `uses_proxies` are as for `HttpTransport`.
+    All other calls go over HTTP, and so do these if the server refuses the upgrade: `opening.fallback` of the first
+    response gives the reason. `retry` and `uses_proxies` are as for `HttpTransport`.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class WebSocketTransport:
         self._http = http or HttpTransport(retry=self._retry, uses_proxies=uses_proxies)
         self._uses_proxies = uses_proxies
         self._refused_s: dict[str, float] = {}
-        """URL → when it refused a WebSocket."""
+        """Time of the last refused upgrade, by URL."""
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Sends the call, with retries. Returns at the first event."""
+        """Send the call, with retries. Returns at the first event."""
         refused_s = self._refused_s.get(call.url)
         is_refused = refused_s is not None and monotonic() < refused_s + FALLBACK_S
         message_for = None if is_refused or call.has_untrusted_host else self._codec.request(call)
@@ -72,7 +72,7 @@ class WebSocketTransport:
         return response
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The body of a deliverable, over HTTP."""
+        """Return the body of a deliverable, over HTTP."""
         return await self._http.download(call, limits)
 
     async def _open(self, message_for: Callable[[str], bytes], call: HttpCall, limits: Limits) -> SocketStream:
@@ -92,7 +92,7 @@ class WebSocketTransport:
     async def _try(
         self, message_for: Callable[[str], bytes], call: HttpCall, headers: dict[str, str], limits: Limits
     ) -> SocketStream:
-        """One try. Waiting for one's turn on a full connection counts as waiting for the first event."""
+        """Try once to open a stream. Waiting for a turn on a full connection counts as waiting for the first event."""
         pool = await shared_pool()
         pool.sockets = sockets = pool.sockets or Sockets()
         proxy = pool.proxy_of(as_url(call.url)) if self._uses_proxies else None

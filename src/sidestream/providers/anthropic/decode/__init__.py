@@ -1,1 +1,1 @@
-"""From events of the Messages API to parts. Pure."""
+"""Decoding of Messages API events to parts. Pure."""

@@ -1,4 +1,4 @@
-"""Content blocks and deltas: one row per type, with what happens when a block starts, grows and stops."""
+"""Handlers for content blocks and deltas, by type."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,18 +13,18 @@ from sidestream.stream.parts import Custom
 
 
 class BlockRow(Struct, frozen=True, kw_only=True):
-    """How one block type is read. `tool` gives the key of its events; blocks without one have no tool events."""
+    """How one block type is decoded. `tool` returns the key of its events. Blocks without it have no tool events."""
 
     shape: type[shapes.ContentBlock]
     start: Callable[[MessagesState, BlockState, Any], None]
     stop: Callable[[MessagesState, BlockState], None]
     tool: Callable[[JsonObject], str] | None = None
     is_result: bool = False
-    """True: it is complete when it starts."""
+    """Whether the block is complete when it starts."""
 
 
 def _client_call(s: MessagesState, block: BlockState, value: shapes.CallBlock) -> None:
-    """`tool-input-start`; of the reserved tool, `text-start`."""
+    """Emit `tool-input-start`, or `text-start` for the reserved tool."""
     ours = s.context.client_names.get(value.name)
     toolset = TOOLSETS.get(value.toolset_name or "")
     name, tool = (value.name, toolset) if toolset else (ours or value.name, ours or value.name)
@@ -34,7 +34,7 @@ def _client_call(s: MessagesState, block: BlockState, value: shapes.CallBlock) -
 
 
 def _server_call(s: MessagesState, block: BlockState, value: shapes.CallBlock) -> None:
-    """`tool-input-start`."""
+    """Emit `tool-input-start`."""
     block.metadata = _call_facts(value)
     s.begin_call(block, value.name, results.tool_key(block.raw), wire_id=value.id, hosted=True)
 
@@ -45,34 +45,34 @@ def _call_facts(value: shapes.CallBlock) -> JsonObject:
 
 
 def _call_stop(s: MessagesState, block: BlockState) -> None:
-    """`tool-input-end`, `tool-call`; a client's call once the next block or the end shows that it is complete."""
+    """Emit `tool-input-end` and `tool-call`, for a client call once the next block or the end shows it is complete."""
     s.end_call(block)
 
 
 def on_input(s: MessagesState, block: BlockState, delta: shapes.InputDelta) -> None:
-    """`tool-input-delta`."""
+    """Emit `tool-input-delta`."""
     s.input_delta(block, delta.partial_json)
 
 
 def _nothing(s: MessagesState, block: BlockState, value: shapes.ContentBlock | None = None) -> None:
-    """Nothing more than the tool event."""
+    """Emit only the tool event."""
 
 
 def _result_stop(s: MessagesState, block: BlockState) -> None:
-    """Nothing more: it was complete when it started."""
+    """Emit nothing more, since the block was complete when it started."""
 
 
 def _upload(s: MessagesState, block: BlockState, value: shapes.UploadBlock) -> None:
-    """A file to download."""
+    """Register a file to download."""
     results.add_download(s, value.file_id, "code_execution", None)
 
 
 def _compaction_start(s: MessagesState, block: BlockState, value: shapes.CompactionBlock) -> None:
-    """Nothing yet: its content follows."""
+    """Emit nothing yet, since the content follows."""
 
 
 def on_compaction(s: MessagesState, block: BlockState, delta: shapes.CompactionDelta) -> None:
-    """More of the summary, emitted with its end."""
+    """Add to the summary, which is emitted at its end."""
     new = {"content": delta.content, "encrypted_content": delta.encrypted_content}
     for name, value in new.items():
         if value is not None:
@@ -80,19 +80,19 @@ def on_compaction(s: MessagesState, block: BlockState, delta: shapes.CompactionD
 
 
 def _compaction_stop(s: MessagesState, block: BlockState) -> None:
-    """`custom`, with the whole summary."""
+    """Emit `custom`, with the whole summary."""
     whole = {name: "".join([block.raw.get(name) or "", *pieces]) for name, pieces in block.streamed.items()}
     block.raw = {**block.raw, **whole}
     _custom(s, block)
 
 
 def _custom(s: MessagesState, block: BlockState) -> None:
-    """`custom`, of the kind `anthropic.` and the block type."""
+    """Emit `custom`, of the kind `anthropic.` and the block type."""
     s.out.append(Custom(f"anthropic.{block.kind}", block.raw))
 
 
 def _no_start(s: MessagesState, block: BlockState, value: shapes.ContentBlock) -> None:
-    """Nothing yet."""
+    """Emit nothing yet."""
 
 
 def _key(tool: str) -> Callable[[JsonObject], str]:
@@ -125,11 +125,11 @@ BLOCKS: dict[str, BlockRow] = {
     "compaction": BlockRow(shape=shapes.CompactionBlock, start=_compaction_start, stop=_compaction_stop),
     "fallback": BlockRow(shape=shapes.ContentBlock, start=_no_start, stop=_custom),
 }
-"""Block type → how it is read."""
+"""Block type → how it is decoded."""
 
 
 class BlockDeltaRow(Struct, frozen=True, kw_only=True):
-    """How one delta type is read, and which blocks it may belong to. `opens`: the block that it implies."""
+    """How one delta type is decoded, and which blocks it may belong to. `opens` is the block that it implies."""
 
     shape: type[Struct]
     handler: Callable[[MessagesState, BlockState, Any], None]
@@ -153,4 +153,4 @@ DELTAS: dict[str, BlockDeltaRow] = {
         shape=shapes.CompactionDelta, handler=on_compaction, blocks=frozenset({"compaction"})
     ),
 }
-"""Delta type → how it is read."""
+"""Delta type → how it is decoded."""

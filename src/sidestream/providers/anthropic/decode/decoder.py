@@ -1,4 +1,4 @@
-"""Messages events → parts: one table, one pure decoder per response, and a fast path for rows of deltas."""
+"""The Messages decoder: one event table, one pure decoder per response, and a fast path for consecutive deltas."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from sidestream.stream.parts import Error, ReasoningDelta, StreamPart, TextDelta
 _EVENT = "content_block_delta"
 
 OPENERS = ("content_block_start", _EVENT)
-"""Events that a row of deltas may follow."""
+"""Events that consecutive deltas may follow."""
 
 
 class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
@@ -37,7 +37,7 @@ class _Delta(Struct, tag_field="type", tag=_EVENT, gc=False):
 
 
 class _Stop(Struct, tag_field="type", tag="content_block_stop", gc=False):
-    """Ends a row. With a choice of two, msgspec requires the type of an event."""
+    """The event after the last delta. With two types in a union, msgspec requires the type of an event."""
 
 
 _delta = msgspec.json.Decoder(_Delta | _Stop).decode
@@ -49,22 +49,22 @@ _ROWS: dict[str, tuple[type[_Text | _Thinking | _Input], type[TextDelta | Reason
     "thinking": (_Thinking, ReasoningDelta),
     "tool_use": (_Input, ToolInputDelta),
 }
-"""Block type → its delta, and the part of that."""
+"""Block type → its delta, and the part that the delta becomes."""
 
 _HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 def growing_block(s: MessagesState, index: int) -> BlockState | None:
-    """The block at this index, if the fast path may read its deltas."""
+    """Return the block at this index if the fast path may decode its deltas."""
     block = s.at.get(index)
     if block is None or not block.is_open or not (block.kind in _ROWS or block.kind in _HOSTED):
         return None
-    # With a reserved result tool, text is held back: the table handles that.
+    # With a reserved result tool, text is held back, which only the slow path does.
     return None if s.context.has_result_tool and not block.provider_executed else block
 
 
 def read_delta(growing: BlockState, data: bytes) -> list[StreamPart] | None:
-    """The parts of a delta of this block; None for any other event."""
+    """Decode a delta of this block, or return None for any other event."""
     row = _ROWS.get(growing.kind)
     if row is None:
         return _hosted_delta(growing, data)
@@ -82,7 +82,7 @@ def read_delta(growing: BlockState, data: bytes) -> list[StreamPart] | None:
 
 
 def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:
-    """More input of a call that the provider executes. Its tool event holds the JSON as it came."""
+    """Decode an input delta of a call that the provider executes. Its tool event holds the JSON verbatim."""
     try:
         event = _event(data)
     except (msgspec.DecodeError, UnicodeError):
@@ -93,7 +93,7 @@ def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:
     text = delta.get("partial_json")
     if not text or type(text) is not str or delta.get("type") != "input_json_delta" or event.get("type") != _EVENT:
         return None
-    if is_too_deep(data):  # The event is kept as it came.
+    if is_too_deep(data):  # the tool event would hold it verbatim
         return None
     block.deltas.append(text)
     part_id = block.part_id
@@ -109,14 +109,14 @@ EVENTS: dict[str, EventRow] = {
     "message_stop": EventRow(shapes.MessageStop, handlers.on_message_stop),
     "error": EventRow(shapes.MessagesError, handlers.on_error),
 }
-"""Event type → how it is read."""
+"""Event type → how it is decoded."""
 
 IGNORED = {"ping": "keeps the connection open and says nothing"}
 """Events that become no part, each with its reason."""
 
 
 class MessagesDecoder(ResponseDecoder[MessagesState]):
-    """Decodes one message."""
+    """A decoder for one message."""
 
     LAST_EVENTS = frozenset({"message_stop", "error"})
 
@@ -139,7 +139,7 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
         return growing_block(s, fields["index"]) if kind in OPENERS else None
 
     def _read_whole(self, s: MessagesState, answer: Any) -> Error | None:
-        """A message that holds its blocks when it starts."""
+        """Decode a non-streaming message, which holds all its blocks."""
         message = jsontext.as_object(answer)
         if not isinstance(message.get("content"), list):
             s.raw(answer)

@@ -1,4 +1,4 @@
-"""What each event does to the state of a response. Short functions, one per row of the table in `decode.py`."""
+"""Event handlers, one per row of the table in `decoder.py`."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from sidestream.stream.parts import Error
 
 
 def on_message_start(s: MessagesState, e: shapes.MessageStart, raw: JsonObject) -> None:
-    """`response-metadata`, once; blocks that the message already holds."""
+    """Emit `response-metadata`, once, and the blocks that the message already holds."""
     message = e.message
     identity = text_in(message, "id")
     if identity is not None and s.message_id not in (None, identity):
@@ -30,7 +30,7 @@ def on_message_start(s: MessagesState, e: shapes.MessageStart, raw: JsonObject) 
 
 
 def whole_block(s: MessagesState, index: int, content: Any) -> None:
-    """A block that came whole."""
+    """Decode a block that arrived as a whole."""
     block = jsontext.as_object(content)
     row = BLOCKS.get(str(block.get("type")))
     if row is None:
@@ -46,7 +46,7 @@ def whole_block(s: MessagesState, index: int, content: Any) -> None:
 
 
 def on_block_start(s: MessagesState, e: shapes.BlockStart, raw: JsonObject) -> None:
-    """By block type, see below."""
+    """Start the block, as listed below."""
     kind = str(e.content_block.get("type"))
     row = BLOCKS.get(kind)
     if row is None:
@@ -65,13 +65,13 @@ def on_block_start(s: MessagesState, e: shapes.BlockStart, raw: JsonObject) -> N
 
 
 def _is_same(known: BlockState, kind: str, block: JsonObject) -> bool:
-    """True for a start that came before. Servers that give all blocks one index still give them ids."""
+    """Return whether a start repeats an earlier one. Servers that use one index for all blocks still give them ids."""
     names = ("id", "tool_use_id")
     return known.kind == kind and all(known.raw.get(name) == block.get(name) for name in names)
 
 
 def _repeated(s: MessagesState, block: BlockState, event: JsonObject) -> None:
-    """An event that came twice changes nothing."""
+    """Report a repeated event without changing the state."""
     if block.tool is not None and BLOCKS[block.kind].tool is not None:
         stage = str(event.get("type")).rpartition("_")[2]
         s.tool_event(block.tool, stage, event, _call_id(block), block.index)
@@ -99,7 +99,7 @@ def _start(
 
 
 def _tool_of(s: MessagesState, row: BlockRow, value: shapes.ContentBlock, content: JsonObject) -> str:
-    """A result belongs to the tool of its call."""
+    """Return the tool of a result's call, else the block's own."""
     assert row.tool is not None
     call = s.calls.get(getattr(value, "tool_use_id", ""))
     return call.tool if call is not None and call.tool else row.tool(content)
@@ -112,7 +112,7 @@ def _call_id(block: BlockState) -> str | None:
 
 
 def on_block_delta(s: MessagesState, e: shapes.BlockDelta, raw: JsonObject) -> None:
-    """By delta type, see below."""
+    """Apply the delta, as listed below."""
     row = DELTAS.get(str(e.delta.get("type")))
     value = None if row is None else msgspec.convert(e.delta, row.shape)
     block = s.at.get(e.index)
@@ -130,7 +130,7 @@ def on_block_delta(s: MessagesState, e: shapes.BlockDelta, raw: JsonObject) -> N
 
 
 def on_block_stop(s: MessagesState, e: shapes.BlockStop, raw: JsonObject) -> None:
-    """By block type, see below."""
+    """End the block, as listed below."""
     block = s.at.get(e.index)
     if block is None or block.kind not in BLOCKS:
         s.raw(raw)
@@ -155,7 +155,7 @@ def _end(s: MessagesState, block: BlockState) -> None:
 
 
 def on_message_delta(s: MessagesState, e: shapes.MessageDelta, raw: JsonObject) -> None:
-    """Stop reason, container and usage, for `finish`."""
+    """Store the stop reason, container and usage for `finish`."""
     outcome.note(s, {**(e.delta or {}), **{key: raw[key] for key in _BESIDE if key in raw}}, e.usage)
 
 
@@ -163,17 +163,17 @@ _BESIDE = ("context_management", "input_transformations")
 
 
 def on_message_stop(s: MessagesState, e: shapes.MessageStop, raw: JsonObject) -> None:
-    """Ends of what is open, then `finish`."""
+    """End open blocks and calls, then emit `finish`."""
     finish(s)
 
 
 def on_error(s: MessagesState, e: shapes.MessagesError, raw: JsonObject) -> None:
-    """Ends of what is open, `error`, `finish`."""
+    """End open blocks and calls, then emit `error` and `finish`."""
     fail(s, outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error"))
 
 
 def finish(s: MessagesState) -> None:
-    """The response is over."""
+    """Finish a complete response."""
     is_cut = outcome.is_cut(s)
     close_blocks(s, completed=not is_cut)
     s.emit_pending_call(is_cut=is_cut)
@@ -183,7 +183,7 @@ def finish(s: MessagesState) -> None:
 
 
 def fail(s: MessagesState, error: Error) -> None:
-    """The response broke off."""
+    """End a broken response with an error."""
     close_blocks(s, completed=False)
     s.emit_pending_call()
     s.release_text()
@@ -191,7 +191,7 @@ def fail(s: MessagesState, error: Error) -> None:
 
 
 def close_blocks(s: MessagesState, *, completed: bool) -> None:
-    """Ends whatever is open. Open inputs become calls only if the response completed."""
+    """End everything open. Open inputs become calls only if the response completed."""
     begin, s.closed = s.closed, len(s.blocks)
     for block in s.blocks[begin:]:
         if not block.is_open or block.kind not in BLOCKS:

@@ -1,4 +1,4 @@
-"""How a message ended: its finish reason, its usage, its error, and the session that continues from it."""
+"""The end of a message: finish reason, usage, error, and the session that continues from it."""
 
 from typing import Any
 
@@ -44,37 +44,37 @@ _FACTS = (
 
 
 def note(s: MessagesState, facts: JsonObject, usage: Any) -> None:
-    """Keeps what an event says about the whole response. Counts are cumulative: the last ones hold."""
+    """Store what an event reports about the whole response. Counts are cumulative, so the last ones hold."""
     s.facts |= {key: facts[key] for key in _FACTS if facts.get(key) is not None}
     s.usage |= without_none(jsontext.as_object(usage))
 
 
 def is_cut(s: MessagesState) -> bool:
-    """True if a limit ended the response."""
+    """Return whether a limit ended the response."""
     return REASONS.get(str(s.facts.get("stop_reason"))) == "length"
 
 
 def finish_reason(s: MessagesState) -> tuple[FinishReason, str | None]:
-    """Our reason and the provider's own."""
+    """Return our finish reason and the provider's."""
     raw = text_in(s.facts, "stop_reason")
     reason = REASONS.get(raw or "", "other")
     if s.has_client_call and (reason in ("stop", "tool-calls") or raw is None):
         return "tool-calls", raw
     if reason == "tool-calls":
-        # The only call was that of the reserved tool, which is the answer; or there was none.
+        # The only call was to the reserved tool, which is the answer, or there was none.
         return "stop", raw
     return reason, raw
 
 
 def finish(s: MessagesState) -> Finish:
-    """The last part of a response that is complete."""
+    """Return the last part of a complete response."""
     reason, raw_reason = finish_reason(s)
     meaning = StepOutcome(
         message_metadata=message_metadata(s),
         replay=REPLAYED,
         summaries=summaries(s),
         is_paused=raw_reason in CONTINUED and not s.context.is_compaction,
-        # A message without text must be kept for its session: a summary, a search whose result is pending.
+        # Keep a message without text for its session, e.g. a summary, or a search whose result is pending.
         is_kept=any(block.kind in BLOCKS and block.kind not in _SAID for block in s.blocks),
     )
     facts = {"response_id": s.message_id, "model": s.facts.get("model"), "status": raw_reason}
@@ -84,7 +84,7 @@ def finish(s: MessagesState) -> Finish:
 
 
 def error_of(error: Any, fallback: str) -> Error:
-    """The provider's error object as a part."""
+    """Convert the provider's error object to a part."""
     fields = jsontext.as_object(error)
     code = text_in(fields, "type")
     code = None if code == "error" else code
@@ -102,7 +102,7 @@ def error_of(error: Any, fallback: str) -> Error:
 
 
 def usage_of(s: MessagesState) -> Usage:
-    """Token counts."""
+    """Return token counts."""
     usage = s.usage
     read, written = count_in(usage, "cache_read_input_tokens"), count_in(usage, "cache_creation_input_tokens")
     return usage_from(
@@ -117,7 +117,7 @@ def usage_of(s: MessagesState) -> Usage:
 
 
 def _tool_use(s: MessagesState) -> dict[str, int]:
-    """Calls by tool; the provider's own counts take precedence."""
+    """Return the number of calls per tool. The provider's own counts take precedence."""
     counts = dict(s.server_tool_use)
     reported = jsontext.as_object(s.usage.get("server_tool_use"))
     for name in reported:
@@ -131,7 +131,7 @@ def _container_id(s: MessagesState) -> str | None:
 
 
 def message_metadata(s: MessagesState) -> JsonObject:
-    """The private metadata of the message: the blocks it came as, and what the next request needs of them."""
+    """Return the blocks and what the next request needs from them, as private metadata of the message."""
     session: JsonObject = {
         "message_id": s.message_id,
         "model": s.context.model or s.facts.get("model"),
@@ -148,7 +148,7 @@ def message_metadata(s: MessagesState) -> JsonObject:
 
 
 def _summary(s: MessagesState) -> str | None:
-    """What a summary in the answer stands for; one without content failed, and stands for nothing."""
+    """Return what a summary in the answer replaces. One without content has failed, and replaces nothing."""
     made = (block.raw for block in s.blocks if block.kind == "compaction")
     if not any(raw.get("content") or raw.get("encrypted_content") for raw in made):
         return None
@@ -163,7 +163,7 @@ def _thread(s: MessagesState) -> JsonObject:
 
 
 def _layout(block: BlockState) -> JsonObject:
-    """The block for a replay, without what the message's own parts hold: its text, a document, a file it showed."""
+    """Return the block for resending, without the text, document or file that the message's own parts hold."""
     raw = block.raw
     if block.kind == "text" or block.is_answer:
         cited = {"citations": block.citations} if block.citations else {}
@@ -178,7 +178,7 @@ def _layout(block: BlockState) -> JsonObject:
 
 
 def _with_file(raw: JsonObject, name: str) -> JsonObject:
-    """A fetched document, or a file that the editor showed, names the file that holds it."""
+    """Replace the content of a fetched document or displayed file with the name of the file that holds it."""
     content = jsontext.as_object(raw.get("content"))
     if isinstance(content.get("content"), str):
         return {**raw, "content": {**content, "content": {"file": name}}}
@@ -191,7 +191,7 @@ CODE = frozenset({"code_execution", "bash_code_execution", "text_editor_code_exe
 
 
 def summaries(s: MessagesState) -> dict[str, list[JsonObject]]:
-    """What ran in the sandbox and its result, under the key of its tool."""
+    """Return the code that ran in the sandbox with its results, by tool key."""
     found: dict[str, list[JsonObject]] = {}
     for block in s.blocks:
         tool = block.tool

@@ -25,7 +25,7 @@ RESULTS = {
 
 
 def result_start(s: MessagesState, block: BlockState, value: shapes.ResultBlock) -> None:
-    """`tool-result`, and `file` for what it delivers; `custom` if its call is unknown."""
+    """Emit `tool-result`, and `file` for each file that it delivers. Emit `custom` if its call is unknown."""
     call = _call_of(s, value.tool_use_id)
     content = value.content
     error = is_object(content) and str(content.get("type")).endswith("_error")
@@ -40,14 +40,14 @@ def result_start(s: MessagesState, block: BlockState, value: shapes.ResultBlock)
 
 
 def _call_of(s: MessagesState, call_id: str) -> BlockState | None:
-    """The call of a result: of this response, or of an earlier one that the provider continues."""
+    """Return the call of a result, from this response or from an earlier one that the provider continues."""
     call = s.calls.get(call_id)
     if call is not None:
         s.end_call(call)
         return call if call.provider_executed else None
     made = s.answered_call("", call_id)
     if made is None and (raw := s.context.waiting.get(call_id)) is not None:
-        # An earlier turn made it: this stream has not reported it yet.
+        # An earlier turn made the call, so this stream has not reported it yet.
         name = text_in(raw, "name") or str(raw.get("type"))
         made = ToolCall(call_id, name, tool_key(raw), True, input=raw.get("input") or {})
         s.out.append(made)
@@ -61,7 +61,7 @@ def _call_of(s: MessagesState, call_id: str) -> BlockState | None:
 
 
 def tool_key(raw: JsonObject) -> str:
-    """The key of a server-side call's events."""
+    """Return the key of a server-side call's events."""
     name = text_in(raw, "name") or ""
     if raw.get("type") == "mcp_tool_use":
         return "mcp"
@@ -69,7 +69,7 @@ def tool_key(raw: JsonObject) -> str:
 
 
 def _links(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
-    """Each page found, once."""
+    """Emit each page found, once."""
     for number, entry in enumerate(objects(content)):
         url = text_in(entry, "url")
         if entry.get("type") == "web_search_result" and url and s.is_new(url):
@@ -79,7 +79,7 @@ def _links(s: MessagesState, block: BlockState, content: object, call_id: str) -
 
 
 def _document(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
-    """The fetched page, as text or PDF, once."""
+    """Emit the fetched page as text or PDF, once."""
     fetched = content if is_object(content) else {}
     document = fetched.get("content")
     source = document.get("source") if is_object(document) else None
@@ -107,7 +107,7 @@ def _bytes_of(source: JsonObject) -> bytes | None:
 
 
 def _name(title: str | None, url: str | None, mime_type: str) -> str:
-    """A name for a page: its title, or what its address ends in."""
+    """Return a name for a page, from its title or the end of its URL."""
     try:
         parts = urlsplit(url or "")
     except ValueError:
@@ -118,7 +118,7 @@ def _name(title: str | None, url: str | None, mime_type: str) -> str:
 
 
 def _sandbox_files(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
-    """Files that code wrote: to download, or in the result itself; once each."""
+    """Register or emit the files that code wrote, each once."""
     for entry in objects(content.get("content")) if is_object(content) else ():
         file_id = text_in(entry, "file_id")
         if file_id:
@@ -128,7 +128,7 @@ def _sandbox_files(s: MessagesState, block: BlockState, content: object, call_id
 
 
 def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id: str) -> None:
-    """A file that the result itself holds, once."""
+    """Emit a file that the result itself holds, once."""
     source = entry.get("source")
     held: JsonObject = source if is_object(source) else {**entry, "type": "base64"}
     data = _bytes_of(held) if held.get("type") == "base64" else None
@@ -143,14 +143,14 @@ def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id
 
 
 def add_download(s: MessagesState, file_id: str, tool: str | None, call_id: str | None) -> None:
-    """Registers a file to download, once. The provider does not send its name."""
+    """Register a file to download, once. The provider does not send its name."""
     if s.is_new(file_id):
         s.count_entry()
         s.downloads[file_id] = FileRef(id=file_id, tool=tool, call_id=call_id)
 
 
 def _viewed_file(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
-    """An image or a PDF that the editor showed: the result itself holds it."""
+    """Emit an image or PDF that the editor displayed. The result itself holds it."""
     seen = content if is_object(content) else {}
     data = (
         media_types.from_base64(text_in(seen, "content") or "") if seen.get("file_type") in ("image", "pdf") else None
@@ -174,4 +174,4 @@ DELIVERIES: dict[str, Callable[[MessagesState, BlockState, object, str], None]] 
     "bash_code_execution_tool_result": _sandbox_files,
     "text_editor_code_execution_tool_result": _viewed_file,
 }
-"""Type of a result block → what it delivers."""
+"""Type of a result block → how its files are delivered."""

@@ -1,4 +1,4 @@
-"""The events, blocks and deltas of a message, as far as they are read: typed, optional fields have defaults.
+"""Typed events, blocks and deltas of a message, with the fields that the decoder uses.
 
 A value of the wrong type fails the conversion, and the event becomes a `raw` part before any state has changed.
 """
@@ -32,7 +32,7 @@ class MessageDelta(Struct, kw_only=True):
 
 
 class MessageStop(Struct):
-    """message_stop, which has no fields."""
+    """The event message_stop, which has no fields."""
 
 
 class MessagesError(Struct, kw_only=True):
@@ -83,7 +83,7 @@ class RedactedBlock(ContentBlock, kw_only=True):
 
 
 class CallBlock(ContentBlock, kw_only=True):
-    """tool_use, server_tool_use, mcp_tool_use."""
+    """The blocks tool_use, server_tool_use and mcp_tool_use."""
 
     name: str
     id: str | None = None
@@ -94,7 +94,7 @@ class CallBlock(ContentBlock, kw_only=True):
 
 
 class ResultBlock(ContentBlock, kw_only=True):
-    """The result of a server-side tool; complete when it starts."""
+    """The result of a server-side tool. It is complete when it starts."""
 
     tool_use_id: str
     content: Any = None

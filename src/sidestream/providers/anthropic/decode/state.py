@@ -1,4 +1,4 @@
-"""What a decoder remembers between events, and how it emits text, calls and results."""
+"""Decoder state of a message, and the emission of its text, calls and results."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from sidestream.stream.parts import (
 
 
 class BlockState:
-    """One content block, known by its index in the message."""
+    """One content block, identified by its index in the message."""
 
     __slots__ = (
         "called",
@@ -59,7 +59,7 @@ class BlockState:
         self.is_open = True
         self.is_answer = False
         self.is_native = False
-        """True for a call of the provider's own kind that the client answers."""
+        """Whether this is a call of the provider's own kind that the client answers."""
         self.called = False
         self.input: Any = None
         self.file: str | None = None
@@ -67,28 +67,28 @@ class BlockState:
 
     @property
     def text(self) -> str:
-        """Its deltas, joined."""
+        """All deltas, joined."""
         return "".join(self.deltas)
 
     def grow(self, field: str, piece: str) -> None:
-        """More of a field."""
+        """Add a piece to a field."""
         self.streamed.setdefault(field, []).append(piece)
 
     @property
     def signature(self) -> str:
-        """The signature of thinking, as far as it came."""
+        """Signature of thinking so far."""
         return "".join(self.streamed.get("signature", ()))
 
 
 class MessagesState(DecoderState):
-    """One message while it is decoded."""
+    """Decoder state for one message."""
 
     def __init__(self, context: MessagesContext) -> None:
         super().__init__(PROVIDER_NAME)
         self.context = context
         self.blocks: list[BlockState] = []
         self.closed = 0
-        """How many of the blocks are known to be closed, from the first on."""
+        """Number of leading blocks that are known to be closed."""
         self.at: dict[int, BlockState] = {}
         self.calls: dict[str, BlockState] = {}
         self.results: dict[str, tuple[Any, bool]] = {}
@@ -96,13 +96,13 @@ class MessagesState(DecoderState):
         self.documents: dict[str, str] = {}
         self.message_id: str | None = None
         self.facts: JsonObject = {}
-        """Facts of the response: model, stop_reason, container and so on; the last value counts."""
+        """Model, stop reason, container and other properties of the response. The last value counts."""
         self.usage: JsonObject = {}
         self._held_text: list[StreamPart] = []
         self._pending_call: BlockState | None = None
 
     def new_block(self, index: int, kind: str, raw: JsonObject) -> BlockState:
-        """A block that starts at this index."""
+        """Add a block that starts at this index."""
         self.count_entry()
         block = BlockState(index, kind, self.unique_id(f"{self.message_id or 'message'}:{index}"), raw)
         self.blocks.append(block)
@@ -110,26 +110,26 @@ class MessagesState(DecoderState):
         return block
 
     def emit_text(self, part: StreamPart) -> None:
-        """A part of text. With a reserved result tool it is held back until its role is known."""
+        """Emit a part for text. With a reserved result tool, it is held back until its role is known."""
         if self.context.has_result_tool:
             self._held_text.append(part)
         else:
             self.out.append(part)
 
     def release_text(self) -> None:
-        """Emits the text that was held back: it is text like any other."""
+        """Emit held-back text as ordinary text."""
         self.out += self._held_text
         self._held_text = []
 
     def _set_text_aside(self) -> None:
-        """Emits the text that was held back as commentary: it precedes the answer and is no part of it."""
+        """Emit held-back text as commentary, since it precedes the answer and is not part of it."""
         text = "".join(part.delta for part in self._held_text if isinstance(part, TextDelta))
         self._held_text = []
         if text:
             self.out.append(Custom("anthropic.commentary", {"text": text}))
 
     def begin_call(self, block: BlockState, name: str, tool: str, *, wire_id: str | None, hosted: bool) -> None:
-        """Begins a call, or the answer that comes as a call of the reserved tool."""
+        """Begin a call, or the answer that arrives as a call of the reserved tool."""
         block.name, block.tool, block.provider_executed = name, tool, hosted
         if self.context.has_result_tool and not hosted and name == RESULT_TOOL:
             self._set_text_aside()
@@ -142,13 +142,13 @@ class MessagesState(DecoderState):
         self.out.append(ToolInputStart(block.part_id, name, hosted))
 
     def input_delta(self, block: BlockState, text: str) -> None:
-        """More JSON text of a call's input."""
+        """Add JSON text to a call's input."""
         block.deltas.append(text)
         if text:
             self.out.append((TextDelta if block.is_answer else ToolInputDelta)(block.part_id, text))
 
     def end_call(self, block: BlockState) -> None:
-        """The input is complete: emits the call, once. A client's call is pending until the next block or the end."""
+        """Emit a complete call, once. A client call stays pending until the next block or the end."""
         if block.called:
             return
         block.called = True
@@ -166,26 +166,26 @@ class MessagesState(DecoderState):
             self._pending_call = block
 
     def end_input(self, block: BlockState) -> None:
-        """Ends the JSON text of an input, once."""
+        """End the JSON text of an input, once."""
         if block.is_open:
             block.is_open = False
             self.out.append(TextEnd(block.part_id) if block.is_answer else ToolInputEnd(block.part_id))
 
     def emit_pending_call(self, *, is_cut: bool = False) -> None:
-        """Emits the client's call that is pending. `is_cut`: a limit ended the response after it."""
+        """Emit the pending client call. `is_cut` means that a limit ended the response after it."""
         block, self._pending_call = self._pending_call, None
         if block is not None:
             self.out.append(_tool_call(block, is_cut=is_cut))
 
     def is_new(self, key: str) -> bool:
-        """True the first time that a link or file comes in this turn."""
+        """Return whether a link or file appears for the first time in this turn."""
         if key in self._delivered:
             return False
         self._delivered.add(key)
         return True
 
     def result(self, call: BlockState, value: Any, *, is_error: bool) -> None:
-        """Emits the result of a call, once."""
+        """Emit the result of a call, once."""
         if call.part_id in self.results:
             return
         self.results[call.part_id] = (value, is_error)

@@ -1,4 +1,4 @@
-"""Text with its citations, and thinking."""
+"""Handlers for text with its citations, and for thinking."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ from sidestream.stream.parts import (
 
 
 def text_start(s: MessagesState, block: BlockState, value: shapes.TextBlock) -> None:
-    """`text-start`."""
+    """Emit `text-start`."""
     s.emit_text(TextStart(block.part_id))
     text_delta(s, block, value.text or "")
     for citation in value.citations or ():
@@ -28,29 +28,29 @@ def text_start(s: MessagesState, block: BlockState, value: shapes.TextBlock) -> 
 
 
 def text_delta(s: MessagesState, block: BlockState, text: str) -> None:
-    """More text."""
+    """Add text to a block."""
     if text:
         block.deltas.append(text)
         s.emit_text(TextDelta(block.part_id, text))
 
 
 def text_stop(s: MessagesState, block: BlockState) -> None:
-    """`text-end` with all citations."""
+    """Emit `text-end` with all citations."""
     s.emit_text(TextEnd(block.part_id, tuple(block.citations)))
 
 
 def on_text(s: MessagesState, block: BlockState, delta: shapes.BlockTextDelta) -> None:
-    """`text-delta`."""
+    """Emit `text-delta`."""
     text_delta(s, block, delta.text)
 
 
 def on_citation(s: MessagesState, block: BlockState, delta: shapes.CitationDelta) -> None:
-    """`source`."""
+    """Emit `source`."""
     cite(s, block, delta.citation)
 
 
 def cite(s: MessagesState, block: BlockState, citation: JsonObject) -> None:
-    """A source of an open text block. Its offsets are those of the document, so they stay in `provider_metadata`."""
+    """Emit a source for an open block of text. Offsets in the document stay in `provider_metadata`."""
     make = SOURCES.get(str(citation.get("type")))
     s.count_entry()
     block.citations.append(citation)
@@ -92,11 +92,11 @@ SOURCES: dict[str, Callable[[JsonObject], tuple[SourceKind, dict[str, Any]]]] = 
     "search_result_location": _search_result,
     "web_search_result_location": _web_search_result,
 }
-"""Citation type → the kind of its source, and its fields."""
+"""Citation type → the kind and fields of its source."""
 
 
 def thinking_start(s: MessagesState, block: BlockState, value: shapes.ThinkingBlock) -> None:
-    """`reasoning-start`."""
+    """Emit `reasoning-start`."""
     s.out.append(ReasoningStart(block.part_id))
     _thinking_delta(s, block, value.thinking or "")
     block.grow("signature", value.signature or "")
@@ -109,25 +109,25 @@ def _thinking_delta(s: MessagesState, block: BlockState, text: str) -> None:
 
 
 def on_thinking(s: MessagesState, block: BlockState, delta: shapes.ThinkingDelta) -> None:
-    """`reasoning-delta`."""
+    """Emit `reasoning-delta`."""
     _thinking_delta(s, block, delta.thinking)
 
 
 def on_signature(s: MessagesState, block: BlockState, delta: shapes.BlockSignatureDelta) -> None:
-    """The signature, for `reasoning-end`."""
+    """Store the signature for `reasoning-end`."""
     block.grow("signature", delta.signature)
 
 
 def thinking_stop(s: MessagesState, block: BlockState) -> None:
-    """`reasoning-end` with the signature."""
+    """Emit `reasoning-end` with the signature."""
     s.out.append(ReasoningEnd(block.part_id, signature=block.signature or None))
 
 
 def redacted_start(s: MessagesState, block: BlockState, value: shapes.RedactedBlock) -> None:
-    """`reasoning-start`."""
+    """Emit `reasoning-start`."""
     s.out.append(ReasoningStart(block.part_id))
 
 
 def redacted_stop(s: MessagesState, block: BlockState) -> None:
-    """`reasoning-end` with the encrypted content."""
+    """Emit `reasoning-end` with the encrypted content."""
     s.out.append(ReasoningEnd(block.part_id, encrypted_content=text_in(block.raw, "data")))

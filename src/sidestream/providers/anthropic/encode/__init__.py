@@ -1,1 +1,1 @@
-"""From our messages and tools to requests of the Messages API. Pure."""
+"""Encoding of messages and tools to Messages API requests. Pure."""

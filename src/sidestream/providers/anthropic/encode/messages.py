@@ -1,6 +1,6 @@
-"""Messages → the wire's messages, with files, links and tool results as content.
+"""Conversion of messages to the API's messages, with files, links and tool results as content.
 
-Answers of this provider are replayed as the blocks they arrived as, as far as their parts are unedited; all others are
+Answers of this provider are resent as the blocks they arrived as, unless their parts were edited. All others are
 encoded from their parts. Every call gets exactly one result, right after it. Metadata and thinking of other providers
 are never sent.
 """
@@ -45,12 +45,12 @@ _RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_
 
 
 def content_of(part: DataPart | LinkPart, *, citations: bool) -> JsonObject:
-    """The part as a block of a user's message."""
+    """Encode a file or link as a block of a user message."""
     return _data(part, citations) if isinstance(part, DataPart) else _link(part, citations)
 
 
 def can_show(part: DataPart | LinkPart) -> bool:
-    """False for a file that the API does not accept: only its name is sent."""
+    """Return whether the API accepts a file. Otherwise only its name is sent."""
     return isinstance(part, LinkPart) or part.mime_type in (*IMAGES, PDF) or _text_of(part) is not None
 
 
@@ -95,7 +95,7 @@ def _link(part: LinkPart, citations: bool) -> JsonObject:
 
 
 def result_content(result: Any) -> str | list[JsonObject]:
-    """A tool's result as content: text and blocks of the API unchanged, other values as JSON."""
+    """Convert a tool result to content. Text and the API's own blocks stay unchanged, other values become JSON."""
     if isinstance(result, str):
         return result
     if shown := content_of_result(result):
@@ -115,7 +115,7 @@ def result_content(result: Any) -> str | list[JsonObject]:
 
 
 def _picture(url: str) -> JsonObject:
-    """A screenshot, by its URL or inline from a `data:` URL."""
+    """Encode a screenshot by its URL, or inline from a `data:` URL."""
     if inline := media_types.split_data_url(url):
         mime_type, _, data = inline
         return {"type": "image", "source": {"type": "base64", "media_type": mime_type or "image/png", "data": data}}
@@ -123,7 +123,7 @@ def _picture(url: str) -> JsonObject:
 
 
 def tool_result(call: JsonObject, result: ToolResultPart | None) -> JsonObject:
-    """The result block of a call; without a result, an error block."""
+    """Encode the result block of a call, or an error block if there is no result."""
     toolset = {"toolset_name": call["toolset_name"]} if call.get("toolset_name") else {}
     content: str | list[JsonObject] = NOT_EXECUTED if result is None else result_content(result.result)
     failed = {"is_error": True} if result is None or result.is_error else {}
@@ -138,29 +138,30 @@ class MessagesTarget(Struct, frozen=True, kw_only=True):
     replays: Replays
     citations: bool = False
     has_session: bool = True
-    """False: answers are encoded from their parts only."""
+    """Whether answers may be resent as blocks. If false, they are encoded from their parts only."""
     has_thinking: bool = True
-    """False: thinking is left out."""
+    """Whether thinking is sent."""
     first: int = 0
-    """The messages before this one are at the server: they only say which calls are pending."""
+    """Index of the first message to send. The server holds the earlier ones, which only show which calls are
+    pending."""
     servers: frozenset[str] = frozenset()
-    """The MCP servers of the request. The API refuses listings of others."""
+    """MCP servers of the request. The API refuses listings of others."""
     added_tools: Mapping[int, list[JsonObject]] = {}
-    """Place of a message → the tools that were added just before it."""
+    """Tools added just before a message, by its index."""
 
 
 class EncodedMessages(Struct, frozen=True):
-    """Messages on the wire, the system prompt, and warnings about what was left out."""
+    """Encoded messages, the system prompt, and warnings about omissions."""
 
     messages: list[JsonObject]
     system: list[str]
     warnings: list[str]
     waiting: dict[str, JsonObject]
-    """Server-side calls that are still in progress."""
+    """Server-side calls that are still in progress, by id."""
 
 
 def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
-    """The history on the wire."""
+    """Encode the history."""
     writer = _MessagesWriter(messages, target)
     held = 0
     for place, message in enumerate(messages):
@@ -178,7 +179,7 @@ def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> 
 
 
 class _MessagesWriter(HistoryWriter):
-    """The messages so far."""
+    """A writer of messages."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: MessagesTarget) -> None:
         super().__init__(messages)
@@ -187,7 +188,7 @@ class _MessagesWriter(HistoryWriter):
         self._target = target
 
     def add_tools(self, tools: Sequence[JsonObject]) -> None:
-        """Appends the system message that adds tools, after the results of pending calls."""
+        """Append the system message that adds tools, after the results of pending calls."""
         self.flush()
         self.append("system", addition_blocks(tools))
 
@@ -195,7 +196,7 @@ class _MessagesWriter(HistoryWriter):
         self.messages.append({"role": _ROLES[role], "content": entries})
 
     def instruct(self, text: str) -> None:
-        """Leading instructions become the system prompt; later ones keep their place."""
+        """Add leading instructions to the system prompt, and later ones in their position."""
         if not self.messages:
             self.system.append(text)
         elif text.strip():
@@ -221,7 +222,7 @@ class _MessagesWriter(HistoryWriter):
             return [], message.parts
         parts = BlockParts(message.parts)
         content = self._replayed(layout, parts)
-        # Files and links are in the replayed blocks already.
+        # The resent blocks already include files and links.
         return content, [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
 
     def _replayed(self, layout: BlockLayout, parts: BlockParts) -> list[JsonObject]:
@@ -270,13 +271,13 @@ _ROLES: dict[Role, str] = {"system": "system", "model": "assistant", "user": "us
 
 
 def legal_id(call_id: Any) -> str:
-    """A call's id in a form that the API accepts; always the same for the same id."""
+    """Return a call's id in a form that the API accepts. The same id always gives the same result."""
     text = str(call_id)
     return text if text and not ILLEGAL_IN_NAME.search(text) else hashed_id(text)
 
 
 def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
-    """Drops server-side calls without a result and results without a call; returns the calls still in progress.
+    """Drop server-side calls without a result and results without a call, and return the calls still in progress.
 
     A call may be in progress if only results of client tools come after it.
     """
@@ -306,7 +307,7 @@ def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
 
 
 def _with_known_caller(block: JsonObject, sent: set[str]) -> JsonObject:
-    """The block; without its caller if that call is not sent, since the API refuses a caller that it does not find."""
+    """Remove the caller of a block if that call is not sent, since the API refuses unknown callers."""
     caller = block.get("caller")
     if not is_object(caller) or "tool_id" not in caller or caller["tool_id"] in sent:
         return block
@@ -314,7 +315,7 @@ def _with_known_caller(block: JsonObject, sent: set[str]) -> JsonObject:
 
 
 def _may_continue(message: JsonObject) -> bool:
-    """True for a message that may stand between a call and the answer that continues it."""
+    """Return whether a message may come between a call and the answer that continues it."""
     return message["role"] == "assistant" or all(block["type"] == "tool_result" for block in message["content"])
 
 
@@ -327,7 +328,7 @@ def _blocks(messages: list[JsonObject]) -> list[tuple[JsonObject, JsonObject]]:
 
 
 def _merged(messages: list[JsonObject]) -> list[JsonObject]:
-    """Merges neighbouring messages of one role."""
+    """Merge neighbouring messages of one role."""
     merged: list[JsonObject] = []
     for message in messages:
         if merged and merged[-1]["role"] == message["role"]:

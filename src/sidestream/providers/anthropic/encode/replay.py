@@ -1,7 +1,7 @@
-"""Replay of earlier answers: accepted fields, server summaries, and tools added in mid-conversation.
+"""Resending of earlier answers: accepted fields, server summaries, and tools added in mid-conversation.
 
-Thinking is replayed only to the models that signed it. A server-side call is replayed only with its result, or while it
-is in progress.
+Thinking is resent only to the models that signed it. A server-side call is resent only with its result, or while it is
+in progress.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ from sidestream.providers.shared.histories import UnsentParts, input_object
 
 
 class BlockRule(Struct, frozen=True, kw_only=True):
-    """How one type of block is replayed: without one of the required fields it is left out."""
+    """How one type of block is resent. It is left out if a required field is missing."""
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     bound: bool = False
-    """True: only the models that wrote it can read it."""
+    """Whether only the models that wrote the block can read it."""
 
 
 _RESULT = BlockRule(required=("tool_use_id", "content"))
@@ -52,7 +52,7 @@ RULES: dict[str, BlockRule] = {
     "compaction": BlockRule(optional=("content", "encrypted_content", "signature", "tool_changes")),
     "fallback": BlockRule(required=("from", "to"), optional=("trigger",)),
 }
-"""Block type → how it is replayed. Text blocks are rebuilt from the message's text parts."""
+"""Block type → how it is resent. Text blocks are rebuilt from the message's text parts."""
 
 _ANY_CITATION = ("type", "cited_text")
 CITATIONS: dict[str, tuple[str, ...]] = {
@@ -89,7 +89,7 @@ class BlockLayout(Struct, frozen=True):
 
 
 def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays) -> BlockLayout | None:
-    """The stored blocks of a message; None if another provider or server wrote it, or they are not there."""
+    """Return the stored blocks of a message, or None if another provider or server wrote it or they are missing."""
     session = session_of(message, base_url)
     blocks = replays.read(session, "blocks") if session is not None else None
     if session is None or blocks is None:
@@ -100,7 +100,7 @@ def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays)
 
 
 def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
-    """The session that a model message holds for this provider and server."""
+    """Return the session that a model message holds for this provider and server, or None."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or message.role != "model":
         return None
@@ -111,7 +111,7 @@ class BlockParts(UnsentParts):
     """The parts of a message that no block covers yet."""
 
     def text(self, block: JsonObject, *, keeps_citations: bool) -> JsonObject | None:
-        """A text block with the current text; None if its part was removed or is blank."""
+        """Fill a block of text with the current text. None if its part was removed or is blank."""
         part = self.take(block.get("text_id"), TextPart)
         if part is None or not part.text.strip():
             return None
@@ -120,12 +120,12 @@ class BlockParts(UnsentParts):
         return {"type": "text", "text": part.text, **kept}
 
     def call(self, block: JsonObject) -> JsonObject | None:
-        """A call of a client tool with its current input; None if its part was removed."""
+        """Return a client tool call with its current input, or None if its part was removed."""
         part = self.take(block.get("id"), ToolCallPart)
         return None if part is None else {**block, "input": input_object(part)}
 
     def document(self, block: JsonObject) -> JsonObject | None:
-        """A fetched page or a shown file with the bytes from the message; None if their part was removed."""
+        """Fill a fetched page or displayed file with the bytes from the message. None if their part was removed."""
         content: JsonObject = block["content"] if is_object(block.get("content")) else {}
         document: JsonObject = content["content"] if is_object(content.get("content")) else {}
         source: JsonObject = document["source"] if is_object(document.get("source")) else {}
@@ -148,7 +148,7 @@ def _citation(citation: JsonObject) -> JsonObject | None:
 
 
 def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | None:
-    """The block as input; None if it cannot be replayed."""
+    """Return the block as input, or None if it cannot be resent."""
     rule = RULES.get(str(block.get("type")))
     if rule is None or (rule.bound and not same_family) or any(block.get(name) is None for name in rule.required):
         return None
@@ -158,22 +158,22 @@ def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | N
 
 
 def _without_nulls(value: Any) -> Any:
-    """The value without nulls, some of which the API refuses."""
+    """Remove nulls, some of which the API refuses."""
     if is_object(value):
         return {key: _without_nulls(content) for key, content in value.items() if content is not None}
     return [_without_nulls(entry) for entry in value] if is_array(value) else value
 
 
 SUMMARY = "summary"
-"""The field of a session that says what a summary in its answer stands for."""
+"""Session field that says what a summary in the answer replaces."""
 WHOLE = "whole"
-"""All messages before it, which must not be sent with it."""
+"""Value for a summary that replaces all earlier messages, which must not be sent with it."""
 TURN = "turn"
-"""What came before it in a longer answer; the server leaves that out itself."""
+"""Value for a summary that replaces the earlier part of a longer answer. The server leaves that out itself."""
 
 
 def first_after_summary(messages: Sequence[ChatMessage], model: str, base_url: str, replays: Replays) -> int:
-    """The place of the newest summary of the whole conversation; 0 if there is none, or its block is not available."""
+    """Return the index of the newest summary of the whole conversation, or 0 if it is missing."""
     for place in range(len(messages) - 1, -1, -1):
         session = session_of(messages[place], base_url) if messages[place].role == "model" else None
         if session is not None and session.get(SUMMARY) == WHOLE:
@@ -182,24 +182,24 @@ def first_after_summary(messages: Sequence[ChatMessage], model: str, base_url: s
 
 
 NOTE = "tools"
-"""The field of a session that notes the tools of its request."""
+"""Session field for the tools of its request."""
 
 
 class ToolPlan(Struct, frozen=True, kw_only=True):
-    """Where each client tool of a request is offered."""
+    """The places where a request offers its client tools."""
 
     top: list[JsonObject]
-    """In the request's `tools`."""
+    """Tools in the request's `tools`."""
     note: JsonObject | None = None
-    """What the answer notes, unless tools are added to this request."""
+    """Note for the session of the answer, unless tools are added to this request."""
     added: Mapping[int, list[JsonObject]] = {}
-    """Place of a model message → the tools that were added just before it."""
+    """Tools added just before a model message, by its index."""
     new: list[JsonObject] = []
     """Tools that no earlier request has offered."""
 
 
 def plan_tools(messages: Sequence[ChatMessage], tools: list[JsonObject], base_url: str) -> ToolPlan:
-    """The tools by where earlier requests of the conversation offered them."""
+    """Plan where to offer each tool, keeping the places of earlier requests in the conversation."""
     if not tools:
         return ToolPlan(top=tools)
     by_name = {str(tool["name"]): tool for tool in tools}
@@ -211,7 +211,7 @@ def plan_tools(messages: Sequence[ChatMessage], tools: list[JsonObject], base_ur
         if session is None:
             continue
         if session.get(SUMMARY) == TURN:
-            # The server leaves out what came before, with the tools that were added there.
+            # The server leaves out everything before the summary, including the tools that were added there.
             top, added = None, {}
         noted = session.get(NOTE)
         if not is_object(noted):
@@ -230,18 +230,18 @@ def plan_tools(messages: Sequence[ChatMessage], tools: list[JsonObject], base_ur
 
 
 def note_of(tools: list[JsonObject], *, is_top: bool = False) -> JsonObject:
-    """Names and digest of the tools that a request offers."""
+    """Return the names and digest of the tools that a request offers."""
     note: JsonObject = {"names": [tool["name"] for tool in tools], "digest": _digest(tools)}
     return {**note, "is_top": True} if is_top else note
 
 
 def addition_blocks(tools: Sequence[JsonObject]) -> list[JsonObject]:
-    """The content of the system message that adds the tools."""
+    """Return the content of the system message that adds the tools."""
     return [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}} for tool in tools]
 
 
 def _noted_tools(noted: JsonObject, by_name: Mapping[str, JsonObject]) -> list[JsonObject] | None:
-    """The tools as they were noted; None if one of them is gone or has changed."""
+    """Return the tools of a note, or None if one of them is missing or has changed."""
     names: list[Any] = noted["names"] if is_array(noted.get("names")) else []
     found = [by_name[name] for name in names if isinstance(name, str) and name in by_name]
     return found if len(found) == len(names) and _digest(found) == noted.get("digest") else None

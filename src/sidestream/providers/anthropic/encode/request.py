@@ -1,4 +1,4 @@
-"""The body and beta headers of `POST /v1/messages`. Pure: messages, tools and options in, JSON out."""
+"""Encoding of the body and beta headers of `POST /v1/messages`. Pure."""
 
 import itertools
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ PLAIN_OPTIONS = ("temperature", "top_p", "top_k", "service_tier", "speed", "infe
 
 
 def parameters_of(options: AnthropicOptions) -> JsonObject:
-    """The parameters that depend on options alone."""
+    """Return the parameters that depend only on options."""
     body: JsonObject = {"max_tokens": _max_tokens(options)}
     body |= {name: value for name in PLAIN_OPTIONS if (value := getattr(options, name)) is not None}
     if options.stop_sequences:
@@ -75,14 +75,17 @@ def parameters_of(options: AnthropicOptions) -> JsonObject:
 
 
 def compaction_of(compaction: CompactionPlan | None, options: AnthropicOptions) -> JsonObject:
-    """The parameter that lets the server compact the conversation, unless options say how; threads do not allow it."""
+    """Return the parameter that lets the server compact the conversation.
+
+    It is empty if the options configure that themselves, or if they use a thread, which does not allow it.
+    """
     if compaction is None or options.context_management or options.compaction is not None or options.thread is not None:
         return {}
     return {"context_management": {"edits": [_edit(Compact(trigger_tokens=compaction.at_tokens))]}}
 
 
 def _max_tokens(options: AnthropicOptions) -> int:
-    """Thinking counts as output, so its budget is added to the default."""
+    """Return the output limit. Thinking counts as output, so its budget is added to the default."""
     budget = (options.thinking.budget_tokens if options.thinking is not None else None) or 0
     if options.max_tokens is None:
         return DEFAULT_MAX_TOKENS + budget
@@ -113,7 +116,7 @@ def _edit(edit: ClearToolUses | ClearThinking | Compact) -> JsonObject:
 
 
 def _set(config: Any) -> JsonObject:
-    """The fields that are set."""
+    """Return the fields that are set."""
     return {
         name: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
         for name, value in asdict(config).items()
@@ -122,7 +125,7 @@ def _set(config: Any) -> JsonObject:
 
 
 def tool_choice_of(options: AnthropicOptions, *, forces_result: bool) -> JsonObject | None:
-    """Which tools the model may or must call. A tool cannot be forced while the model thinks."""
+    """Return which tools the model may or must call. A tool cannot be forced while the model thinks."""
     choice: JsonObject | None = None
     if isinstance(options.tool_choice, str):
         choice = {"type": options.tool_choice}
@@ -137,7 +140,7 @@ def tool_choice_of(options: AnthropicOptions, *, forces_result: bool) -> JsonObj
 
 
 def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> JsonObject | None:
-    """Effort, budget, and the schema that the answer must follow."""
+    """Return the effort, the task budget, and the schema that the answer must follow."""
     config: JsonObject = {"effort": options.effort} if options.effort else {}
     if options.task_budget is not None:
         config["task_budget"] = {"type": "tokens", **_set(options.task_budget)}
@@ -149,9 +152,9 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
 def betas_of(
     options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool], *, blocks: Sequence[str]
 ) -> tuple[str, ...]:
-    """The beta headers, each once: those that features of the request need, then those in the options.
+    """Return the beta headers, each once. Those that features of the request need come first.
 
-    `blocks`: the types of blocks in its messages that need one.
+    `blocks` are the types of blocks in its messages that need one.
     """
     features = [*_features(options, body), *blocks]
     chosen = [BETAS[feature] for feature in features if feature in BETAS]
@@ -180,7 +183,7 @@ _DEFAULT = AnthropicOptions()
 
 
 def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[MessagesContext]:
-    """Raises ConfigurationError for a request that the API cannot serve."""
+    """Encode a request. Raises ConfigurationError if the API cannot serve it."""
     options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
     options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
     server_side = server_side_tools_of(request, options)
@@ -261,10 +264,10 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
 def _plan(
     request: ModelRequest, tools: MessagesTools, options: AnthropicOptions, model: str, base_url: str
 ) -> ToolPlan:
-    """Where each client tool is offered: all at the top, unless tools can be added to the conversation."""
+    """Plan where each client tool is offered. All are at the top, unless tools can be added to the conversation."""
     inline = options.inline_tools
     if inline is None:
-        # A summary within a turn replaces the messages that add tools; one of the whole conversation repeats them.
+        # A summary within a turn replaces the messages that add tools. One of the whole conversation repeats them.
         compacts = request.compaction or options.context_management
         inline = has_inline_tools(model) and not compacts
     if not inline:
@@ -275,17 +278,20 @@ def _plan(
 
 
 def _instructions(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """The system messages at the beginning."""
+    """Return the system messages at the beginning."""
     return tuple(itertools.takewhile(lambda message: message.role == "system", messages))
 
 
 def _may_add(messages: EncodedMessages) -> bool:
-    """False while an answer is to be continued: it must stay last. The tools are added to the next request then."""
+    """Return whether tools can be added now.
+
+    A paused answer must stay last, so the tools are added to the next request then.
+    """
     return not messages.waiting and bool(messages.messages) and messages.messages[-1]["role"] != "assistant"
 
 
 def _special_blocks(messages: EncodedMessages) -> list[str]:
-    """The types of blocks that need a beta header."""
+    """Return the types of blocks that need a beta header."""
     found = {block["type"] for message in messages.messages for block in message["content"]}
     return [kind for kind in ("tool_addition", "mcp_tool_listing") if kind in found]
 
@@ -310,7 +316,10 @@ def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: st
 def _container(
     request: ModelRequest, server_side: list[ServerSideTool], messages: EncodedMessages, base_url: str
 ) -> str | None:
-    """The container to use: the one that a tool names, or the last one, to reuse it or if it has work in progress."""
+    """Return the container to use.
+
+    A tool may name it. Otherwise it is the last one, if it is to be reused or has work in progress.
+    """
     if "container" in request.without:
         return None
     tool = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
@@ -326,7 +335,10 @@ def _container(
 
 
 def _container_form(container: str | None, options: AnthropicOptions, *, is_paused: bool) -> Any:
-    """An id alone is sent as text, as the API requires; so is that of a paused answer, whose skills are loaded."""
+    """Encode the container with the skills to load, or as a plain id.
+
+    The API requires a plain id if there are no skills. A paused answer has already loaded them.
+    """
     if not options.skills or (is_paused and container is not None):
         return container
     names = {"id": "skill_id", "version": "version"}
@@ -335,7 +347,7 @@ def _container_form(container: str | None, options: AnthropicOptions, *, is_paus
 
 
 def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> None:
-    """Adds the files for the container to the first user message."""
+    """Add the files for the container to the first user message."""
     files = [file_id for tool in server_side if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
     first = next((message for message in messages if message["role"] == "user"), None)
     if files and first is not None:
@@ -344,7 +356,7 @@ def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> No
 
 
 def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
-    """Links and files that this turn has already delivered."""
+    """Return the links and files that this turn has already delivered."""
     found: set[str] = set()
     for message in reversed(messages):
         if message.role == "user":
@@ -356,12 +368,12 @@ def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
 
 
 def _cache(body: JsonObject, control: JsonObject) -> None:
-    """Marks the end of each stable section for caching: system prompt, tools, history."""
+    """Mark the end of each stable section (system prompt, tools, history) for caching."""
     if "system" in body:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": control}]
     tool = next((tool for tool in reversed(body.get("tools", [])) if not tool.get("defer_loading")), None)
     if tool is not None:
-        # The API refuses the mark on tools that are loaded later.
+        # The API refuses the mark on tools with deferred loading.
         tool["cache_control"] = control
     for message in reversed(body["messages"]):
         for place in range(len(message["content"]) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The tools of a request: client tools by their schemas, server-side tools by their table."""
+"""Encoding of client tools and server-side tools."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -42,13 +42,13 @@ _WHO = "Anthropic"
 
 
 class Versions(Struct, frozen=True):
-    """Chooses the version of each tool."""
+    """The choice of tool versions for a model."""
 
     model: str
     chosen: Mapping[str, str]
 
     def type_of(self, tool: str, requested: str | None = None) -> str:
-        """The tool's type with its version; `requested` is a date or a whole type."""
+        """Return the tool's type with its version. `requested` is a date or a whole type."""
         if requested:
             return requested if requested.startswith(tool) else f"{tool}_{requested}"
         return f"{tool}_{version_of(tool, self.model, self.chosen)}"
@@ -94,7 +94,7 @@ def _programs(tool: ProgrammaticToolCalling, versions: Versions) -> JsonObject:
 
 
 def callers_of(callers: Callers, versions: Versions) -> JsonObject:
-    """Who may call a tool. Programs are named by the version of code execution that runs them."""
+    """Encode who may call a tool. Programs are identified by the version of code execution that runs them."""
     if not callers:
         return {}
     program = versions.type_of("code_execution")
@@ -136,7 +136,7 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
 
 
 def mcp_server(tool: RemoteMCP) -> JsonObject:
-    """The server of a toolset."""
+    """Encode the MCP server of a toolset."""
     tool.register_secrets()
     token = {"authorization_token": tool.authorization} if tool.authorization else {}
     return {"type": "url", "url": tool.url, "name": tool.label, **token}
@@ -176,7 +176,7 @@ def _browser(tool: Browser, versions: Versions) -> JsonObject:
     configs: JsonObject = {name: {"enabled": True} for name in tool.enable}
     configs |= {name: {"enabled": False} for name in tool.disable}
     if tool.defer_loading:
-        # The API requires the same for all members that are enabled.
+        # The API requires the same value for all enabled members.
         on = (BROWSER_MEMBERS - OFF_BY_DEFAULT - {*tool.disable}) | {*tool.enable}
         configs |= {name: {**configs.get(name, {}), "defer_loading": True} for name in sorted(on)}
     body: JsonObject = {"type": versions.type_of("browser_toolset", tool.version)}
@@ -216,11 +216,11 @@ RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everythi
 
 
 class MessagesTools(Struct, frozen=True):
-    """Tools and MCP servers on the wire, the names of client tools for the decoder, and warnings."""
+    """Encoded tools and MCP servers, the names of client tools for the decoder, and warnings."""
 
     functions: list[JsonObject]
     entries: list[JsonObject]
-    """Those of the provider."""
+    """Tools of the provider."""
     mcp_servers: list[JsonObject]
     client_names: dict[str, str]
     warnings: list[str]
@@ -229,7 +229,10 @@ class MessagesTools(Struct, frozen=True):
 def encode_tools(
     request: ModelRequest, options: AnthropicOptions, server_side: list[ServerSideTool], model: str
 ) -> MessagesTools:
-    """The client tools of a request and its server-side tools."""
+    """Encode the client tools and server-side tools of a request.
+
+    Raises ConfigurationError if a client tool has the reserved name.
+    """
     if any(spec.name == RESULT_TOOL for spec in request.tools):
         raise ConfigurationError(f"a tool cannot be called {RESULT_TOOL}: the name is reserved for typed output")
     versions = Versions(model, options.tool_versions)
@@ -237,7 +240,7 @@ def encode_tools(
         (tool, SERVER_SIDE_TOOLS[type(tool)](tool, versions)) for tool in server_side
     ]
     client_names = {str(body.get("name")): tool.client_call for tool, body in entries if tool.client_call}
-    # A function that implements one of the provider's client tools is not offered a second time.
+    # Do not offer a function again if it implements one of the provider's client tools.
     own = {*client_names, *client_names.values()}
     specs = [spec for spec in request.tools if spec.name not in own]
     check_function_options(options.function_options, request.tools)
@@ -252,7 +255,7 @@ def encode_tools(
 
 
 def server_side_tools_of(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:
-    """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
+    """Return the server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
     chosen = (*request.server_side_tools, *tools_of(options))
     require_hosted(chosen, SERVER_SIDE_TOOLS, "Anthropic")
     tools = without_repeats(chosen, _REPEATABLE)
@@ -277,18 +280,18 @@ def _function(
 
 
 def result_tool(schema: OutputSchema) -> JsonObject:
-    """The reserved tool whose input is the answer."""
+    """Return the reserved tool whose input is the answer."""
     description = f"{RESULT_DESCRIPTION} {schema.description}" if schema.description else RESULT_DESCRIPTION
     return {"name": RESULT_TOOL, "description": description, "input_schema": schema.schema}
 
 
 def is_closed(schema: Any) -> bool:
-    """True if no object in the schema allows properties that it does not name."""
+    """Return whether no object in the schema allows properties that it does not name."""
     return all(node.get("additionalProperties") is False for node in nodes(schema) if is_record(node))
 
 
 def closed(schema: Any) -> Any:
-    """A copy in which every object is closed, unless it sets `additionalProperties`."""
+    """Copy a schema, and close every object that does not set `additionalProperties`."""
     made = copy.deepcopy(schema)
     for node in nodes(made):
         if is_record(node):

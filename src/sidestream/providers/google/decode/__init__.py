@@ -1,1 +1,1 @@
-"""From chunks of `generateContent` to parts. Pure."""
+"""Decoding of `generateContent` chunks to parts. Pure."""

@@ -1,7 +1,7 @@
-"""Arguments that stream in pieces, each at its JSON path, as one growing JSON text.
+"""Conversion of arguments that stream in pieces, each with a JSON path, to one growing JSON text.
 
-Pieces come in the order of the text. One for a container that is already closed cannot be appended to the text; then no
-more text is emitted, and only the parsed input of the call is complete.
+Pieces arrive in text order. A piece for a container that is already closed cannot be appended. From then on no more
+text is emitted, and only the call's parsed input is complete.
 """
 
 import re
@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\\(.)")
 
 
 def parse_path(path: str) -> Path:
-    """The keys and indices of a path such as `$.recipe.steps[0]`. Raises ValueError if it is not one."""
+    """Parse a path such as `$.recipe.steps[0]` into keys and indices. Raises ValueError if it is malformed."""
     steps: list[str | int] = []
     at = 1
     while at < len(path):
@@ -41,23 +41,23 @@ class Arguments:
     def __init__(self) -> None:
         self._value: dict[str, Any] = {}
         self._more: list[str] = []
-        """The pieces of the open string that are not in the value yet."""
+        """Pieces of the open string that are not in the value yet."""
         self.is_text = True
-        """False: the text can no longer be appended to."""
+        """Whether the text can still be appended to."""
         self._has_begun = False
-        self._inside: Path = ()  # the containers that are open in the text, by the keys that lead to them
-        self._kinds: list[type] = [dict]  # what each of them is, the root first
+        self._inside: Path = ()  # keys of the containers that are open in the text
+        self._kinds: list[type] = [dict]  # their types, starting with the root
         self._entries = [0]
-        self._string: Path | None = None  # the string that is open
+        self._string: Path | None = None  # path of the open string
 
     @property
     def value(self) -> dict[str, Any]:
-        """The arguments so far."""
+        """Arguments so far."""
         self._settle()
         return self._value
 
     def replace(self, value: dict[str, Any]) -> None:
-        """Sets all arguments at once; no more text is emitted."""
+        """Set all arguments at once. No more text is emitted."""
         self.is_text, self._value, self._more, self._string = False, value, [], None
 
     def _settle(self) -> None:
@@ -70,7 +70,7 @@ class Arguments:
             _set(node, key, "".join([_get(node, key), *pieces]))
 
     def add(self, piece: PartialArg) -> str:
-        """Adds a piece and returns its text. Raises ValueError, with nothing changed, if it does not fit."""
+        """Add a piece and return its text. Raises ValueError, without changing anything, if it does not fit."""
         path, value = parse_path(piece.json_path), _value(piece)
         is_more = path == self._string and isinstance(value, str)
         self._check(path)
@@ -93,7 +93,7 @@ class Arguments:
         return text
 
     def end(self) -> str:
-        """The text that closes what is open."""
+        """Return the text that closes everything still open."""
         if not self.is_text:
             return ""
         if not self._has_begun:
@@ -101,7 +101,10 @@ class Arguments:
         return self._close(0) + "}"
 
     def _check(self, path: Path) -> None:
-        """A piece must fit the arguments so far: objects have names, arrays have no gaps, scalars have no members."""
+        """Check that a piece fits the arguments so far.
+
+        Objects have names, arrays have no gaps, and scalars have no members. Raises ValueError if it does not fit.
+        """
         node: Any = self._value
         for key in path:
             if isinstance(key, int):
@@ -123,7 +126,7 @@ class Arguments:
         _set(node, path[-1], value)
 
     def _is_new(self, path: Path) -> bool:
-        """True if the path, from the open container on, is not in the text yet."""
+        """Return whether the path, from the open container on, is not in the text yet."""
         shared = _shared(self._inside, path[:-1])
         node: Any = self._value
         for key in path[:shared]:
@@ -132,7 +135,7 @@ class Arguments:
         return key == len(node) if is_array(node) else key not in node
 
     def _move(self, path: Path) -> str:
-        """The text from where the last piece ended to where this one begins."""
+        """Return the text between the end of the last piece and the start of this one."""
         text = "" if self._has_begun else "{"
         self._has_begun = True
         text += self._close(_shared(self._inside, path[:-1]))
@@ -164,7 +167,7 @@ class Arguments:
 
 
 class ClientCall:
-    """A call of a client's tool whose arguments stream."""
+    """A client tool call whose arguments stream."""
 
     __slots__ = ("arguments", "entry", "given_id", "id", "name")
 
@@ -173,7 +176,7 @@ class ClientCall:
         self.given_id = given_id
         self.name = name
         self.entry = entry
-        """Its entry in the layout, filled when the call is complete."""
+        """Layout entry of the call, filled when the call is complete."""
         self.arguments = Arguments()
 
 

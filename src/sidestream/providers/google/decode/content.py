@@ -1,4 +1,4 @@
-"""The parts of a candidate's content, client tool calls included: one row per field that holds one."""
+"""Handlers for the parts of a candidate's content, client tool calls included, by the field that names their kind."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, Tool
 
 
 def on_function_call(s: GenerateContentState, value: shapes.FunctionCall, raw: JsonObject) -> None:
-    """`tool-input-*` as the arguments come, `tool-call` when they are complete."""
+    """Emit `tool-input-*` as the arguments arrive, and `tool-call` when they are complete."""
     given = value.function_call
     call = _streaming_call(s, given)
     if call is None and not given.name:
@@ -36,7 +36,7 @@ def on_function_call(s: GenerateContentState, value: shapes.FunctionCall, raw: J
 
 
 def _streaming_call(s: GenerateContentState, given: shapes.FunctionFields) -> ClientCall | None:
-    """The call of a piece: by its id, or the one that streams. A name alone begins another."""
+    """Return the call of a piece, by its id, else the one that is streaming. A name alone begins another call."""
     if given.id is not None:
         return s.streaming.get(given.id)
     call = next(reversed(s.streaming.values()), None)
@@ -62,10 +62,10 @@ def _begin(s: GenerateContentState, given: shapes.FunctionFields, signature: str
 
 
 def _grow(s: GenerateContentState, call: ClientCall, given: shapes.FunctionFields) -> bool:
-    """Adds to the arguments. False if a piece does not fit them."""
+    """Add to the arguments. Returns False if a piece does not fit."""
     arguments = call.arguments
     if given.args:
-        # All at once: they replace what has streamed.
+        # Whole arguments replace streamed ones.
         if arguments.is_text and not arguments.value:
             s.out.append(ToolInputDelta(call.id, jsontext.dumps(given.args).decode()))
         arguments.replace(given.args)
@@ -80,7 +80,7 @@ def _grow(s: GenerateContentState, call: ClientCall, given: shapes.FunctionField
 
 
 def end_call(s: GenerateContentState, call: ClientCall, *, is_whole: bool = True) -> None:
-    """`tool-input-end` and `tool-call`; a call that was cut off must never be executed."""
+    """Emit `tool-input-end` and `tool-call`. A truncated call gets an input error, so that it is never executed."""
     s.streaming.pop(call.given_id or call.id, None)
     text = call.arguments.end() if is_whole else ""
     if text:
@@ -98,7 +98,7 @@ def end_call(s: GenerateContentState, call: ClientCall, *, is_whole: bool = True
 
 
 def close_calls(s: GenerateContentState, *, is_over: bool) -> None:
-    """No more pieces come. In a complete response, a call without its end is emitted as failed."""
+    """Close calls that get no more pieces. In a complete response, they are emitted as failed."""
     for call in list(s.streaming.values()):
         if is_over:
             end_call(s, call, is_whole=False)
@@ -119,11 +119,11 @@ TOOL_TYPES = {
     "FILE_SEARCH": "file_search",
     "MEDIA_PROCESSING": "media_processing",
 }
-"""The API's type of a hosted tool → its metadata key. That of an unknown type is its name in lower case."""
+"""The API's type of a hosted tool → its metadata key. For other types the key is the lower-case name."""
 
 
 class PartRow(Struct, frozen=True):
-    """How one kind of part is read. `tool` names the tool of its events, for the docs."""
+    """How one kind of part is decoded. `tool` names the tool of its events, for the docs."""
 
     shape: type[shapes.Part]
     handler: Handler
@@ -131,12 +131,12 @@ class PartRow(Struct, frozen=True):
 
 
 def on_text(s: GenerateContentState, value: shapes.Text, raw: JsonObject) -> None:
-    """`text-*`, or `reasoning-*` for a thought; consecutive parts are one block."""
+    """Emit `text-*`, or `reasoning-*` for a thought. Consecutive parts form one block."""
     s.text("reasoning" if value.thought else "text", value.text, value.thought_signature)
 
 
 def on_code(s: GenerateContentState, value: shapes.ExecutableCode, raw: JsonObject) -> None:
-    """`tool-input-*` and `tool-call`."""
+    """Emit `tool-input-*` and `tool-call`."""
     s.end_block()
     call = s.last_code = HostedCall(s.call_id(value.executable_code.id), CODE)
     s.tool_event(CODE, "interpreting", raw, call.id)
@@ -146,7 +146,7 @@ def on_code(s: GenerateContentState, value: shapes.ExecutableCode, raw: JsonObje
 
 
 def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, raw: JsonObject) -> None:
-    """`tool-result`; `file` if its output is a `data:` URL."""
+    """Emit `tool-result`, and `file` if the output is a `data:` URL."""
     s.end_block()
     given = value.code_execution_result
     outcome = named(given.outcome, OUTCOMES)
@@ -162,7 +162,7 @@ def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, r
 
 
 def on_tool_call(s: GenerateContentState, value: shapes.ToolCallWire, raw: JsonObject) -> None:
-    """`tool-input-*` and `tool-call`."""
+    """Emit `tool-input-*` and `tool-call`."""
     s.end_block()
     call = HostedCall(s.call_id(value.tool_call.id), tool_key(value.tool_call.tool_type))
     s.tool_event(call.tool, "in_progress", raw, call.id)
@@ -171,7 +171,7 @@ def on_tool_call(s: GenerateContentState, value: shapes.ToolCallWire, raw: JsonO
 
 
 def on_tool_response(s: GenerateContentState, value: shapes.ToolResponsePart, raw: JsonObject) -> None:
-    """`tool-result`. It may be empty; the findings then come with the grounding."""
+    """Emit `tool-result`. It may be empty if the findings arrive with the grounding."""
     s.end_block()
     given = value.tool_response
     is_error = "error" in (given.response or {})
@@ -180,7 +180,7 @@ def on_tool_response(s: GenerateContentState, value: shapes.ToolResponsePart, ra
 
 
 def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: str, raw: JsonObject) -> HostedCall:
-    """The call of a result, after its event; a call that never came is emitted now."""
+    """Emit a result's event and return its call. A call that never arrived is emitted now."""
     call = s.pending_call(tool, given_id)
     is_known = call is not None
     call = call or HostedCall(s.call_id(given_id), tool)
@@ -193,7 +193,7 @@ def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: s
 
 
 def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonObject) -> None:
-    """`file`; an image of a thought is a `custom` part."""
+    """Emit `file`, or `custom` for an image of a thought."""
     blob = value.inline_data
     data = media_types.from_base64(blob.data)
     if data is None:
@@ -210,7 +210,7 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
     mime_type = media_types.checked_type(data, blob.mime_type, name)
     if blob.display_name is None:
         name = f"{kind}_{s.files}.{media_types.extension(mime_type)}"
-    call = s.last_code  # The code run that wrote it: files follow its result.
+    call = s.last_code  # files follow the result of the code that wrote them
     transcription = {"audio_transcription": value.audio_transcription} if value.audio_transcription else {}
     s.file(
         mime_type,
@@ -225,7 +225,7 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
 
 
 def on_file_data(s: GenerateContentState, value: shapes.FileData, raw: JsonObject) -> None:
-    """`file` with its URL."""
+    """Emit `file` with its URL."""
     s.end_block()
     uri = value.file_data
     s.file(uri.mime_type or "application/octet-stream", uri.display_name, url=uri.file_uri)
@@ -233,13 +233,13 @@ def on_file_data(s: GenerateContentState, value: shapes.FileData, raw: JsonObjec
 
 
 def blob_fields(part: JsonObject) -> JsonObject:
-    """The fields of a part's inline data."""
+    """Return the fields of a part's inline data."""
     blob = part.get("inlineData")
     return blob if is_object(blob) else {}
 
 
 def tool_key(tool_type: str | None) -> str:
-    """The metadata key of a hosted tool."""
+    """Return the metadata key of a hosted tool."""
     return TOOL_TYPES.get(tool_type or "", (tool_type or "unknown_tool").lower())
 
 
@@ -253,7 +253,7 @@ PARTS: dict[str, PartRow] = {
     "inlineData": PartRow(shapes.InlineData, on_inline_data),
     "fileData": PartRow(shapes.FileData, on_file_data),
 }
-"""The field that names the kind of a part → how it is read."""
+"""Field that names the kind of a part → how it is decoded."""
 
 BESIDE = {
     "thought": "marks text as reasoning",
@@ -265,14 +265,14 @@ BESIDE = {
     "speechMetadata": "belongs to input",
     "audioTranscription": "is `provider_metadata` of its file",
 }
-"""Fields beside the one that names the kind of a part, each with what it becomes."""
+"""Other fields of a part, each with what it becomes."""
 
 PASSED_ON = {"functionResponse": "only the client sends it; passed on as a raw part"}
 """Known parts that become raw parts, each with its reason."""
 
 
 def on_part(s: GenerateContentState, part: JsonObject) -> None:
-    """One part of the content."""
+    """Decode one part of the content."""
     kind = next((key for key in PARTS if key in part), None)
     if kind is None:
         if part.keys() <= BESIDE.keys() and isinstance(part.get("thoughtSignature"), str):

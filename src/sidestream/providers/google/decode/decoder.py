@@ -1,7 +1,7 @@
-"""Chunks of generateContent → parts: tables of fields, one pure decoder per response, and a fast path for text.
+"""The generateContent decoder: tables of fields, one pure decoder per response, and a fast path for text.
 
-A chunk has no type. It is read field by field; a field of the wrong type becomes a raw part, the others are read all
-the same. A stream has no terminal event: it is complete if it held a finish reason or a blocked prompt.
+A chunk has no type, so it is decoded field by field. A field of the wrong type becomes a raw part, and the others are
+still decoded. A stream has no terminal event. It is complete if it held a finish reason or a blocked prompt.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def read_delta(growing: GenerateContentState, data: bytes) -> list[StreamPart] | None:
-    """The parts of a chunk of text or thought after another; None for any other chunk."""
+    """Decode a chunk that only continues the current text or thought, or return None for any other chunk."""
     try:
         chunk = _fast_chunk(data)
     except (msgspec.DecodeError, UnicodeError):
@@ -98,23 +98,23 @@ def _any(value: Any) -> Any:
 
 
 def _on_error(s: GenerateContentState, value: Any) -> None:
-    """Ends of what is open, `error`, `finish`."""
+    """End open blocks and calls, then emit `error` and `finish`."""
     s.error = outcome.error_of(value, "the provider reported an error")
 
 
 def _on_usage(s: GenerateContentState, value: JsonObject) -> None:
-    """Usage of the `finish`; the last one counts."""
+    """Store the usage for `finish`. The last value counts."""
     s.usage = value
 
 
 def _on_prompt_feedback(s: GenerateContentState, value: JsonObject) -> None:
-    """Metadata of the `finish`; a blocked prompt gives the reason `content-filter`."""
+    """Store metadata for `finish`. A blocked prompt finishes with `content-filter`."""
     s.metadata["prompt_feedback"] = value
     s.block_reason = named(value.get("blockReason") or None, BLOCK_REASONS) or s.block_reason
 
 
 def _on_candidates(s: GenerateContentState, value: list[JsonObject]) -> None:
-    """The first candidate by its fields, see below; each further one a `custom` part."""
+    """Decode the fields of the first candidate, as listed below. Emit `custom` for each further one."""
     for place, candidate in enumerate(value):
         index = candidate.get("index")
         if (index if isinstance(index, int) else place) == 0:
@@ -125,7 +125,7 @@ def _on_candidates(s: GenerateContentState, value: list[JsonObject]) -> None:
 
 
 def _on_content(s: GenerateContentState, value: JsonObject) -> None:
-    """By part, see below."""
+    """Decode each part, as listed below."""
     parts = value.get("parts")
     if parts is not None and not is_array(parts):
         s.raw({"content": value})
@@ -139,17 +139,17 @@ def _on_content(s: GenerateContentState, value: JsonObject) -> None:
 
 def _read_reason(value: Any) -> str | None:
     if type(value) is int:
-        return named(value or None, FINISH_REASONS)  # 0 says that there is none yet.
+        return named(value or None, FINISH_REASONS)  # 0 means that there is none yet
     return read_text(value)
 
 
 def _on_finish_reason(s: GenerateContentState, value: str | None) -> None:
-    """Reason of the `finish`."""
+    """Store the reason for `finish`."""
     s.finish_reason = s.finish_reason if value is None else value
 
 
 def _on_url_context(s: GenerateContentState, value: JsonObject) -> None:
-    """Nothing more than the tool event."""
+    """Emit only the tool event."""
     if value:
         s.tool_event("url_context", _url_stage(value), {"urlContextMetadata": value})
         s.metadata["url_context_metadata"] = value
@@ -161,24 +161,24 @@ def _url_stage(value: JsonObject) -> str:
 
 
 def _on_continuation(s: GenerateContentState, value: str) -> None:
-    """Kept in the session, to continue from."""
+    """Store the token in the session, to continue from."""
     s.continuation_token = value
 
 
 def _kept(name: str) -> Callable[[GenerateContentState, Any], None]:
     def handler(s: GenerateContentState, value: Any) -> None:
-        """Metadata of the `finish`."""
+        """Store metadata for `finish`."""
         s.metadata[name] = value
 
     return handler
 
 
 def _read_first(s: GenerateContentState, value: Any) -> None:
-    """`response-metadata`, once."""
+    """Emit `response-metadata`, once per response."""
 
 
 def _first_candidate(s: GenerateContentState, value: int) -> None:
-    """Which candidate it is."""
+    """Do nothing, since the index only selects the candidate."""
 
 
 CHUNK_FIELDS: dict[str, FieldRow] = {
@@ -191,7 +191,7 @@ CHUNK_FIELDS: dict[str, FieldRow] = {
     "modelStatus": FieldRow(read_object, _kept("model_status")),
     "error": FieldRow(_any, _on_error),
 }
-"""Field of a chunk → how it is read, in this order."""
+"""Field of a chunk → how it is decoded, in this order."""
 
 CANDIDATE_FIELDS: dict[str, FieldRow] = {
     "index": FieldRow(reader(int), _first_candidate),
@@ -207,11 +207,11 @@ CANDIDATE_FIELDS: dict[str, FieldRow] = {
     "tokenCount": FieldRow(reader(int), _kept("token_count")),
     "continuationToken": FieldRow(read_text, _on_continuation),
 }
-"""Field of a candidate → how it is read, in this order."""
+"""Field of a candidate → how it is decoded, in this order."""
 
 
 def read(s: GenerateContentState, value: JsonObject, fields: dict[str, FieldRow]) -> None:
-    """Each field by its row; one that is unreadable becomes a raw part, and the first of each unknown name."""
+    """Decode each field with its row. Unreadable fields, and the first of each unknown name, become raw parts."""
     for name, row in fields.items():
         content = value.get(name)
         if content is None:
@@ -260,7 +260,7 @@ _RESPONSE_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 
 
 class GenerateContentDecoder(ResponseDecoder[GenerateContentState]):
-    """Decodes one response of generateContent."""
+    """A decoder for one generateContent response."""
 
     def __init__(self, context: GoogleContext) -> None:
         super().__init__(GenerateContentState(context), read_delta)
@@ -272,7 +272,7 @@ class GenerateContentDecoder(ResponseDecoder[GenerateContentState]):
         return s if s.current is not None and not s.has_second else None
 
     def _read_whole(self, s: GenerateContentState, answer: Any) -> Error | None:
-        """One chunk, or a list of them."""
+        """Decode a non-streaming response, which is one chunk or a list of them."""
         chunks: list[Any] = answer if is_array(answer) else [answer]
         for chunk in chunks:
             _chunk(s, chunk)

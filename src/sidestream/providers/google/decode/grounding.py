@@ -1,6 +1,6 @@
-"""What an answer is grounded in: chunks and the spans they support as sources, and which tool the event is of.
+"""Conversion of grounding metadata to tool events and sources, with the text spans that each source supports.
 
-The wire counts UTF-8 bytes; a source counts characters of its text block.
+The API counts UTF-8 bytes. A source counts characters of its text block.
 """
 
 from bisect import bisect_right
@@ -14,11 +14,11 @@ from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.state import GeminiBlock, GenerateContentState
 
 _VISIT = 64
-"""What looking into a block costs, besides the length of its text."""
+"""Cost of looking into a block, besides the length of its text."""
 
 
 class Span(Struct, frozen=True):
-    """Characters of a text block, and what it cites of them."""
+    """A range of characters in a block, and the text quoted from it."""
 
     block: GeminiBlock
     start: int
@@ -26,14 +26,14 @@ class Span(Struct, frozen=True):
     cited: str
 
     def holds(self, text: str) -> bool:
-        """True if these characters are this text."""
+        """Return whether the span covers exactly this text."""
         if self.end - self.start != len(text):
             return False
         return self.cited == text or self.block.text[self.start : self.end] == text
 
 
 def on_grounding(s: GenerateContentState, metadata: JsonObject) -> None:
-    """`source` for each chunk and each span that it supports."""
+    """Emit `source` for each chunk and each span that it supports."""
     if not metadata:
         return
     for tool in _tools(s, metadata):
@@ -57,7 +57,7 @@ def on_grounding(s: GenerateContentState, metadata: JsonObject) -> None:
 
 
 def on_citations(s: GenerateContentState, metadata: JsonObject) -> None:
-    """`source` for each."""
+    """Emit `source` for each citation."""
     for citation in [*objects(metadata.get("citationSources")), *objects(metadata.get("citations"))]:
         segment = {key: citation.get(key) for key in ("startIndex", "endIndex")}
         fields = {"kind": "url", "url": some_text(citation, "uri"), "title": some_text(citation, "title")}
@@ -65,7 +65,7 @@ def on_citations(s: GenerateContentState, metadata: JsonObject) -> None:
 
 
 def _tools(s: GenerateContentState, metadata: JsonObject) -> list[str]:
-    """The tools of a grounding: by the kinds of its chunks and by what was searched for."""
+    """Return the tools behind a grounding, judged by its kinds of chunks and its queries."""
     kinds = {kind for chunk in objects(metadata.get("groundingChunks")) for kind in chunk}
     searched = (
         metadata.get("webSearchQueries") or metadata.get("imageSearchQueries") or metadata.get("searchEntryPoint")
@@ -86,7 +86,7 @@ def _count_searches(s: GenerateContentState, metadata: JsonObject) -> None:
 
 
 def merge(all: JsonObject, new: JsonObject) -> None:
-    """Adds a grounding to those of earlier chunks; its indices continue theirs. The lists in `all` are its own."""
+    """Add a grounding to those of earlier chunks, continuing their indices. `all` owns its lists."""
     known, chunks = as_list(all.get("groundingChunks")), as_list(new.get("groundingChunks"))
     if not all or all == new or (known and chunks[: len(known)] == known):
         all |= {key: [*value] if key in _LISTS and is_array(value) else value for key, value in new.items()}
@@ -108,7 +108,7 @@ _LISTS = ("groundingChunks", "groundingSupports", "webSearchQueries", "imageSear
 
 
 def grounding_of(s: GenerateContentState) -> JsonObject:
-    """What the answer is grounded in; each query once."""
+    """Return the grounding of the answer, without repeated queries."""
     queries = {key: as_list(s.grounding.get(key)) for key in ("webSearchQueries", "imageSearchQueries")}
     once = {key: list({canonical(query): query for query in asked}.values()) for key, asked in queries.items() if asked}
     return {**s.grounding, **once}
@@ -119,7 +119,11 @@ def _indices(support: JsonObject) -> list[int]:
 
 
 def _span(s: GenerateContentState, segment: JsonObject) -> Span | None:
-    """The span of a segment: by its offsets in all the text, or in one block, if its own text agrees; else by that."""
+    """Return the span of a segment.
+
+    The offsets may count from the start of all text or of one block. They must agree with the segment's own text, if it
+    has one. Otherwise that text is searched for.
+    """
     start, end = segment.get("startIndex") or 0, segment.get("endIndex")
     if type(start) is not int or type(end) is not int:
         return None
@@ -136,7 +140,7 @@ def _span(s: GenerateContentState, segment: JsonObject) -> Span | None:
 
 
 def _found(s: GenerateContentState, stated: str) -> Span | None:
-    """The first place of a text."""
+    """Return the first occurrence of the stated text."""
     for block in _searched(s):
         at = block.text.find(stated)
         if at >= 0:
@@ -145,7 +149,7 @@ def _found(s: GenerateContentState, stated: str) -> Span | None:
 
 
 def _searched(s: GenerateContentState) -> Iterator[GeminiBlock]:
-    """The texts in which a span may be looked for, while there is time for it."""
+    """Yield the text blocks to search, until the search budget is used up."""
     for block in s.texts:
         s.searches_left -= _VISIT + block.size
         if s.searches_left < 0:
@@ -154,7 +158,7 @@ def _searched(s: GenerateContentState) -> Iterator[GeminiBlock]:
 
 
 def _in_all(s: GenerateContentState, start: int, end: int) -> Span | None:
-    """The span in the text of all blocks together; it is in the block where it begins."""
+    """Return the span at offsets into all blocks together. It belongs to the block where it begins."""
     starts = s.text_starts
     # Only the last block grows.
     for place in range(len(starts), len(s.texts)):

@@ -1,4 +1,4 @@
-"""How a response ended: its finish reason, its error, and the session that continues from it."""
+"""The end of a response: finish reason, error, and the session that continues from it."""
 
 from hashlib import blake2b
 from typing import Any
@@ -35,7 +35,7 @@ REASONS: dict[str, FinishReason] = {
     "CONTINUATION": "other",
     "FINISH_REASON_UNSPECIFIED": "other",
 }
-"""The provider's reason → ours. A blocked prompt, for whatever reason, is `content-filter`."""
+"""The provider's reason → ours. A blocked prompt always finishes with `content-filter`."""
 
 PAUSED = "CONTINUATION"
 
@@ -45,7 +45,7 @@ _RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def finish_reason(s: GenerateContentState) -> tuple[FinishReason, str | None]:
-    """Our reason and the provider's own."""
+    """Return our finish reason and the provider's."""
     if s.finish_reason is None:
         return ("content-filter" if s.block_reason is not None else "other"), s.block_reason
     reason = REASONS.get(s.finish_reason, "other")
@@ -53,7 +53,7 @@ def finish_reason(s: GenerateContentState) -> tuple[FinishReason, str | None]:
 
 
 def error_of(error: Any, fallback: str) -> Error:
-    """The provider's error object as a part."""
+    """Convert the provider's error object to a part."""
     fields = error if is_object(error) else {}
     number = fields.get("code")
     status = number if isinstance(number, int) and not isinstance(number, bool) else None
@@ -66,13 +66,13 @@ def error_of(error: Any, fallback: str) -> Error:
 
 
 def step_outcome(s: GenerateContentState) -> StepOutcome:
-    """What the response means for the turn."""
+    """Return the outcome of the step."""
     is_paused = s.finish_reason == PAUSED
     return StepOutcome(message_metadata=_message_metadata(s), replay=REPLAYED, is_paused=is_paused)
 
 
 def _message_metadata(s: GenerateContentState) -> JsonObject:
-    """What the message keeps: the layout of its parts, and what it is grounded in."""
+    """Return the layout of the parts and the grounding, as metadata of the message."""
     session: JsonObject = {
         "model": s.context.model or s.model,
         "base_url": s.context.base_url,
@@ -86,18 +86,18 @@ def _message_metadata(s: GenerateContentState) -> JsonObject:
 
 
 def _whole(entry: JsonObject) -> JsonObject:
-    """An entry of the layout; the pieces of a draft become its text."""
+    """Return a layout entry, with the pieces of a draft joined to its text."""
     pieces = entry.get("part", {}).get(DRAFT_PIECES)
     return entry if pieces is None else {**entry, "part": {"text": "".join(pieces)}}
 
 
 def text_digest(text: str) -> str:
-    """A digest by which a text is known to be unchanged."""
+    """Return a digest of text, to detect edits."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def result_metadata(s: GenerateContentState) -> JsonObject:
-    """The metadata of the result."""
+    """Return the metadata of the result."""
     facts: JsonObject = {"response_id": s.response_id, "model": s.model, "status": s.finish_reason or s.block_reason}
     facts |= s.metadata
     if s.grounding:

@@ -1,4 +1,4 @@
-"""The parts of a candidate's content, as far as they are read: typed, optional fields have defaults.
+"""Typed parts of a candidate's content, with the fields that the decoder uses.
 
 A value of the wrong type fails the conversion, and the part becomes a `raw` part before any state has changed.
 """
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Part(Struct, kw_only=True, rename="camel"):
-    """What all parts may carry."""
+    """Fields that all parts may have."""
 
     thought: bool | None = None
     thought_signature: str | None = None

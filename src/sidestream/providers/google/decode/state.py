@@ -1,4 +1,4 @@
-"""What the decoders of both APIs remember, and a growing text whose byte offsets become characters."""
+"""Decoder state for both APIs, and a growing text that converts byte offsets to characters."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -33,24 +33,24 @@ from sidestream.stream.parts import (
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _STRIDE = 1024
-"""Bytes between two marks. No offset is counted from further away than that."""
+"""Bytes between two marks, which bounds the bytes counted for an offset."""
 
 MAX_CITED_BYTES = 8192
-"""What a source quotes of the text that it supports; the span itself may be longer. Many sources may support all of a
-long text."""
+"""Maximum bytes that a source quotes of the text that it supports, since many sources may support all of a long text.
+The span itself may be longer."""
 
 
 class Characters(NamedTuple):
-    """A span of characters, and the text in it."""
+    """A range of characters, and its text."""
 
     start: int
     end: int
     text: str
-    """The beginning of it, if it is long."""
+    """Text of the range, truncated if it is long."""
 
 
 class GrowingText:
-    """A text in pieces. However many offsets of it are requested, each piece is joined and encoded once."""
+    """Text in pieces. Each piece is joined and encoded once, however many offsets are requested."""
 
     __slots__ = ("_data", "_encoded", "_marks", "pieces")
 
@@ -58,13 +58,13 @@ class GrowingText:
         self.pieces: list[str] = []
         self._data = bytearray()
         self._encoded = 0
-        """How many of the pieces `_data` holds."""
+        """Number of pieces in `_data`."""
         self._marks = [0]
-        """The characters before each stride of `_data`."""
+        """Number of characters before each stride of `_data`."""
 
     @property
     def text(self) -> str:
-        """All text so far."""
+        """Text so far."""
         if len(self.pieces) > 1:
             if self._encoded:
                 self._encode()
@@ -74,12 +74,12 @@ class GrowingText:
 
     @property
     def byte_size(self) -> int:
-        """Its length in UTF-8."""
+        """Length in UTF-8 bytes."""
         self._encode()
         return len(self._data)
 
     def characters(self, start: int, end: int) -> Characters:
-        """The characters from one byte offset to another; an offset inside a character is its start."""
+        """Return the characters between two byte offsets. An offset inside a character is moved to its start."""
         self._encode()
         first, last = self._boundary(start), self._boundary(end)
         quoted = last if last - first <= MAX_CITED_BYTES else self._boundary(first + MAX_CITED_BYTES)
@@ -108,21 +108,21 @@ class GrowingText:
 
 
 def _count(data: bytearray) -> int:
-    """The characters that begin in these bytes."""
+    """Return the number of characters that begin in these bytes."""
     return len(data.translate(None, _CONTINUATION_BYTES))
 
 
 Family = Literal["text", "reasoning"]
 DRAFT_PIECES = "pieces"
-"""In a layout that is not complete yet: the text of a draft, which is joined at the end."""
+"""Key for a draft's text in an unfinished layout. The pieces are joined at the end."""
 MAX_SEARCHED = 16_000_000
-"""Characters of text in which the segments of sources that state no usable offsets are looked for, in all of an answer.
-After that such a source has no span."""
+"""Maximum characters to search, per answer, for the segments of sources without usable offsets. After that such sources
+have no span."""
 THOUGHT_IMAGE = "google.thought-image"
 
 
 class GeminiBlock(GrowingText):
-    """A block of text, or of thoughts, made of consecutive parts."""
+    """A block of text or thoughts, made of consecutive parts."""
 
     __slots__ = ("annotations", "family", "id", "signature", "size", "slice")
 
@@ -132,16 +132,16 @@ class GeminiBlock(GrowingText):
         self.family: Family = family
         self.size = 0
         self.slice: JsonObject = {}
-        """The entry of the layout that text without a signature extends."""
+        """Layout entry that text without a signature extends."""
         self.signature: str | None = None
         self.annotations: list[Any] = []
 
 
 class GoogleState(DecoderState):
-    """One response of either API while it is decoded."""
+    """Decoder state for one response of either API."""
 
     USAGE_FIELDS: ClassVar[tuple[str, str, str, str, str]]
-    """The API's names of the counts of prompt, prompts of hosted tools, cached prompt, output and thoughts."""
+    """The API's names for the token counts of the prompt, hosted tools' prompts, cached prompt, output and thoughts."""
 
     def __init__(self) -> None:
         super().__init__(PROVIDER_NAME)
@@ -152,19 +152,19 @@ class GoogleState(DecoderState):
         self.usage: JsonObject = {}
 
     def open_block(self, block_id: str, family: Family) -> GeminiBlock:
-        """Begins a block."""
+        """Begin a block."""
         self.count_entry()
         self.out.append(TextStart(block_id) if family == "text" else ReasoningStart(block_id))
         return GeminiBlock(block_id, family)
 
     def block_delta(self, block: GeminiBlock, text: str) -> None:
-        """More text of a block."""
+        """Add text to a block."""
         if text:
             block.pieces.append(text)
             self.out.append(TextDelta(block.id, text) if block.family == "text" else ReasoningDelta(block.id, text))
 
     def close_block(self, block: GeminiBlock, final: str | None = None) -> None:
-        """Ends a block; with its final text where that is another than the streamed one."""
+        """End a block. `final` is its final text if that differs from the streamed one."""
         if block.family == "reasoning":
             self.out.append(ReasoningEnd(block.id, block.signature, text=final))
             return
@@ -173,32 +173,32 @@ class GoogleState(DecoderState):
             self.corrected(block.id)
 
     def source(self, fields: JsonObject, details: JsonObject) -> None:
-        """Emits a source; `details` are what no field of it holds."""
+        """Emit a source. `details` hold everything that has no field of its own."""
         self.count_entry()
         metadata = {PROVIDER_NAME: details} if details else None
         self.out.append(Source(f"source-{self.sources}", **without_none(fields), provider_metadata=metadata))
         self.sources += 1
 
     def file(self, mime_type: str, name: str | None, **fields: Any) -> None:
-        """Emits a file."""
+        """Emit a file."""
         self.count_entry()
         self.out.append(File(f"file-{self.files}", mime_type, name, **fields))
         self.files += 1
 
     def thought_image(self, mime_type: Any, data: str) -> None:
-        """Emits a picture of the model's reasoning, which is a preview."""
+        """Emit an image from the model's reasoning, which is a preview."""
         self.count_entry()
         self.out.append(Custom(THOUGHT_IMAGE, {"mime_type": mime_type, "data": data, "index": self._thought_images}))
         self._thought_images += 1
 
     def emit_draft(self) -> None:
-        """Emits the text that would have been the answer."""
+        """Emit the draft's text as a `custom` part."""
         text = "".join(self.draft)
         if text:
             self.out.append(Custom(DRAFT, {"text": text}))
 
     def total_usage(self) -> Usage:
-        """Token counts. What hosted tools read counts as input, thoughts count as output."""
+        """Return token counts. Text that hosted tools read counts as input, thoughts as output."""
         prompt, tools, cached, text, thoughts = [count_in(self.usage, name) for name in self.USAGE_FIELDS]
         return usage_from(
             self.usage,
@@ -216,7 +216,7 @@ class GoogleState(DecoderState):
         metadata: JsonObject,
         outcome: StepOutcome,
     ) -> None:
-        """The last part of a response that is complete."""
+        """Emit the last part of a complete response."""
         self.is_over = True
         if self.draft:
             metadata = {**metadata, "draft": "".join(self.draft)}
@@ -236,7 +236,7 @@ class HostedCall:
 
 
 class GenerateContentState(GoogleState):
-    """One response of generateContent while it is decoded."""
+    """Decoder state for one generateContent response."""
 
     USAGE_FIELDS = (
         "promptTokenCount",
@@ -251,9 +251,9 @@ class GenerateContentState(GoogleState):
         self.context = context
         self.blocks: list[GeminiBlock] = []
         self.texts: list[GeminiBlock] = []
-        """The blocks that are text."""
+        """Text blocks, without thoughts."""
         self.text_starts: list[int] = []
-        """Where each of them begins in all the text, in bytes."""
+        """Byte offset of each text block in all text."""
         self.current: GeminiBlock | None = None
         self.layout: list[JsonObject] = []
         self.hosted: dict[str, HostedCall] = {}
@@ -272,18 +272,18 @@ class GenerateContentState(GoogleState):
         self.emitted_sources: set[tuple[Any, ...]] = set()
         self.metadata: JsonObject = {}
         self.unknown: set[str] = set()
-        """Fields that no row reads. Each is reported once."""
+        """Unknown fields seen so far. Each is reported once."""
         self.continuation_token: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
 
     @property
     def has_content(self) -> bool:
-        """Whether something of the answer has come."""
+        """Whether any part of the answer has arrived."""
         return bool(self.blocks or self.layout or self.streaming)
 
     def text(self, family: Family, text: str, signature: str | None) -> None:
-        """More text. Consecutive parts of one family are one block; their signatures stay apart."""
+        """Add text. Consecutive parts of one family form one block, but keep separate signatures."""
         if family == "text" and self.context.drafts:
             self._draft(text, signature)
             return
@@ -328,19 +328,20 @@ class GenerateContentState(GoogleState):
             self.keep({DRAFT_PIECES: [text]})
 
     def end_block(self) -> None:
-        """Ends the block that is open, if one is."""
+        """End the open block, if any."""
         block, self.current = self.current, None
         if block is not None:
             self.close_block(block)
 
     def keep(self, part: JsonObject, **beside: Any) -> None:
-        """Adds a part to the layout, as it must be sent back."""
+        """Add a part to the layout, as it must be sent back."""
         self.layout.append({**beside, "part": part})
 
     def call_id(self, given: str | None) -> str:
-        """An id that no other call of this response has: the API's own, or a made-up one, which is never sent back.
+        """Return an id that no other call of this response has, the API's own or a generated one.
 
-        A made-up one names the response, or else the conversation up to it: the next response makes up others.
+        A generated id is never sent back. It includes the response, or else the conversation up to it, so that the next
+        response generates different ones.
         """
         if given and given not in self._call_ids:
             self._call_ids.add(given)
@@ -354,7 +355,7 @@ class GenerateContentState(GoogleState):
                 return made
 
     def hosted_call(self, call: HostedCall, arguments: Any) -> None:
-        """A call that the provider executes, whole."""
+        """Emit a complete call that the provider executes."""
         self.count_entry()
         self.hosted[call.id] = call
         self.hosted_tools.add(call.tool)
@@ -368,14 +369,14 @@ class GenerateContentState(GoogleState):
         ]
 
     def hosted_result(self, call: HostedCall, value: Any, *, is_error: bool = False) -> None:
-        """The result of a hosted tool; the first one counts."""
+        """Emit the result of a hosted tool. The first one counts."""
         if not call.answered:
             call.answered = True
             self._unanswered.get(call.tool, {}).pop(call.id, None)
             self.out.append(ToolResult(call.id, call.tool, call.tool, value, is_error, True))
 
     def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
-        """The call of a result: by its id, or the last one of this tool without a result."""
+        """Return the call of a result, by its id, else the last one of this tool without a result."""
         if given is not None:
             call = self.hosted.get(given)
         else:

@@ -1,1 +1,1 @@
-"""From our messages and tools to `generateContent` requests. Pure."""
+"""Encoding of messages and tools to `generateContent` requests. Pure."""

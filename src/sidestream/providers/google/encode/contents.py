@@ -1,8 +1,8 @@
-"""Messages → contents: earlier answers as they arrived, with their current text.
+"""Conversion of messages to contents.
 
-Messages of this provider are replayed as the parts they arrived as, with signatures in place, as far as they are
-unedited; all others are encoded from their parts. Every call gets exactly one response. Metadata of other providers is
-never sent.
+Messages of this provider are resent as the parts they arrived as, with signatures in place, unless they were edited.
+All others are encoded from their parts. Every call gets exactly one response. Metadata of other providers is never
+sent.
 """
 
 import re
@@ -38,7 +38,7 @@ from sidestream.providers.shared.histories import HistoryWriter, UnsentParts, in
 _OF_HOSTED = ("toolCall", "toolResponse")
 
 Replayed = tuple[list[tuple[str | None, JsonObject]], list[MessagePart]]
-"""Parts to send, each with its call id if it is a call; and the parts of the message that they do not cover."""
+"""Parts to send, each with its call id if it is a call, and the message parts that they do not cover."""
 
 
 class PartLayout(Struct, frozen=True):
@@ -46,11 +46,11 @@ class PartLayout(Struct, frozen=True):
 
     parts: list[JsonObject]
     texts: JsonObject
-    """Text id → digest of its text, to detect edits."""
+    """Digests of the texts, by text id, to detect edits."""
     same_model: bool
 
     def replay(self, message: ChatMessage, *, has_tools: bool) -> Replayed:
-        """Edited parts are sent without their signature; removed ones are left out."""
+        """Return the parts to resend. Edited parts lose their signature, and removed ones are left out."""
         rest = _LayoutParts(message.parts)
         out: list[tuple[str | None, JsonObject]] = []
         for entry in self.parts:
@@ -79,7 +79,7 @@ class PartLayout(Struct, frozen=True):
         if "link" in entry:
             return rest.link(entry["link"], part)
         if not self.same_model and any(key in part for key in _OF_HOSTED):
-            return None  # Only the model that wrote them can read them.
+            return None  # only the model that wrote them can read them
         return part
 
     def _text(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
@@ -93,7 +93,7 @@ class PartLayout(Struct, frozen=True):
             or not isinstance(end, int)
             or self.texts.get(entry["text_id"]) != text_digest(text)
         ):
-            # Edited: the whole text replaces its first slice.
+            # An edited text replaces its first slice as a whole.
             return {"text": text, **flags} if start == 0 or start is None else None
         if "thoughtSignature" in entry:
             flags["thoughtSignature"] = entry["thoughtSignature"]
@@ -105,7 +105,7 @@ class _LayoutParts(UnsentParts):
 
     def __init__(self, parts: Sequence[MessagePart]) -> None:
         super().__init__(parts)
-        self._texts: dict[Any, str | None] = {}  # several slices may be of one text
+        self._texts: dict[Any, str | None] = {}  # several slices may belong to one text
 
     def text(self, text_id: Any) -> str | None:
         if text_id not in self._texts:
@@ -134,7 +134,7 @@ class _LayoutParts(UnsentParts):
 
 
 def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays) -> PartLayout | None:
-    """The layout of a message; None if another server wrote it, or it is not there."""
+    """Return the layout of a message, or None if another server wrote it or it is missing."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or session.get("base_url") not in (None, base_url):
         return None
@@ -149,7 +149,7 @@ UNSIGNED = "skip_thought_signature_validator"
 """Google's placeholder for the signature of a call that none of its models signed."""
 
 FILES_BESIDE = "See the attached files."
-"""The output of a tool that gave nothing but files."""
+"""Output of a tool that returned only files."""
 
 _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
 _VIDEO_PAGES = re.compile(r"https?://(www\.)?(youtube\.com/watch|youtu\.be/)")
@@ -162,13 +162,13 @@ class ContentsTarget(Struct, frozen=True, kw_only=True):
     base_url: str
     replays: Replays
     signs_calls: bool = False
-    """True: the model refuses calls without a signature."""
+    """Whether the model refuses calls without a signature."""
     has_tools: bool = True
-    """False: the request has no tools, so it must not contain calls of hosted tools."""
+    """Whether the request has tools. Without them it must not contain calls of hosted tools."""
 
 
 def encode_contents(messages: Sequence[ChatMessage], target: ContentsTarget) -> tuple[list[JsonObject], list[str]]:
-    """The contents and warnings."""
+    """Return the contents, and warnings."""
     writer = _ContentsWriter(messages, target)
     for message in messages:
         writer.write(message)
@@ -177,7 +177,7 @@ def encode_contents(messages: Sequence[ChatMessage], target: ContentsTarget) -> 
 
 
 class _ContentsWriter(HistoryWriter):
-    """The contents so far. System messages are encoded by `system_instruction`."""
+    """A writer of contents. System messages are encoded by `system_instruction`."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: ContentsTarget) -> None:
         super().__init__(messages)
@@ -217,14 +217,14 @@ class _ContentsWriter(HistoryWriter):
         return {"functionResponse": {**body, "name": called["name"], **response_of(result)}}
 
     def _sign(self, parts: list[JsonObject]) -> None:
-        """A model that signs its calls requires a signature on the first call of each message."""
+        """Mark the first call of a message as unsigned if the model requires signatures and no call has one."""
         calls = [part for part in parts if "functionCall" in part]
         if self._target.signs_calls and calls and not any("thoughtSignature" in part for part in calls):
             calls[0]["thoughtSignature"] = UNSIGNED
 
 
 def response_of(result: ToolResultPart | None) -> JsonObject:
-    """A tool's result as the API expects it: an object with `output` or `error`, and files as parts beside it."""
+    """Convert a tool result to an object with `output` or `error`, and files as parts beside it."""
     if result is None:
         return {"response": {"error": NOT_EXECUTED}}
     acknowledged = {ACKNOWLEDGEMENT: "true"} if result.acknowledged else {}
@@ -242,7 +242,7 @@ def _shown(part: Content) -> JsonObject:
 
 
 def _function_call(part: ToolCallPart) -> JsonObject:
-    """A call without its id: the API refuses ids that it did not generate."""
+    """Encode a call without its id, since the API refuses ids that it did not generate."""
     name = legal_name(part.name, illegal=_ILLEGAL_IN_NAME)
     return {
         "functionCall": {"name": name if name[0].isalpha() or name[0] == "_" else f"_{name}", "args": input_of(part)}
@@ -250,12 +250,12 @@ def _function_call(part: ToolCallPart) -> JsonObject:
 
 
 def input_of(part: ToolCallPart) -> JsonObject:
-    """The input of a call as an object; text that was no JSON is marked as such."""
+    """Return the input of a call as an object. Text that is not valid JSON is marked as such."""
     return input_object(part) if part.input_text is None else {"invalid_arguments": part.input_text}
 
 
 def content_of(part: DataPart | LinkPart) -> JsonObject:
-    """Bytes are sent inline. A link is sent as a file if its type is known and is not a page; else as text."""
+    """Encode bytes inline, a link as a file if its type is known and not a web page, and any other link as text."""
     if isinstance(part, DataPart):
         return {"inlineData": {"mimeType": part.mime_type, "data": as_base64(part)}}
     inline = media_types.split_data_url(part.url)
@@ -272,7 +272,7 @@ def content_of(part: DataPart | LinkPart) -> JsonObject:
 
 
 def system_instruction(messages: Sequence[ChatMessage], system: str | None) -> Any:
-    """The request's system prompt and the system messages of the history."""
+    """Return the request's system prompt together with the history's system messages."""
     texts = [system, *(message.text for message in messages if message.role == "system")]
     parts = [{"text": text} for text in texts if text]
     return {"parts": parts} if parts else None

@@ -1,4 +1,4 @@
-"""A request on Gemini's wire: the body of `generateContent`. Pure: messages, tools and options in, JSON out."""
+"""Encoding of a request to the body of `generateContent`. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from sidestream.providers.shared.continuation import replay_notices
 from sidestream.providers.shared.settings_mapping import with_settings
 
 FINAL_ANSWER_PROMPT = "Give your final answer now, as JSON that follows the schema."
-"""Sent in the second phase of a typed answer, which has no tools."""
+"""Prompt for the second phase of a typed answer, which has no tools."""
 
 
 class GeminiFamily(Struct, frozen=True):
@@ -39,11 +39,12 @@ FAMILIES = (
     GeminiFamily(re.compile(r"gemini-\d"), typed_output_beside_tools=True, signs_calls=True),
     GeminiFamily(re.compile(r""), typed_output_beside_tools=True, signs_calls=False),
 )
-"""By the beginning of the model's name; the first match counts. Names without a number mean the newest."""
+"""Families by the beginning of the model's name. The first match counts. Names without a number mean the newest
+model."""
 
 
 def family_of(model: str) -> GeminiFamily:
-    """The family of a model, by the last segment of its name."""
+    """Return the family of a model, by the last segment of its name."""
     name = model.rpartition("/")[2]
     return next(family for family in FAMILIES if family.pattern.match(name))
 
@@ -53,7 +54,7 @@ _ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "stor
 
 
 def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding.EncodedRequest[GoogleContext]:
-    """Raises ConfigurationError for a request that the API cannot serve."""
+    """Encode a request. Raises ConfigurationError if the API cannot serve it."""
     options = encoding.checked_options(request.options, _DEFAULT, "Google")
     options, warnings = with_settings(options, request.settings, SETTINGS, "Google", model)
     server_side = server_side_tools_of(request, options)
@@ -104,13 +105,13 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
 
 
 def defers_output(request: ModelRequest, can: bool | None, model: str, tools: list[JsonObject]) -> bool:
-    """True if the model does not support a schema beside tools: the typed answer then needs a second phase."""
+    """Return whether the typed answer needs a second phase, since the model does not support a schema beside tools."""
     can = family_of(model).typed_output_beside_tools if can is None else can
     return request.output_schema is not None and bool(tools) and not can
 
 
 def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[ChatMessage], str | None]:
-    """The history without a paused answer, and the token that continues it. `keys` are those of sessions."""
+    """Return the history without a paused answer, and the token that continues it. `keys` are session keys."""
     token, end = None, len(messages)
     while end and messages[end - 1].role == "model":
         sessions = [messages[end - 1].metadata.get(key) for key in keys]
@@ -145,7 +146,7 @@ def _tool_config(
     config: JsonObject = {}
     calling = encoding.given(options, _CALLING)
     if options.function_calling is not None and (request.tools or options.function_calling != "any"):
-        # Without functions the API refuses it; tools that it hosts cannot be forced.
+        # The API refuses it without functions, and hosted tools cannot be forced.
         calling["mode"] = options.function_calling.upper()
     if calling:
         config["functionCallingConfig"] = calling
@@ -248,7 +249,7 @@ def _safety(setting: Any) -> JsonObject:
 
 
 def _without_cached(body: JsonObject, warnings: list[str]) -> JsonObject:
-    """The body without tools and instructions beside cached content, which has its own: the API refuses both."""
+    """Remove tools and instructions if there is cached content, which has its own. The API refuses both."""
     if body.get("cachedContent") is None:
         return body
     idle = [name for name in ("systemInstruction", "tools", "toolConfig") if body.get(name) is not None]

@@ -1,4 +1,4 @@
-"""Server-side tools on the wire: portable tools are converted to Google's own, then encoded."""
+"""Encoding of server-side tools: portable tools are converted to Google's own first."""
 
 from collections.abc import Callable, Mapping
 from math import gcd
@@ -53,7 +53,7 @@ _OPERATORS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "
 
 
 def metadata_filter(part: Comparison | Combination) -> str:
-    """A filter in the API's filter language."""
+    """Convert a filter to the API's filter language."""
     if isinstance(part, Combination):
         return f" {part.operator.upper()} ".join(f"({metadata_filter(inner)})" for inner in part.filters)
     if part.operator in ("in", "nin"):
@@ -88,7 +88,10 @@ ASPECT_RATIOS = frozenset(
 
 
 def image_output(tool: ImageGeneration) -> GoogleImageOutput:
-    """Image output in Google's terms; a size is converted to an aspect ratio."""
+    """Convert image generation to Google's terms, with the size as an aspect ratio.
+
+    Raises UnsupportedError for an aspect ratio or format that Google does not support.
+    """
     refuse_others(tool, WHO, "size", "output_format", "compression")
     ratio = None
     if tool.size != "auto":
@@ -125,7 +128,7 @@ PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     RemoteMCP: _mcp,
     ComputerUse: computer_use,
 }
-"""Portable tool → its equivalent at Google."""
+"""Portable tool → its conversion to Google's equivalent."""
 
 
 def server_side_tools_of(
@@ -133,7 +136,7 @@ def server_side_tools_of(
     options: ServerSideToolOptions,
     portable: Mapping[type[ServerSideTool], Callable[[Any], Any]] = PORTABLE,
 ) -> list[Any]:
-    """The server-side tools of request and options in Google's terms, each kind once."""
+    """Return the server-side tools of request and options in Google's terms, each kind once."""
     require_hosted(request.server_side_tools, portable, WHO)
     found: list[Any] = [portable[type(tool)](tool) for tool in request.server_side_tools]
     for member in GoogleServerSideTool:
@@ -160,7 +163,7 @@ _FILE_SEARCH = {"top_k": "topK", "metadata_filter": "metadataFilter"}
 
 
 def store_names(tool: GoogleFileSearch) -> list[str]:
-    """Full names of stores; the prefix is added to a bare id."""
+    """Return the full names of the stores, adding the prefix to bare ids."""
     return [store if "/" in store else f"fileSearchStores/{store}" for store in tool.stores]
 
 
@@ -184,7 +187,7 @@ def _mcp_tool(tool: RemoteMCP) -> JsonObject:
 
 
 def mcp_headers(tool: RemoteMCP) -> dict[str, str]:
-    """The headers for an MCP server, including authorization."""
+    """Return the headers for an MCP server, including authorization."""
     tool.register_secrets()
     return {**tool.headers, **({"Authorization": f"Bearer {tool.authorization}"} if tool.authorization else {})}
 
@@ -205,7 +208,7 @@ _ENTRIES: dict[type, Callable[[Any], JsonObject]] = {
 
 
 def tool_entries(server_side: list[Any]) -> list[JsonObject]:
-    """The entries of `tools`; all MCP servers share one entry."""
+    """Return the entries of `tools`. All MCP servers share one entry."""
     tools = [_ENTRIES[type(tool)](tool) for tool in server_side if type(tool) in _ENTRIES]
     servers = [server for tool in tools for server in tool.get("mcpServers", [])]
     return [tool for tool in tools if "mcpServers" not in tool] + ([{"mcpServers": servers}] if servers else [])

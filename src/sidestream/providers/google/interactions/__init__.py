@@ -1,1 +1,1 @@
-"""The Interactions API: steps, and conversations that the server keeps."""
+"""The Interactions API: steps, and conversations that the server stores."""

@@ -1,16 +1,16 @@
-"""What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
+"""Shared parts of encoder and decoder: session keys and request context."""
 
 from sidestream.providers.google.context import GoogleContext
 
 SESSION_KEY = "_google_interactions_session"
-"""Where a message keeps the session of a stored interaction."""
+"""Metadata key for the session of a stored interaction."""
 REPLAY_KEY = "_google_interactions_replay_session"
-"""Where a message keeps the steps of an interaction that was not stored, for a replay."""
+"""Metadata key for the steps of an interaction that was not stored, to resend them."""
 REPLAYED: dict[str, str] = {SESSION_KEY: "steps", REPLAY_KEY: "steps"}
-"""Key of a session → the field that only a full replay needs."""
+"""Session key → the field that only resending the whole history needs."""
 
 
 class InteractionContext(GoogleContext, frozen=True, kw_only=True):
-    """Facts of the request for the decoder of an interaction."""
+    """Request context for the decoder of an interaction."""
 
     store: bool = True

@@ -1,7 +1,7 @@
-"""Credentials that Google's server keeps for environments: code there uses them, and never sees them.
+"""Credentials that Google's server stores for environments. Code there uses them without seeing them.
 
-The egress proxy of an environment adds a credential to requests (`GoogleAllowedDomain.credential`), or puts its value
-in place of a variable (`GoogleEnvironment.env`). What the server returns of a credential holds no secret.
+The egress proxy of an environment adds a credential to requests (`GoogleAllowedDomain.credential`), or inserts its
+value for a variable (`GoogleEnvironment.env`). Credentials that the server returns hold no secrets.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Place = Literal["header", "query", "body"]
 
 class _Credential(Config, frozen=True, kw_only=True):
     id: str
-    """Chosen by you; options refer to it."""
+    """Id of the credential, chosen by you. Options refer to it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,13 +42,13 @@ class GoogleBearerCredential(_Credential, frozen=True, kw_only=True):
 
     token: str
     header_name: str | None = None
-    """`Authorization` if not set."""
+    """Header name. None means `Authorization`."""
     prefix: str | None = None
-    """`Bearer` if not set; an empty text for none."""
+    """Prefix of the token. None means `Bearer`, an empty string means no prefix."""
 
 
 class GoogleOAuthCredential(_Credential, frozen=True, kw_only=True):
-    """A refresh token; the server obtains access tokens with it."""
+    """A refresh token with which the server obtains access tokens."""
 
     secrets = frozenset({"client_secret", "refresh_token"})
 
@@ -60,13 +60,13 @@ class GoogleOAuthCredential(_Credential, frozen=True, kw_only=True):
 
 
 class GoogleVariableCredential(_Credential, frozen=True, kw_only=True):
-    """The value of a variable: code sees a placeholder, which the proxy replaces in requests to trusted domains."""
+    """The value of a variable. Code sees a placeholder, which the proxy replaces in requests to trusted domains."""
 
     secrets = frozenset({"value"})
 
     value: str
     injection_location: Place | Sequence[Place]
-    """Where in a request it may be replaced."""
+    """Locations in a request where the placeholder may be replaced."""
     trusted_domains: Sequence[str] = ()
 
 
@@ -79,11 +79,11 @@ class StoredCredential(Struct, frozen=True, kw_only=True):
     id: str
     type: str | None = None
     status: str | None = None
-    """`active` or `revoked`."""
+    """Status, `active` or `revoked`."""
 
 
 def credential_body(credential: GoogleCredential, *, is_new: bool = True) -> bytes:
-    """The body that creates a credential, or replaces its values; then its path holds the id."""
+    """Encode a credential to create it, or to replace its values. To replace them, the id goes into the path."""
     match credential:
         case GoogleBearerCredential():
             kind = "bearer_token"
@@ -98,12 +98,12 @@ def credential_body(credential: GoogleCredential, *, is_new: bool = True) -> byt
 
 
 def read_credential(body: bytes) -> StoredCredential:
-    """A credential of a response."""
+    """Decode a credential from a response."""
     return _stored(response_object(body))
 
 
 def read_credentials(body: bytes) -> tuple[list[StoredCredential], str | None]:
-    """The credentials of a page, and the token of the next one."""
+    """Return the credentials of a page, and the token of the next one."""
     page = response_object(body)
     return [_stored(entry) for entry in objects(page.get("credentials"))], some_text(page, "next_page_token")
 

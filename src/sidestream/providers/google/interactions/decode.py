@@ -1,4 +1,4 @@
-"""Events of the Interactions API → parts, how the interaction ended, and the session that continues from it."""
+"""The Interactions API decoder, with the end of an interaction and the session that continues from it."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ STATUSES: dict[str, FinishReason] = {
     "in_progress": "other",
     "requires_continuation": "other",
 }
-"""The provider's status → our reason."""
+"""The provider's status → our finish reason."""
 
 PAUSED = "requires_continuation"
 ENDED = frozenset({"failed", "cancelled", "incomplete", "budget_exceeded"})
@@ -45,7 +45,7 @@ ENDED = frozenset({"failed", "cancelled", "incomplete", "budget_exceeded"})
 
 
 def finish_reason(s: InteractionState) -> tuple[FinishReason, str | None]:
-    """Our reason and the provider's own."""
+    """Return our finish reason and the provider's."""
     reason = STATUSES.get(s.status or "", "other")
     if reason in ("stop", "tool-calls"):
         reason = "tool-calls" if s.has_client_call else "stop"
@@ -53,14 +53,14 @@ def finish_reason(s: InteractionState) -> tuple[FinishReason, str | None]:
 
 
 def step_outcome(s: InteractionState) -> StepOutcome:
-    """What the interaction means for the turn."""
+    """Return the outcome of the step."""
     metadata = _message_metadata(s)
     is_held = SESSION_KEY in metadata
     return StepOutcome(message_metadata=metadata, replay=REPLAYED, is_held=is_held, is_paused=s.status == PAUSED)
 
 
 def _message_metadata(s: InteractionState) -> JsonObject:
-    """The private metadata of the message: how to continue from it on the server, or by replaying its steps."""
+    """Return the private metadata of the message, to continue on the server or by resending its steps."""
     session: JsonObject = {
         "model": s.context.model or s.interaction.get("model") or s.interaction.get("agent"),
         "base_url": s.context.base_url,
@@ -84,7 +84,7 @@ _SAID = frozenset({"model_output", "function_call", "thought"})
 
 
 def _given_ids(s: InteractionState) -> JsonObject:
-    """Our id of a call → the API's, where it is another."""
+    """Map our id of a call to the API's, where they differ."""
     calls = {step.call_id: some_text(step.raw, "id") for step in s.order if step.kind == "function_call"}
     return {call_id: given for call_id, given in calls.items() if given not in (None, call_id)}
 
@@ -100,7 +100,7 @@ _KEPT = ("service_tier", "environment_id", "agent", "continuation_token", "previ
 
 
 def result_metadata(s: InteractionState) -> JsonObject:
-    """The metadata of the result."""
+    """Return the metadata of the result."""
     return {
         "response_id": s.interaction.get("id"),
         "model": s.interaction.get("model"),
@@ -111,12 +111,12 @@ def result_metadata(s: InteractionState) -> JsonObject:
 
 
 def _on_created(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
-    """`response-metadata`, once."""
+    """Emit `response-metadata`, once."""
     _interaction(s, e.interaction)
 
 
 def _is_second(s: InteractionState, e: shapes.InteractionSnapshot) -> bool:
-    """True if the event begins another interaction than the one that is being read."""
+    """Return whether the event begins a different interaction."""
     known = some_text(s.interaction, "id")
     return known is not None and (some_text(e.interaction, "id") or known) != known
 
@@ -131,14 +131,14 @@ def _interaction(s: InteractionState, interaction: JsonObject) -> None:
 
 
 def _on_status(s: InteractionState, e: shapes.StatusEvent, raw: JsonObject) -> None:
-    """Nothing yet: the status counts at the end."""
+    """Store the status, which counts at the end."""
     s.status = e.status
     if e.continuation_token is not None:
         s.interaction["continuation_token"] = e.continuation_token
 
 
 def _on_start(s: InteractionState, e: shapes.StepStartEvent, raw: JsonObject) -> None:
-    """By step, see below."""
+    """Start the step, as listed below."""
     if e.index in s.steps:
         s.raw(raw)
     elif str(e.step.get("type")) in IGNORED_STEPS:
@@ -148,7 +148,7 @@ def _on_start(s: InteractionState, e: shapes.StepStartEvent, raw: JsonObject) ->
 
 
 def start_step(s: InteractionState, index: int, step: JsonObject, event: Any) -> None:
-    """A step starts: its tool event first, if it has one."""
+    """Start a step, and emit its tool event if it has one."""
     begun = begin_step(s, index, step)
     if begun is None:
         s.raw(event)
@@ -157,7 +157,7 @@ def start_step(s: InteractionState, index: int, step: JsonObject, event: Any) ->
 
 
 def _on_delta(s: InteractionState, e: shapes.StepDeltaEvent, raw: JsonObject) -> None:
-    """By delta, see below."""
+    """Apply the delta, as listed below."""
     if is_object((e.metadata or {}).get("total_usage")):
         s.usage = (e.metadata or {})["total_usage"]
     kind = str(e.delta.get("type"))
@@ -166,7 +166,7 @@ def _on_delta(s: InteractionState, e: shapes.StepDeltaEvent, raw: JsonObject) ->
         return
     step = s.steps.get(e.index)
     if step is None and row is not None and row.step is not None:
-        # Its start was missed, as in a stream that was resumed.
+        # The start was missed, as in a resumed stream.
         step = begin_step(s, e.index, {"type": row.step})
     if step is None or step.done or row is None:
         s.raw(raw)
@@ -179,7 +179,7 @@ def _on_delta(s: InteractionState, e: shapes.StepDeltaEvent, raw: JsonObject) ->
 
 
 def _on_stop(s: InteractionState, e: shapes.StepStopEvent, raw: JsonObject) -> None:
-    """By step, see below."""
+    """End the step, as listed below."""
     if e.usage is not None:
         s.usage = e.usage
     step = s.steps.get(e.index)
@@ -193,14 +193,14 @@ def _on_stop(s: InteractionState, e: shapes.StepStopEvent, raw: JsonObject) -> N
 
 
 def _on_completed(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
-    """Ends of what is open, then `finish`; `error` before it if the interaction failed."""
+    """End open blocks and calls, then emit `finish`, after `error` if the interaction failed."""
     _interaction(s, e.interaction)
     _whole_steps(s, e.interaction)
     finish(s)
 
 
 def _whole_steps(s: InteractionState, interaction: JsonObject) -> None:
-    """Steps that were not streamed, or not to their end, come as if they had just started or stopped."""
+    """Emit steps that were not streamed, or not to their end, as if they had just started or stopped."""
     streamed = iter([*s.order])
     for place, step in enumerate(objects(interaction.get("steps"))):
         if str(step.get("type")) in IGNORED_STEPS:
@@ -216,7 +216,7 @@ def _whole_steps(s: InteractionState, interaction: JsonObject) -> None:
 
 
 def _on_error(s: InteractionState, e: shapes.InteractionsError, raw: JsonObject) -> None:
-    """Ends of what is open, `error`, `finish`."""
+    """End open blocks and calls, then emit `error` and `finish`."""
     s.error = error_of(e.error, "the provider reported an error")
     fail(s, s.error)
 
@@ -230,11 +230,11 @@ EVENTS: dict[str, EventRow] = {
     "interaction.completed": EventRow(shapes.InteractionSnapshot, _on_completed),
     "error": EventRow(shapes.InteractionsError, _on_error),
 }
-"""Event type → how it is read."""
+"""Event type → how it is decoded."""
 
 
 def finish(s: InteractionState) -> None:
-    """The interaction is over."""
+    """Finish the interaction, with an error if it failed."""
     for step in s.order:
         end_step(s, step)
     s.emit_draft()
@@ -247,7 +247,7 @@ def finish(s: InteractionState) -> None:
 
 
 def fail(s: InteractionState, error: Error) -> None:
-    """Ends what is open and emits the error. Calls whose arguments may be cut off are not emitted."""
+    """End everything open and emit the error. Calls whose arguments may be truncated are not emitted."""
     for step in s.order:
         s.end_block(step)
         s.close_input(step)
@@ -255,7 +255,7 @@ def fail(s: InteractionState, error: Error) -> None:
 
 
 class InteractionsDecoder(ResponseDecoder[InteractionState]):
-    """Decodes one interaction."""
+    """A decoder for one interaction."""
 
     LAST_EVENTS = frozenset({"interaction.completed", "error"})
 
@@ -264,7 +264,7 @@ class InteractionsDecoder(ResponseDecoder[InteractionState]):
 
     @property
     def resume_point(self) -> tuple[str, str] | None:
-        """The interaction and the id of its last event, to resume from after a broken connection."""
+        """Interaction id and last event id, to resume from after a broken connection."""
         identity = some_text(self._state.interaction, "id")
         return (identity, self._state.last_event_id) if identity and self._state.last_event_id else None
 

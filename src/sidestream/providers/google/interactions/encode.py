@@ -1,4 +1,4 @@
-"""The body of `POST /interactions`, and the session it continues. Pure: messages, tools, options in, JSON out."""
+"""Encoding of `POST /interactions`, and the choice of the session that it continues. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideT
 
 
 def continue_from(request: ModelRequest, options: GoogleInteractionsOptions, model: str, base_url: str) -> SessionStart:
-    """Where to continue. A session that the options name wins over one in the history."""
+    """Return where to continue. A session from the options wins over one in the history."""
     messages = request.messages
     previous = options.previous_interaction_id
     if previous is not None:
@@ -56,7 +56,7 @@ def continue_from(request: ModelRequest, options: GoogleInteractionsOptions, mod
 
 
 def last_environment(messages: Sequence[ChatMessage], base_url: str) -> str | None:
-    """The newest environment that the conversation used on this server."""
+    """Return the newest environment that the conversation used on this server."""
     for message in reversed(messages):
         session: Any = message.metadata.get(SESSION_KEY)
         if is_object(session) and session.get("base_url") in (None, base_url):
@@ -74,7 +74,7 @@ _DEFAULT = GoogleInteractionsOptions()
 
 
 def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[InteractionContext]:
-    """Raises ConfigurationError for a request that the API cannot serve."""
+    """Encode a request. Raises ConfigurationError if the API cannot serve it."""
     options = checked_options(request.options, _DEFAULT, API)
     is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
     rows = AGENT_SETTINGS if is_agent else INTERACTIONS_SETTINGS
@@ -188,7 +188,7 @@ INTERACTIONS_PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     CodeInterpreter: _code,
     RemoteMCP: _mcp,
 }
-"""Portable tool → its equivalent here. Code may continue in an environment."""
+"""Portable tool → its conversion for this API. Code may continue in an environment."""
 
 
 def _search_tool(tool: GoogleSearch) -> JsonObject:

@@ -1,7 +1,7 @@
-"""Messages → steps.
+"""Conversion of messages to steps.
 
-Messages of this API are replayed as the steps they arrived as, as far as their parts are unedited; all others are
-encoded from their parts. Every call gets exactly one result.
+Messages of this API are resent as the steps they arrived as, unless their parts were edited. All others are encoded
+from their parts. Every call gets exactly one result.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class StepsTarget(Struct, frozen=True, kw_only=True):
 def encode_steps(
     messages: Sequence[ChatMessage], index: int, target: StepsTarget
 ) -> tuple[list[JsonObject], list[str]]:
-    """The steps of the messages from `index` on, and warnings. The server holds those before it."""
+    """Return the steps of the messages from `index` on, and warnings. The server holds the earlier messages."""
     writer = _StepsWriter(messages[index:], target)
     if index:
         writer.expect_pending(messages[index - 1])
@@ -57,7 +57,7 @@ def encode_steps(
 
 
 class _StepsWriter(HistoryWriter):
-    """The steps so far. System messages are encoded by `system_instruction`."""
+    """A writer of steps. System messages are encoded by `system_instruction`."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: StepsTarget) -> None:
         super().__init__(messages)
@@ -65,7 +65,7 @@ class _StepsWriter(HistoryWriter):
         self._target = target
 
     def expect_pending(self, message: ChatMessage) -> None:
-        """Expects the results of the calls in the last message that the server holds."""
+        """Expect the results of the calls in the last message that the server holds."""
         names = _given_ids(message)
         for call in message.tool_calls:
             self.expect(call.id, {"id": names.get(call.id, call.id), "name": call.name})
@@ -106,7 +106,10 @@ class _StepsWriter(HistoryWriter):
         return [step for step in steps if self._is_replayable(step, same_model)]
 
     def _is_replayable(self, step: JsonObject, same_model: bool) -> bool:
-        """Steps that only one model can read are sent to it only, those of hosted tools only beside tools."""
+        """Return whether a step can be resent.
+
+        Steps that only one model can read go only to that model, and those of hosted tools only beside tools.
+        """
         kind = str(step.get("type"))
         if kind in ("model_output", "function_call"):
             return True
@@ -122,7 +125,7 @@ class _StepsWriter(HistoryWriter):
 
 
 def _given_ids(message: ChatMessage) -> dict[str, str]:
-    """Our id of a call → the API's."""
+    """Map our id of a call to the API's."""
     session: Any = message.metadata.get(SESSION_KEY)
     if not is_object(session):
         return {}
@@ -138,7 +141,7 @@ def _given_ids(message: ChatMessage) -> dict[str, str]:
 
 
 def _result(result: ToolResultPart) -> Any:
-    """Text, an object, or the content that the tool shows."""
+    """Return a tool result as text, an object, or the content that the tool shows."""
     value, acknowledged = result.result, {ACKNOWLEDGEMENT: True} if result.acknowledged else {}
     content = [_shown(part) for part in content_of_result(value)]
     if content:
@@ -154,7 +157,7 @@ def _shown(part: Content) -> JsonObject:
 
 
 def _filled(step: JsonObject, rest: UnsentParts) -> JsonObject | None:
-    """The step with the current content of the message; None if that was removed. Takes the parts that it covers."""
+    """Fill a step with the message's current parts, and take those that it covers. None if they were removed."""
     kind = step.get("type")
     if kind == "model_output":
         content = [entry for entry in (_content(entry, rest) for entry in objects(step.get("content"))) if entry]
@@ -185,7 +188,7 @@ def _content(entry: JsonObject, rest: UnsentParts) -> JsonObject | None:
 
 
 def media_of(part: DataPart | LinkPart) -> JsonObject:
-    """A file or link as content, converted from the form of generateContent."""
+    """Convert a file or link to content, by way of its generateContent form."""
     body = content_of(part)
     if "text" in body:
         return {"type": "text", "text": body["text"]}

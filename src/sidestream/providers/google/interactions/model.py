@@ -1,4 +1,4 @@
-"""A model, or an agent, behind the Interactions API."""
+"""A model or agent behind the Interactions API."""
 
 import re
 from urllib.parse import urlencode
@@ -29,11 +29,11 @@ REFUSALS = (
 
 
 UNFINISHED = frozenset({"queued", "in_progress"})
-"""Statuses of an interaction that is in progress."""
+"""Statuses of an unfinished interaction."""
 
 
 class InteractionsModel(GoogleModel):
-    """One model or agent. A conversation continues by the id of the previous interaction."""
+    """A model or agent. A conversation continues by the id of the previous interaction."""
 
     provider = PROVIDER_NAME
     telemetry_name = TELEMETRY_NAME
@@ -47,20 +47,20 @@ class InteractionsModel(GoogleModel):
         self._model = name
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
-        """The request on the wire, and the decoder for its response."""
+        """Encode a request, and create the decoder for its response."""
         made = encode_interaction(request, self._model, self.base_url)
         return self._encoded("interactions", request, made, _decoder)
 
     def bill(self, finish: Finish) -> Bill:
-        """What a response is billed for."""
+        """Return what a response is billed for."""
         return catalog.bill(self._model, finish)
 
     def recover(self, error: RunError) -> protocol.Recovery | None:
-        """Retries without a session that the server no longer has."""
+        """Return how to retry without a session that the server no longer has."""
         return protocol.Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: protocol.FileRef) -> HttpCall:
-        """Downloads a file of an environment, or an uploaded one."""
+        """Create the call that downloads a file of an environment, or an uploaded one."""
         if ref.container_id is None:
             return self._endpoint.call(
                 f"files/{as_segment(ref.id.removeprefix('files/'))}:download?alt=media", method="GET"
@@ -76,7 +76,10 @@ class InteractionsModel(GoogleModel):
         last_event_id: str | None = None,
         include_input: bool = False,
     ) -> HttpCall:
-        """Requests an interaction in its current state, or its stream, after an event if one is given."""
+        """Create the call that fetches an interaction in its current state, or its stream after an event.
+
+        `stream` asks for the stream, after `last_event_id` if given. `include_input` adds the input.
+        """
         query: dict[str, str] = {}
         if stream:
             query["stream"] = "true"
@@ -88,34 +91,34 @@ class InteractionsModel(GoogleModel):
         return self._endpoint.call(path, method="GET", stream=stream)
 
     def cancel(self, interaction_id: str) -> HttpCall:
-        """Cancels an interaction that runs in the background."""
+        """Create the call that cancels an interaction in the background."""
         return self._endpoint.call(f"interactions/{as_segment(interaction_id)}/cancel", b"{}")
 
     def delete(self, interaction_id: str) -> HttpCall:
-        """Deletes a stored interaction."""
+        """Create the call that deletes a stored interaction."""
         return self._endpoint.call(f"interactions/{as_segment(interaction_id)}", method="DELETE")
 
     def create_credential(self, credential: GoogleCredential) -> HttpCall:
-        """Stores a credential for environments; `read_credential` reads the response."""
+        """Create the call that stores a credential for environments. `read_credential` decodes the response."""
         return self._endpoint.call("credentials", credential_body(credential))
 
     def update_credential(self, credential: GoogleCredential) -> HttpCall:
-        """Replaces the values of a credential."""
+        """Create the call that replaces the values of a credential."""
         return self._endpoint.call(
             f"credentials/{as_segment(credential.id)}", credential_body(credential, is_new=False), method="PATCH"
         )
 
     def list_credentials(self, after: str | None = None) -> HttpCall:
-        """Requests a page of credentials, without their secrets; `read_credentials` reads the response."""
+        """Create the call for a page of credentials, without secrets. `read_credentials` decodes the response."""
         query = f"?{urlencode({'page_token': after})}" if after else ""
         return self._endpoint.call(f"credentials{query}", method="GET")
 
     def delete_credential(self, credential_id: str) -> HttpCall:
-        """Deletes a credential."""
+        """Create the call that deletes a credential."""
         return self._endpoint.call(f"credentials/{as_segment(credential_id)}", method="DELETE")
 
     def resume_call(self, encoded: protocol.Encoded, decoder: protocol.Decoder) -> HttpCall | None:
-        """Resumes the stream of a stored interaction, which continues without a connection, after the last event."""
+        """Create the call that resumes the stream of a stored interaction, which continues without a connection."""
         from sidestream.providers.google.interactions.decode import InteractionsDecoder
 
         point = decoder.resume_point if isinstance(decoder, InteractionsDecoder) else None
@@ -125,24 +128,24 @@ class InteractionsModel(GoogleModel):
         return self._follow_up(encoded, self.retrieve(point[0], stream=True, last_event_id=point[1]))
 
     def under_way(self, body: bytes) -> protocol.UnderWay | None:
-        """An interaction that is queued or in progress."""
+        """Return the queued or running interaction in a body, or None."""
         return protocol.under_way(body, UNFINISHED)
 
     def fetch_call(self, encoded: protocol.Encoded, answer_id: str, *, stream: bool) -> HttpCall:
-        """Requests an interaction in its current state, or its stream from the beginning."""
+        """Create the call that fetches an interaction in its current state, or its stream from the beginning."""
         return self._follow_up(encoded, self.retrieve(answer_id, stream=stream))
 
     def cancel_call(self, encoded: protocol.Encoded, answer_id: str) -> HttpCall:
-        """Cancels an interaction that runs in the background; others end with their connection."""
+        """Create the call that cancels an interaction in the background. Others end with their connection."""
         return self._follow_up(encoded, self.cancel(answer_id))
 
     def _follow_up(self, encoded: protocol.Encoded, call: HttpCall) -> HttpCall:
-        """The call, with the headers of the original request."""
+        """Add the headers of the original request to a call."""
         auth = self._endpoint.settings.auth
         return encoded.follow_up(call.method, call.url, auth, body=call.body, stream=call.stream)
 
     def decoder(self, *, store: bool = True) -> protocol.Decoder:
-        """A decoder for an interaction that is fetched rather than created."""
+        """Create a decoder for an interaction that is fetched rather than created."""
         return _decoder(InteractionContext(model=self._model, base_url=self.base_url, store=store))
 
 

@@ -1,4 +1,4 @@
-"""Options of the Interactions API."""
+"""Options for the Interactions API."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -28,9 +28,9 @@ class GoogleAllowedDomain(Config, frozen=True, kw_only=True):
     secrets = frozenset({"headers"})
 
     domain: str
-    """`*.example.com` for all below it, `*` for all."""
+    """Domain name. `*.example.com` matches all subdomains, `*` all domains."""
     credential: str | None = None
-    """The id of a credential that the proxy adds to requests."""
+    """Id of a credential that the proxy adds to requests."""
     headers: Texts = field(default_factory=Texts)
     """Headers that the proxy adds to requests."""
 
@@ -39,16 +39,16 @@ class GoogleAllowedDomain(Config, frozen=True, kw_only=True):
 
 
 class GoogleEnvironment(Config, frozen=True, kw_only=True):
-    """A sandbox with files that outlives an interaction: a new one, or the one named."""
+    """A sandbox with files that outlives an interaction, a new one or an existing one."""
 
     secrets = frozenset({"env", "network"})
 
     environment_id: str | None = None
     sources: Sequence[GoogleEnvironmentSource] = ()
     network: Sequence[GoogleAllowedDomain] | Objects | Literal["disabled"] | None = None
-    """The domains that it may connect to; `disabled`: none. Also the API's own object."""
+    """Domains that it may connect to, `disabled` for none, or the API's own object."""
     env: dict[str, Any] | None = None
-    """Variables: a text, or `{"credential": id}` for a secret that only the server knows."""
+    """Environment variables. A value is a string, or `{"credential": id}` for a secret that only the server knows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,9 +73,9 @@ class GoogleEnvironment(Config, frozen=True, kw_only=True):
 
 
 class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True):
-    """Options of an interaction. What is not set is not sent, except where a field says otherwise.
+    """Options for an interaction. Unset options are not sent, except where a field says otherwise.
 
-    `store` is sent only if set; the server stores by default, and the session of a conversation needs it.
+    The server stores interactions unless `store` is false; the session of a conversation needs that.
     `previous_interaction_id` overrides the session found in the history.
     """
 
@@ -95,7 +95,7 @@ class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True
     transcription_config: Objects | None = None
 
     response_format: Objects | Sequence[Objects] | None = None
-    """In the API's own format; an output type of the agent and `ImageGeneration` add theirs."""
+    """Output format in the API's own terms. An output type of the agent and `ImageGeneration` add theirs."""
     response_mime_type: str | None = None
     response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
     store: bool | None = None
@@ -103,7 +103,7 @@ class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True
     previous_interaction_id: str | None = None
     environment: str | GoogleEnvironment | None = None
     agent: bool | None = None
-    """Whether the name is that of an agent. None: derived from the name."""
+    """Whether the name is that of an agent. None means that the name decides."""
     agent_config: Objects | None = None
     service_tier: Literal["flex", "standard", "priority", "deferred"] | None = None
     safety_settings: Sequence[GoogleSafetySetting] = ()
@@ -111,9 +111,9 @@ class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True
     webhook_config: Objects | None = None
     cached_content: str | None = None
     continuation_token: str | None = None
-    """Taken from the history if not set and an answer was paused."""
+    """Token that continues a paused answer. If unset, it is taken from the history."""
     typed_output_beside_tools: bool | None = None
-    """Whether the model supports a schema beside tools. None: derived from its name."""
+    """Whether the model supports a schema together with tools. None means that its name decides."""
     extra_body: Objects = field(default_factory=dict[str, Any])
-    """Merged into the body last: for parameters that are newer than this class."""
+    """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)

@@ -1,4 +1,4 @@
-"""The events of an interaction, as far as they are read: typed, optional fields have defaults."""
+"""Typed events of an interaction, with the fields that the decoder uses."""
 
 from typing import Any
 
@@ -6,50 +6,40 @@ from msgspec import Struct
 
 
 class InteractionsEvent(Struct, kw_only=True):
-    """What all events may carry."""
+    """Fields that all events may have."""
 
     event_id: str | None = None
 
 
 class InteractionSnapshot(InteractionsEvent, kw_only=True):
-    """interaction.created and interaction.completed."""
+    """The events interaction.created and interaction.completed."""
 
     interaction: dict[str, Any]
 
 
 class StatusEvent(InteractionsEvent, kw_only=True):
-    """interaction.status_update."""
-
     status: str
     interaction_id: str | None = None
     continuation_token: str | None = None
 
 
 class StepStartEvent(InteractionsEvent, kw_only=True):
-    """step.start."""
-
     index: int
     step: dict[str, Any]
 
 
 class StepDeltaEvent(InteractionsEvent, kw_only=True):
-    """step.delta."""
-
     index: int
     delta: dict[str, Any]
     metadata: dict[str, Any] | None = None
 
 
 class StepStopEvent(InteractionsEvent, kw_only=True):
-    """step.stop."""
-
     index: int
     usage: dict[str, Any] | None = None
 
 
 class InteractionsError(InteractionsEvent, kw_only=True):
-    """error."""
-
     error: dict[str, Any] | None = None
 
 
@@ -74,13 +64,13 @@ class StepSignatureDelta(Struct, kw_only=True):
 
 
 class CallDelta(Struct, kw_only=True):
-    """Fields of a call of a hosted tool."""
+    """Fields of a hosted tool call."""
 
     arguments: dict[str, Any] | None = None
 
 
 class ResultDelta(Struct, kw_only=True):
-    """Fields of the result of a hosted tool."""
+    """Fields of a hosted tool result."""
 
     result: Any = None
     is_error: bool | None = None

@@ -1,4 +1,4 @@
-"""What a decoder remembers between events of an interaction, and how it emits text, calls and results."""
+"""Decoder state of an interaction, and the emission of its text, calls and results."""
 
 from collections import deque
 from typing import Any
@@ -11,11 +11,11 @@ from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 _REMEMBERED = 4096
-"""Ids of events that are remembered."""
+"""Number of event ids to remember."""
 
 
 class Step:
-    """One step of an interaction, known by its index."""
+    """One step of an interaction, identified by its index."""
 
     __slots__ = (
         "block",
@@ -45,23 +45,23 @@ class Step:
         self.block: GeminiBlock | None = None
         self.blocks = 0
         self.content: list[JsonObject] = []
-        """The content of a model's output, with ids of blocks in place of text."""
+        """Content of a model's output, with block ids in place of text."""
         self.deltas: list[str] = []
-        """The arguments of a call, as far as they streamed."""
+        """Streamed arguments of a call so far."""
         self.input_open = False
         self.called = False
         self.done = False
         self.owns_result = False
-        """True: the list of results in `raw` is not that of an event, so it may grow."""
+        """Whether the result list in `raw` belongs to this step rather than to an event, so that it may grow."""
 
     @property
     def provider_executed(self) -> bool:
-        """True for a step of a hosted tool."""
+        """Whether a hosted tool made the step."""
         return self.kind != "function_call"
 
 
 class InteractionState(GoogleState):
-    """One interaction while it is decoded."""
+    """Decoder state for one interaction."""
 
     USAGE_FIELDS = (
         "total_input_tokens",
@@ -77,14 +77,14 @@ class InteractionState(GoogleState):
         self.steps: dict[int, Step] = {}
         self.order: list[Step] = []
         self.ignored: set[int] = set()
-        """Steps that are the client's own."""
+        """Indices of steps that repeat the client's own input."""
         self.begun: dict[str, Step] = {}
-        """Calls by their ids, from their start on."""
+        """Calls that have begun, by id."""
         self.calls: dict[str, Step] = {}
-        """Calls that were emitted."""
+        """Calls that were emitted, by id."""
         self.answered: set[str] = set()
         self._unanswered: dict[str, dict[str, Step]] = {}
-        """Calls of hosted tools without a result, by tool and id."""
+        """Hosted calls without a result, by tool and id."""
         self.interaction: JsonObject = {}
         self.status: str | None = None
         self.last_event_id: str | None = None
@@ -92,12 +92,12 @@ class InteractionState(GoogleState):
         self._known_event_ids: set[str] = set()
 
     def made_call_id(self, step: Step) -> str:
-        """An id for a call that came without one: no other interaction of the conversation makes up the same."""
+        """Return an id for a call without one, which no other interaction of the conversation generates."""
         history = self.context.history
         return f"call-{step.index}" + (f"-{history}" if history else "")
 
     def is_repeated(self, event_id: str | None) -> bool:
-        """True for an event that came before, as after a stream was resumed. Only the last ones are remembered."""
+        """Return whether an event arrived before, as after a resumed stream. Only the last ids are remembered."""
         if event_id is None:
             return False
         if event_id in self._known_event_ids:
@@ -109,11 +109,11 @@ class InteractionState(GoogleState):
         return False
 
     def step_event(self, step: Step, stage: str, event: Any) -> None:
-        """Reports a stage of a hosted tool."""
+        """Emit a tool event for a step of a hosted tool."""
         self.tool_event(step.tool, stage, event, step.call_id or None, step.index)
 
     def text(self, step: Step, family: Family, text: str) -> None:
-        """More text of a step; consecutive text is one block."""
+        """Add text to a step. Consecutive text forms one block."""
         if family == "text" and self.context.drafts:
             self.draft.append(text)
             last = step.content[-1] if step.content else {}
@@ -131,32 +131,32 @@ class InteractionState(GoogleState):
         self.block_delta(step.block, text)
 
     def end_block(self, step: Step) -> None:
-        """Ends the block that is open in a step, if one is."""
+        """End the open block of a step, if any."""
         block, step.block = step.block, None
         if block is not None:
             block.signature = text_in(step.raw, "signature")
             self.close_block(block)
 
     def open_input(self, step: Step) -> None:
-        """Begins the input of a call, once."""
+        """Begin the input of a call, once."""
         if not step.input_open and not step.called:
             step.input_open = True
             self.out.append(ToolInputStart(step.call_id, step.name, step.provider_executed))
 
     def input_delta(self, step: Step, text: str) -> None:
-        """More JSON text of a call's input."""
+        """Add JSON text to a call's input."""
         step.deltas.append(text)
         if text:
             self.out.append(ToolInputDelta(step.call_id, text))
 
     def close_input(self, step: Step) -> None:
-        """Ends the input of a call, once."""
+        """End the input of a call, once."""
         if step.input_open:
             step.input_open = False
             self.out.append(ToolInputEnd(step.call_id))
 
     def call(self, step: Step, **content: Any) -> None:
-        """Emits a call, once; its input now if it did not stream."""
+        """Emit a call, once. Its input is emitted now if it was not streamed."""
         if step.called:
             return
         self.open_input(step)
@@ -173,7 +173,7 @@ class InteractionState(GoogleState):
         self.out.append(ToolCall(step.call_id, step.name, step.tool, step.provider_executed, **content))
 
     def begin_call(self, step: Step) -> None:
-        """A call starts, which a result may name."""
+        """Register a call that has begun, so that a result may refer to it."""
         self.begun[step.call_id] = step
         if step.tool:
             self._unanswered.setdefault(step.tool, {})[step.call_id] = step
@@ -188,11 +188,11 @@ class InteractionState(GoogleState):
         return step
 
     def last_unanswered(self, tool: str) -> Step | None:
-        """The last call of a hosted tool that has no result yet."""
+        """Return the last call of a hosted tool that has no result yet."""
         return next(reversed(self._unanswered.get(tool, {}).values()), None)
 
     def result(self, step: Step, value: Any, *, is_error: bool) -> None:
-        """The result of a hosted tool; the first one of a call counts."""
+        """Emit the result of a hosted tool. The first one of a call counts."""
         call = self.calls.get(step.call_id)
         if call is None:
             self.call(step, input={})

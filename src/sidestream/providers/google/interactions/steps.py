@@ -1,4 +1,4 @@
-"""Steps and their deltas: one row per type; citations become sources, media become files."""
+"""Handlers for steps and their deltas, by type. Citations become sources, and media become files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from sidestream.providers.shared.decoding import UNREADABLE, input_fields
 
 
 def on_annotations(s: InteractionState, step: Step, value: shapes.AnnotationsDelta, raw: JsonObject) -> None:
-    """`source`."""
+    """Emit `source`."""
     for annotation in value.annotations:
         kind = str(annotation.get("type"))
         if kind in SOURCES:
@@ -57,7 +57,7 @@ SOURCES: dict[str, Callable[[JsonObject], JsonObject]] = {
         "title": some_text(a, "name"),
     },
 }
-"""Type of an annotation → the fields of its source."""
+"""Annotation type → the fields of its source."""
 
 NO_SOURCES = {
     "speech_metadata": "is how text is spoken; an annotation of the `text-end`",
@@ -67,14 +67,14 @@ NO_SOURCES = {
 
 
 def on_file(s: InteractionState, step: Step, value: shapes.MediaDelta, raw: JsonObject) -> None:
-    """`file`."""
+    """Emit `file`."""
     s.end_block(step)
     if not media(s, step, raw):
         s.raw(raw)
 
 
 def media(s: InteractionState, step: Step, content: JsonObject) -> bool:
-    """Emits a file. False if the content holds none."""
+    """Emit a file. Returns False if the content holds none."""
     data, uri = some_text(content, "data"), some_text(content, "uri")
     decoded = media_types.from_base64(data) if data else None
     if decoded is None and uri is None:
@@ -101,7 +101,7 @@ DeltaHandler = Callable[[InteractionState, Step, Any, JsonObject], None]
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
-    """How one type of step is read. `tool` is the metadata key of its events; steps without one have none."""
+    """How one type of step is decoded. `tool` is the metadata key of its events. Steps without it have no events."""
 
     start: StepHandler
     stop: StepHandler
@@ -109,7 +109,7 @@ class StepRow(Struct, frozen=True, kw_only=True):
 
 
 class StepDeltaRow(Struct, frozen=True):
-    """How one type of delta is read. `step` is the type of the step that it opens if none has started."""
+    """How one type of delta is decoded. `step` is the type of the step that it opens if none has started."""
 
     shape: Any
     handler: DeltaHandler
@@ -117,7 +117,7 @@ class StepDeltaRow(Struct, frozen=True):
 
 
 def _output_start(s: InteractionState, step: Step) -> None:
-    """The content that came with the start, as if it had just streamed."""
+    """Emit the content that came with the start, as if it had just streamed."""
     _whole_output(s, step, objects(step.raw.pop("content", None)))
 
 
@@ -133,7 +133,7 @@ def _whole_output(s: InteractionState, step: Step, contents: list[JsonObject]) -
 
 
 def _output_stop(s: InteractionState, step: Step) -> None:
-    """`text-end`."""
+    """Emit `text-end`."""
     s.end_block(step)
     if is_object(step.raw.get("error")):
         s.error = error_of(step.raw["error"], "the model's output failed")
@@ -141,45 +141,45 @@ def _output_stop(s: InteractionState, step: Step) -> None:
 
 
 def _whole(content: JsonObject) -> JsonObject:
-    """Content of the output; the pieces of a draft become its text."""
+    """Return content of the output, with the pieces of a draft joined to its text."""
     return {"type": "text", "text": "".join(content[DRAFT_PIECES])} if DRAFT_PIECES in content else content
 
 
 def _thought_start(s: InteractionState, step: Step) -> None:
-    """The content that came with the start, as if it had just streamed."""
+    """Emit the content that came with the start, as if it had just streamed."""
     for content in objects(step.raw.pop("summary", None)):
         if not on_delta(s, step, {"type": "thought_summary", "content": content}):
             s.raw(content)
 
 
 def _thought_stop(s: InteractionState, step: Step) -> None:
-    """`reasoning-end` with its signature."""
+    """Emit `reasoning-end` with its signature."""
     s.end_block(step)
     if step.content:
         step.raw["summary"] = step.content
 
 
 def _call_start(s: InteractionState, step: Step) -> None:
-    """Nothing yet: the call is emitted with its arguments."""
+    """Emit nothing yet, since the call is emitted with its arguments."""
     step.call_id = s.unique_id(some_text(step.raw, "id") or s.made_call_id(step))
     step.name = some_text(step.raw, "name") or step.tool
     s.begin_call(step)
 
 
 def _function_start(s: InteractionState, step: Step) -> None:
-    """`tool-input-start`."""
+    """Emit `tool-input-start`."""
     _call_start(s, step)
     step.tool = step.name
     s.open_input(step)
 
 
 def _function_stop(s: InteractionState, step: Step) -> None:
-    """`tool-input-end`, `tool-call`."""
+    """Emit `tool-input-end` and `tool-call`."""
     _finish_call(s, step)
 
 
 def _call_stop(s: InteractionState, step: Step) -> None:
-    """`tool-input-*`, `tool-call`."""
+    """Emit `tool-input-*` and `tool-call`."""
     _finish_call(s, step)
 
 
@@ -196,7 +196,7 @@ def _finish_call(s: InteractionState, step: Step) -> None:
 
 
 def _result_start(s: InteractionState, step: Step) -> None:
-    """Nothing yet: the result is emitted when it is complete."""
+    """Emit nothing yet, since the result is emitted when it is complete."""
     given = some_text(step.raw, "call_id")
     call = s.begun.get(given) if given is not None else s.last_unanswered(step.tool)
     call = call or s.taken_up(step.tool, given)
@@ -205,7 +205,7 @@ def _result_start(s: InteractionState, step: Step) -> None:
 
 
 def _result_stop(s: InteractionState, step: Step) -> None:
-    """`tool-result`, and `file` for each file that code wrote."""
+    """Emit `tool-result`, and `file` for each file that code wrote."""
     value = step.raw.get("result")
     call = s.begun.get(step.call_id)
     if call is not None:
@@ -218,12 +218,12 @@ def _result_stop(s: InteractionState, step: Step) -> None:
 
 
 def _text(s: InteractionState, step: Step, value: shapes.StepTextDelta, raw: JsonObject) -> None:
-    """`text-delta`."""
+    """Emit `text-delta`."""
     s.text(step, "text", value.text)
 
 
 def _summary(s: InteractionState, step: Step, value: shapes.SummaryDelta, raw: JsonObject) -> None:
-    """`reasoning-delta`; an image is a `custom` part."""
+    """Emit `reasoning-delta`, or `custom` for an image."""
     text, image = value.content.get("text"), value.content.get("data")
     if isinstance(text, str):
         s.text(step, "reasoning", text)
@@ -234,12 +234,12 @@ def _summary(s: InteractionState, step: Step, value: shapes.SummaryDelta, raw: J
 
 
 def _signature(s: InteractionState, step: Step, value: shapes.StepSignatureDelta, raw: JsonObject) -> None:
-    """Signature of the `reasoning-end`."""
+    """Store the signature for `reasoning-end`."""
     step.raw["signature"] = value.signature
 
 
 def _arguments(s: InteractionState, step: Step, value: shapes.ArgumentsDelta, raw: JsonObject) -> None:
-    """`tool-input-delta`."""
+    """Emit `tool-input-delta`."""
     if not step.call_id:
         s.raw(raw)
         return
@@ -248,7 +248,7 @@ def _arguments(s: InteractionState, step: Step, value: shapes.ArgumentsDelta, ra
 
 
 def _fields(s: InteractionState, step: Step, value: Any, raw: JsonObject) -> None:
-    """Fields of the call or result, emitted with its end."""
+    """Store fields of the call or result, which is emitted at its end."""
     old, new = step.raw.get("result"), raw.get("result")
     step.raw |= {key: content for key, content in raw.items() if key != "type" and content is not None}
     if is_array(old) and is_array(new):
@@ -278,7 +278,7 @@ STEPS: dict[str, StepRow] = {
     **{f"{name}_call": StepRow(start=_call_start, stop=_call_stop, tool=tool) for name, tool in _HOSTED.items()},
     **{f"{name}_result": StepRow(start=_result_start, stop=_result_stop, tool=tool) for name, tool in _HOSTED.items()},
 }
-"""Type of a step → how it is read."""
+"""Step type → how it is decoded."""
 
 IGNORED_STEPS = {
     "user_input": "is the client's own",
@@ -299,14 +299,14 @@ DELTAS: dict[str, StepDeltaRow] = {
     **{f"{name}_call": StepDeltaRow(shapes.CallDelta, _fields, f"{name}_call") for name in _HOSTED},
     **{f"{name}_result": StepDeltaRow(shapes.ResultDelta, _fields, f"{name}_result") for name in _HOSTED},
 }
-"""Type of a delta → how it is read."""
+"""Delta type → how it is decoded."""
 
 IGNORED_DELTAS = {"function_result": "is the client's own"}
 """Deltas that become no part, each with its reason."""
 
 
 def on_delta(s: InteractionState, step: Step, delta: JsonObject) -> bool:
-    """More of a step. False if the delta cannot be read, with nothing changed."""
+    """Apply a delta to a step. Returns False, without changing anything, if the delta is unreadable."""
     row = DELTAS.get(str(delta.get("type")))
     if row is None:
         return False
@@ -319,7 +319,7 @@ def on_delta(s: InteractionState, step: Step, delta: JsonObject) -> bool:
 
 
 def begin_step(s: InteractionState, index: int, raw: JsonObject) -> Step | None:
-    """A step starts. None if its type is unknown."""
+    """Start a step. Returns None if its type is unknown."""
     kind = str(raw.get("type"))
     row = STEPS.get(kind)
     if row is None:
@@ -333,7 +333,7 @@ def begin_step(s: InteractionState, index: int, raw: JsonObject) -> Step | None:
 
 
 def complete_step(s: InteractionState, step: Step, final: JsonObject) -> None:
-    """Ends a step of which only a part was streamed, by what the whole interaction says of it."""
+    """End a step that was only partly streamed, completing it from the whole interaction."""
     if step.kind == "model_output":
         contents, known = objects(final.get("content")), max(len(step.content) - 1, 0)
         if step.block is not None and known < len(contents):
@@ -349,7 +349,7 @@ def complete_step(s: InteractionState, step: Step, final: JsonObject) -> None:
 
 
 def _rest(s: InteractionState, step: Step, final: str) -> None:
-    """Extends the open block of a step to its final text, or replaces its text."""
+    """Extend the open block of a step to its final text, or replace its text."""
     block = step.block
     if block is None or final.startswith(block.text):
         family = "text" if step.kind == "model_output" else "reasoning"
@@ -360,8 +360,8 @@ def _rest(s: InteractionState, step: Step, final: str) -> None:
 
 
 def end_step(s: InteractionState, step: Step) -> None:
-    """A step is complete."""
+    """End a step, once."""
     if not step.done:
         step.done = True
         STEPS[step.kind].stop(s, step)
-        s.end_block(step)  # One that does not belong into this type of step, too.
+        s.end_block(step)  # also a block that does not belong in this type of step
