@@ -193,7 +193,7 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 def _without(text: str, spans: list[tuple[int, int]]) -> str:
-    """Replace the spans in a text with `[redacted]`. Overlapping spans are merged."""
+    """Replace the spans with `[redacted]`. Overlapping spans are merged."""
     pieces: list[str] = []
     done = 0
     for start, end in sorted(spans):

@@ -18,7 +18,7 @@ _MAX_UNQUOTED = 3
 
 
 def urls_in(text: str) -> list[str]:
-    """Return the URLs in a text, without the punctuation after them."""
+    """Return the URLs in a string, without the punctuation after them."""
     return [_cut(found) for found in _URL.findall(text)]
 
 
