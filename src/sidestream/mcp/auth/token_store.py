@@ -86,9 +86,11 @@ class MemoryTokens:
         self._sign_ins: dict[str, SignIn] = {}
 
     async def load(self, server_url: str) -> SignIn | None:
+        """Return the sign-in at this server, or None."""
         return self._sign_ins.get(server_url)
 
     async def save(self, server_url: str, sign_in: SignIn | None) -> None:
+        """Replace the sign-in at this server. None removes it."""
         self._sign_ins.pop(server_url, None)
         if sign_in is not None:
             self._sign_ins[server_url] = sign_in
