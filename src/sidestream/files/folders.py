@@ -1,6 +1,6 @@
-"""The platform's folders for data and configuration, and files in them that only the user can read.
+"""Platform folders for data and configuration, and files in them that only the user can read.
 
-Written here, since platformdirs is part of an extra: files must be found whichever extras are installed.
+Does not use platformdirs, which is part of an extra: files must be found whichever extras are installed.
 """
 
 import os
@@ -13,12 +13,12 @@ _LOCKED_BYTE = 1 << 30
 
 
 def data_folder() -> Path:
-    """The folder for data that the program stores."""
+    """Return the folder for data that the program stores."""
     return _folder("XDG_DATA_HOME", ".local/share")
 
 
 def config_folder() -> Path:
-    """The folder for the user's configuration."""
+    """Return the folder for the user's configuration."""
     return _folder("XDG_CONFIG_HOME", ".config")
 
 
@@ -28,13 +28,16 @@ def _folder(variable: str, usual: str) -> Path:
         return home / "Library" / "Application Support" / "sidestream"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "sidestream"
-    # The XDG specification says that relative paths are ignored.
+    # The XDG specification ignores relative paths.
     named = os.environ.get(variable, "")
     return (Path(named) if os.path.isabs(named) else home / usual) / "sidestream"
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replaces the file, with mode 0600, atomically, and creates its folder if there is none. Raises OSError."""
+    """Replace the file atomically, with mode 0600, and create its folder if missing.
+
+    Raises OSError if the file cannot be written.
+    """
     temporary = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
@@ -52,8 +55,8 @@ if sys.platform == "win32":
     import msvcrt
 
     def try_lock(descriptor: int) -> bool:
-        """Lock an open file against other processes; False if another one has."""
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # Locked bytes cannot be read.
+        """Lock an open file against other processes. Return False if another process holds the lock."""
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # Locked bytes are unreadable on Windows.
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -65,7 +68,7 @@ else:
     import fcntl
 
     def try_lock(descriptor: int) -> bool:
-        """Lock an open file against other processes; False if another one has."""
+        """Lock an open file against other processes. Return False if another process holds the lock."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Saving files under safe names: no path, no device name, nothing hidden, nothing overwritten in a folder."""
+"""Saving files under safe names, without overwriting files in a folder."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from sidestream.files import media_types
 
 MAX_NAME_BYTES = 180
-"""Below the usual limit of 255, with space for a number and for other encodings."""
+"""Below the usual limit of 255, leaving room for a number and for other encodings."""
 MAX_EXTENSION_CHARS = 16
 MAX_ATTEMPTS = 10_000
 FALLBACK = "file"
@@ -19,11 +19,11 @@ _INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _FORBIDDEN = re.compile(r'[<>:"|?*]')
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[0-9¹²³])", re.IGNORECASE)
-"""Names that are devices on Windows, whatever their extension."""
+"""Names of Windows devices, which are reserved with any extension."""
 
 
 def safe_name(name: str | None, mime_type: str | None) -> str:
-    """A safe file name: no path, no device name, not hidden, no invisible characters, no leading dash.
+    """Return a safe file name: no path, device name or invisible characters, not hidden, no leading dash.
 
     A name without an extension gets the one of its MIME type; without a MIME type it stays as it is.
     """
@@ -51,10 +51,10 @@ def _truncated(text: str, max_bytes: int) -> str:
 
 
 def save(data: bytes, path: str | Path, name: str | None, mime_type: str) -> Path:
-    """Writes the bytes to the path, or into it under a safe and unused name if it is a folder. Returns the file's path.
+    """Write the bytes to a file, or into a folder under a safe and unused name, and return the file's path.
 
-    An existing folder is one, and so is a path that ends in a slash; it is created. A file that the path itself names
-    is replaced.
+    The path is a folder if it exists as one or ends in a slash; it is created if missing. A file named by the path
+    itself is replaced.
     """
     is_folder = str(path).endswith(("/", os.sep)) or os.path.isdir(path)
     path = Path(path)
@@ -66,9 +66,9 @@ def save(data: bytes, path: str | Path, name: str | None, mime_type: str) -> Pat
 
 
 def save_in(folder: Path, data: bytes, name: str, taken: Collection[str] = ()) -> Path:
-    """Writes the bytes under this name, numbered if it exists or is taken (casefolded). Leaves no partial file behind.
+    """Write the bytes under this name, numbered if it exists or is in `taken` (casefolded).
 
-    Raises OSError if they cannot be written.
+    Leaves no partial file behind. Raises OSError if the bytes cannot be written.
     """
     path, handle = _create(folder, name, taken)
     try:

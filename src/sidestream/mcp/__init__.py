@@ -1,8 +1,7 @@
-"""MCP servers as tools that this process calls: `MCPServer` for one, `load_mcp_config` for those of an `mcp.json`.
+"""MCP servers whose tools this process calls: `MCPServer` for one, `load_mcp_config` for those in an `mcp.json`.
 
-The official client, the extra `mcp`, is imported when the first server starts.
-
-May import `tools`, `messages`, `stream` and the modules at the root of `sidestream`.
+The official client, the extra `mcp`, is imported when the first server starts. May import `tools`, `messages`, `stream`
+and the modules at the root of `sidestream`.
 """
 
 from sidestream.mcp.auth.settings import (

@@ -1,10 +1,10 @@
-"""Sanitizes text from servers for display: strips escape sequences and hidden characters."""
+"""Sanitizing of server text for display: removes escape sequences and hidden characters."""
 
 import re
 import unicodedata
 
 _ESCAPES = re.compile(
-    # Strings for the terminal (titles, links, clipboard) end at BEL or ST; the rest is cursor and colour.
+    # Terminal strings (titles, links, clipboard) end at BEL or ST; the rest is cursor and colour.
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|\x1b[ -/]*[0-~]?",
@@ -20,7 +20,7 @@ _HIDDEN = ("Cc", "Cf", "Co", "Cs", "Cn")
 
 
 def visible(text: str, max_characters: int | None = None) -> str:
-    """The text without escape sequences and hidden characters, truncated to `max_characters`."""
+    """Remove escape sequences and hidden characters, and truncate to `max_characters`."""
     if not (text.isascii() and text.isprintable()):
         text = _INVISIBLE.sub("", _ESCAPES.sub("", text))
         text = "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in _HIDDEN)
@@ -30,5 +30,5 @@ def visible(text: str, max_characters: int | None = None) -> str:
 
 
 def one_line(text: str, max_characters: int = 200) -> str:
-    """The visible text on one line, truncated, for use in a message."""
+    """Return the visible text on one line, truncated, for use in a message."""
     return visible(" ".join(visible(text).split()), max_characters)

@@ -1,4 +1,4 @@
-"""The HTTP transport: the official client's, with our headers and a limit on response size."""
+"""HTTP transport: the official client's, with our headers and a limit on response size."""
 
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from httpx2 import URL, AsyncClient, Auth, Request, Response
 
 SIGN_IN = "sidestream_sign_in"
-"""The extension that marks requests to an authorization server."""
+"""Request extension that marks requests to an authorization server."""
 _CONNECT_TIMEOUT_S = 10.0
 _LOGGERS_OF_URLS = ("httpx2", "mcp.client.sse", "mcp.client.streamable_http")
-"""They log whole URLs, whose queries may hold a key."""
+"""Loggers that print whole URLs, whose queries may hold a key."""
 
 
 class HttpDiagnostics:
@@ -25,17 +25,17 @@ class HttpDiagnostics:
 
     def __init__(self) -> None:
         self.status: int | None = None
-        """The last error status."""
+        """Last error status."""
         self.sign_in: str | None = None
-        """Why a sign-in failed, and what to do."""
+        """Reason for a failed sign-in, and what to do."""
 
     def report_sign_in(self, problem: str) -> None:
-        """Keeps the reason of a sign-in that failed."""
+        """Store the reason for a failed sign-in."""
         self.sign_in = problem
 
 
 def auth_headers(headers: dict[str, str], authorization: str | None) -> dict[str, str]:
-    """The headers with `Authorization`; a token without a scheme is a bearer token."""
+    """Add `Authorization` to the headers. A token without a scheme is a bearer token."""
     if authorization is None:
         return headers
     has_scheme = authorization.partition(" ")[0].lower() in ("bearer", "basic", "token", "digest")
@@ -45,10 +45,10 @@ def auth_headers(headers: dict[str, str], authorization: str | None) -> dict[str
 def http_client(
     url: str, headers: dict[str, str], diagnostics: HttpDiagnostics, auth: "Auth | None" = None
 ) -> "AsyncClient":
-    """A client for the origin of the URL. Sends the headers, limits the size of responses, keeps the last error status.
+    """Create a client for the URL's origin that limits response sizes and keeps the last error status.
 
-    Another origin, which a redirect, an event or metadata of the server may name, gets no request, except an
-    authorization server those of `auth`, which do not have the headers.
+    Another origin, which a redirect, an event or the server's metadata may name, gets no requests. The exception is an
+    authorization server, which gets those of `auth`, without the headers.
     """
     import httpx2
 
@@ -76,7 +76,7 @@ def http_client(
     async def inspect(response: "Response") -> None:
         if response.status_code >= 400:
             diagnostics.status = response.status_code
-        # Events of a stream have their own limit. A compressed body could be a bomb, so none is accepted.
+        # Stream events have their own limit. A compressed body could be a bomb, so none is accepted.
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = SizeLimitedStream(response.stream)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
@@ -96,7 +96,10 @@ def _origin(url: "URL") -> tuple[str, str, int | None]:
 
 
 def without_user(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """User and password of the URL as a header, which no library logs. An `Authorization` of the caller wins."""
+    """Move a URL's user and password to a header, which no library logs.
+
+    An `Authorization` header of the caller takes precedence.
+    """
     parts = urlsplit(url)
     login, _, host = parts.netloc.rpartition("@")
     if not login:
@@ -116,7 +119,7 @@ async def http_transport(
     diagnostics: HttpDiagnostics,
     new_auth: "Callable[[str], Auth] | None" = None,
 ) -> AsyncGenerator[Any, None]:
-    """Message streams to and from the URL; `kind` is `http`, or `sse` for the older protocol."""
+    """Open message streams to and from the URL. `kind` is `http`, or `sse` for the older protocol."""
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 

@@ -1,4 +1,4 @@
-"""Typed output: from a type to the schema of an answer, and from the answer's text to a value.
+"""Typed output: conversion of a type to an answer's schema, and of the answer's text to a value.
 
 May import the modules at the root of `sidestream`. pydantic is loaded when the first type is read, not when this
 package is imported.

@@ -1,4 +1,4 @@
-"""JSON schemas: one walk over them, and what strict modes can enforce.
+"""JSON schemas: traversal, and the subset that strict modes can enforce.
 
 pydantic is loaded by `schema_generator`, not when this module is imported.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SINGLE = frozenset(("items", "propertyNames", "contains", "not", "if", "then", "else"))
 _LISTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
 _MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
-# Keywords about the properties and items that no other keyword names: a schema for them, or whether they are allowed.
+# Keywords about the remaining properties and items: a schema for them, or whether they are allowed.
 _REST = frozenset(("additionalProperties", "unevaluatedItems", "unevaluatedProperties"))
 # Keywords and formats that every strict mode enforces, and keywords that at least one cannot enforce.
 PORTABLE_KEYWORDS = frozenset((
@@ -45,13 +45,14 @@ TYPES: dict[str, Callable[[Any], bool]] = {
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
 }
-"""Type name → whether a value has that type. The first that fits is the narrowest."""
+"""Type name → check for that type. The first match is the narrowest."""
 
 
 def walk(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The schema and every schema in it, each with its path: objects, and booleans that stand for any or no value.
+    """Yield the schema and every schema in it, each with its path.
 
-    A schema may be changed before the next one is requested.
+    A schema is an object, or a boolean that accepts any or no value. It may be changed before the next one is
+    requested.
     """
     pending: list[tuple[str, Any]] = [(path, schema)]
     while pending:
@@ -64,7 +65,7 @@ def walk(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def nodes(schema: Any) -> Iterator[JsonObject]:
-    """The schema and every schema in it that is an object, as `walk` yields them."""
+    """Yield the schema and every schema in it that is an object, in the order of `walk`."""
     return (node for _, node in walk(schema) if is_object(node))
 
 
@@ -81,18 +82,18 @@ def _subschemas(path: str, node: JsonObject) -> list[tuple[str, Any]]:
 
 
 def strings(value: Any) -> list[str]:
-    """The strings of a keyword whose value is one or a list of them, such as `type` and `required`."""
+    """Return the strings of a keyword whose value is a string or a list of them, such as `type` and `required`."""
     return [entry for entry in (value if is_array(value) else [value]) if isinstance(entry, str)]
 
 
 def is_record(node: JsonObject) -> bool:
-    """True for the schema of an object."""
+    """Return whether the node is an object schema."""
     kind = node.get("type")
     return kind == "object" or "properties" in node or (is_array(kind) and "object" in kind)
 
 
 def resolve(root: Any, reference: str) -> Any:
-    """The target of a reference within the schema; None if it has none, or lies outside."""
+    """Return the target of a reference within the schema, or None if it is missing or external."""
     start, *steps = reference.split("/")
     for step in steps if start == "#" else [reference]:
         root = as_object(root).get(step.replace("~1", "/").replace("~0", "~"))
@@ -100,7 +101,7 @@ def resolve(root: Any, reference: str) -> Any:
 
 
 def inline_root(schema: JsonObject) -> JsonObject:
-    """The same schema without a reference at its root, which providers refuse."""
+    """Inline a reference at the schema's root, which providers refuse."""
     reference = schema.pop("$ref", None)
     if reference is None:
         return schema
@@ -111,7 +112,10 @@ def inline_root(schema: JsonObject) -> JsonObject:
 
 
 def wrap(schema: JsonObject) -> JsonObject:
-    """An object whose property `value` has the schema. Definitions move to its root, references are adapted."""
+    """Wrap the schema in an object as its property `value`.
+
+    Definitions move to the root, and references are adapted.
+    """
     for node in nodes(schema):
         reference = str(node.get("$ref"))
         if reference.startswith("#") and not reference.startswith(("#/$defs/", "#/definitions/")):
@@ -122,14 +126,14 @@ def wrap(schema: JsonObject) -> JsonObject:
 
 
 def drop_titles(schema: JsonObject) -> None:
-    """Removes the titles, which pydantic makes from names; they repeat what the model reads anyway."""
+    """Remove the titles that pydantic generates from names, since the model reads those anyway."""
     for node in nodes(schema):
         if isinstance(node.get("title"), str):
             del node["title"]
 
 
 def close(schema: JsonObject) -> JsonObject:
-    """A copy in which every object with properties is closed, unless it sets `additionalProperties`."""
+    """Return a copy in which every object with properties is closed, unless it sets `additionalProperties`."""
     closed = copy.deepcopy(schema)
     for node in nodes(closed):
         if "properties" in node:
@@ -138,9 +142,9 @@ def close(schema: JsonObject) -> JsonObject:
 
 
 def tighten(schema: JsonObject) -> JsonObject:
-    """A narrower copy that strict modes may enforce: all objects closed, all properties required.
+    """Return a narrower copy that strict modes may enforce: all objects closed, all properties required.
 
-    Constraints that not every strict mode has move into the description, where the model reads them.
+    Constraints that not every strict mode supports move into the description, where the model reads them.
     """
     tight = copy.deepcopy(schema)
     for node in nodes(tight):
@@ -164,7 +168,7 @@ def tighten(schema: JsonObject) -> JsonObject:
 
 
 def require_all(node: JsonObject) -> None:
-    """Requires every property, and sets a reference apart from its neighbours, which strict modes refuse."""
+    """Require every property, and separate a reference from its sibling keywords, which strict modes refuse."""
     if "properties" in node:
         node["required"] = list(node["properties"])
     if "$ref" in node and len(node) > 1:
@@ -172,20 +176,26 @@ def require_all(node: JsonObject) -> None:
 
 
 def is_strict(schema: JsonObject) -> bool:
-    """True if every strict mode can enforce the schema: objects closed, properties required, nothing left open."""
+    """Return whether every strict mode can enforce the schema.
+
+    Its objects must be closed and its properties required, and nothing may be left open.
+    """
     return all(
         not node.keys() & _NOT_ENFORCED and _is_complete(node) and not leaves_open(node) for node in nodes(schema)
     )
 
 
 def allows_strict(schema: Any) -> bool:
-    """True if OpenAI's strict mode accepts the schema: objects closed, properties required, no foreign keyword."""
+    """Return whether OpenAI's strict mode accepts the schema.
+
+    Its objects must be closed and its properties required, without keywords that the mode refuses.
+    """
     return _allows_strict(dumps(schema))
 
 
 @functools.lru_cache(maxsize=256)
 def _allows_strict(schema: bytes) -> bool:
-    # By its JSON: each request of a run has the same schemas, and none of them is frozen.
+    # Keyed by JSON, since each request of a run has the same schemas, and none of them is hashable.
     return all(
         is_object(node) and not node.keys() & _REFUSED_IF_STRICT and _is_complete(node)
         for _, node in walk(loads(schema))
@@ -193,7 +203,7 @@ def _allows_strict(schema: bytes) -> bool:
 
 
 def _is_complete(node: JsonObject) -> bool:
-    """False for an object that is not closed, or has optional properties."""
+    """Return whether the node is not an object schema, or is closed and requires all its properties."""
     return not is_record(node) or (
         node.get("additionalProperties") is False
         and set(strings(node.get("required"))) == as_object(node.get("properties")).keys()
@@ -201,7 +211,7 @@ def _is_complete(node: JsonObject) -> bool:
 
 
 def leaves_open(node: JsonObject) -> bool:
-    """True if values are valid that the schema does not describe: any value, any list, further properties."""
+    """Return whether the schema accepts values that it does not describe: any value, any list, further properties."""
     kinds = strings(node.get("type"))
     if not kinds:
         return not node.keys() & _DESCRIBING
@@ -211,7 +221,7 @@ def leaves_open(node: JsonObject) -> bool:
 
 
 def is_recursive(schema: JsonObject) -> bool:
-    """True if a definition refers to itself, directly or through others."""
+    """Return whether a definition refers to itself, directly or through others."""
     links = {
         name: {str(inner["$ref"]).rpartition("/")[2] for inner in nodes(node) if "$ref" in inner}
         for name, node in as_object(schema.get("$defs")).items()
@@ -224,11 +234,11 @@ def is_recursive(schema: JsonObject) -> bool:
 
 @functools.cache
 def schema_generator() -> "type[GenerateJsonSchema]":
-    """pydantic's generator, without its warnings."""
+    """Return pydantic's schema generator, with its warnings silenced."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
         def emit_warning(self, kind: "JsonSchemaWarningKind", detail: str) -> None:
-            """A default without a JSON form is not an error: the model does not need it."""
+            """Ignore a default without a JSON form, since the model does not need it."""
 
     return Generator

@@ -1,4 +1,4 @@
-"""The JSON value of a text that is still being written."""
+"""Parsing of incomplete JSON."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from sidestream.jsontext import as_list, as_object
 
 
 def partial_json(text: str) -> Any:
-    """The value so far, without a number that may still grow; None while there is none.
+    """Parse the start of a JSON text, leaving out a number that may still grow.
 
-    Strings may be cut anywhere.
+    Strings may be cut anywhere. Returns None while there is no value.
     """
     from pydantic_core import from_json
 
@@ -21,7 +21,7 @@ def partial_json(text: str) -> Any:
     found = parse(text)
     head = text.rstrip("0123456789.+-eE")
     if len(head) < len(text) and type(_last(found)) in (int, float) and _last(parse(head + "null")) is None:
-        # The text ends in a number that may be incomplete, and not in a string or a key that ends in digits.
+        # The text ends in a number that may be incomplete, rather than in a string or a key that ends in digits.
         return parse(head)
     return found
 

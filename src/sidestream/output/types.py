@@ -1,4 +1,4 @@
-"""Output types: the schema of an answer, and the way back from its text."""
+"""Output types: the schema of an answer, and the parsing of its text."""
 
 import re
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
@@ -29,17 +29,18 @@ class OutputSchema(Struct, frozen=True):
 
 
 class OutputType(Struct, Generic[T], frozen=True, eq=False):
-    """What an answer must be: the schema for the provider, and the way back from the answer's text."""
+    """The type of an answer: the schema for the provider, and the parser for the answer's text."""
 
     schema: OutputSchema
     is_wrapped: bool
-    """True: the type is not an object, as providers require, so the value is the property `value` of one."""
+    """Whether the value is wrapped in an object, as its property `value`, since providers require an object."""
     validate: "Validator"
 
     def parse(self, text: str) -> T:
-        """The value of a whole answer: JSON alone, or in one code fence. Raises OutputError.
+        """Parse a complete answer: JSON alone, or in one code fence.
 
-        A ValueError in a validator of the type becomes an OutputError; any other exception is raised unchanged.
+        Raises OutputError if the text is not JSON or does not fit the type. A ValueError in a validator of the type
+        becomes an OutputError; any other exception is raised unchanged.
         """
         body = text.strip()
         if (start := _body_start(body)) and body.endswith("```"):
@@ -51,7 +52,7 @@ class OutputType(Struct, Generic[T], frozen=True, eq=False):
         return self.validate(body, value)
 
     def partial(self, text: str) -> Any | None:
-        """The JSON value so far of an incomplete answer, not validated; None before it begins.
+        """Parse an incomplete answer, without validation. Returns None before the value begins.
 
         Strings may be cut anywhere, numbers appear once they are complete. Each call parses the text from its start.
         """
@@ -70,7 +71,7 @@ def output_type(spec: type[T]) -> OutputType[T]: ...
 @overload
 def output_type(spec: Any) -> OutputType[Any]: ...
 def output_type(spec: Any) -> OutputType[Any]:
-    """The output type of a Python type or a JSON schema. Raises ConfigurationError if it has no JSON schema.
+    """Create an output type from a Python type or a JSON schema.
 
     ```python
     city = output_type(TypedDict("City", {"name": str}))
@@ -84,6 +85,8 @@ def output_type(spec: Any) -> OutputType[Any]:
 
     With a JSON schema, the output is the JSON value. `parse` then checks type, enum, const, properties, required,
     additionalProperties, items, anyOf, oneOf (as anyOf), allOf and references within the schema, and nothing else.
+
+    Raises ConfigurationError if the type has no JSON schema.
     """
     if isinstance(spec, OutputType):
         return cast(OutputType[Any], spec)
@@ -112,7 +115,7 @@ def _of_json_schema(spec: JsonObject) -> OutputType[Any]:
 
 
 def _schema(label: str, schema: JsonObject, narrowed: JsonObject) -> OutputSchema:
-    """The narrowed schema if strict modes can enforce it, else the schema as it is."""
+    """Return the narrowed schema if strict modes can enforce it, else the original schema."""
     name = re.sub(r"[^a-zA-Z0-9_-]+", "_", label).strip("_")[:64] or "output"
     strict = is_strict(narrowed)
     return OutputSchema(name, narrowed if strict else schema, strict)

@@ -1,4 +1,4 @@
-"""Schemas of types, validators that turn an answer's JSON into a value, and problems worded for the model."""
+"""Schemas of types, validators that convert an answer's JSON to a value, and problems worded for the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ class OutputError(SidestreamError, ValueError):
 
 
 def not_json(body: str, error: ValueError | RecursionError) -> OutputError:
-    """The error for an answer that is not JSON."""
+    """Return the error for an answer that is not JSON."""
     from json import JSONDecodeError
 
     near = body[error.pos : error.pos + 40] if isinstance(error, JSONDecodeError) else ""
@@ -32,28 +32,28 @@ def not_json(body: str, error: ValueError | RecursionError) -> OutputError:
 
 
 def misfit(problems: Sequence[str]) -> OutputError:
-    """The error for JSON that does not fit its schema."""
+    """Return the error for JSON that does not fit its schema."""
     return OutputError(listing("The answer does not fit its schema:", problems))
 
 
 def listing(headline: str, problems: Sequence[str]) -> str:
-    """A headline and one line for each problem, up to a limit."""
+    """Join a headline and one line per problem, up to `MAX_PROBLEMS`."""
     more = [f"- and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
     return "\n".join([headline, *problems[:MAX_PROBLEMS], *more])
 
 
 def problem_at(path: str, what: str, whole: str = "answer") -> str:
-    """One line of a listing; `whole` names the value itself."""
+    """Format one line of a listing. `whole` names the value itself."""
     return f"- {path.lstrip('.') or whole}: {what}"
 
 
 def path_of(steps: Iterable[str | int]) -> str:
-    """`.cities[0].name` for the keys and indices that lead to a value."""
+    """Format keys and indices as a path, e.g. `.cities[0].name`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
 def problems_of(value: Any, schema: JsonObject) -> Iterator[str]:
-    """One line for each violation, as far as `output_type` says that it is checked."""
+    """Yield one line per violation of the keywords that `output_type` says are checked."""
     return _problems(value, schema, schema)
 
 
@@ -64,7 +64,7 @@ def _problems(value: Any, node: Any, root: JsonObject, path: str = "", followed:
         yield problem_at(path, f"must be {' or '.join(kinds)}; it was {shown(value)}")
         return
     allowed = [schema["const"]] if "const" in schema else as_list(schema.get("enum"))
-    # As text, since True == 1 in Python.
+    # Compare as JSON, since True == 1 in Python.
     if allowed and dumps(value) not in map(dumps, allowed):
         yield problem_at(path, f"must be one of {shown(allowed)}; it was {shown(value)}")
     reference = schema.get("$ref")
@@ -93,14 +93,17 @@ def _object_problems(value: JsonObject, schema: JsonObject, root: JsonObject, pa
 
 
 Validator = Callable[[str, Any], Any]
-"""From JSON text and its parsed form to the typed value. Raises OutputError."""
+"""Converts JSON text and its parsed form to the typed value. Raises OutputError if it does not fit."""
 
 SchemaReader = Callable[[Any, bool], tuple[JsonObject, Validator]]
-"""From a type, and whether it is wrapped in an object, to its schema and validator."""
+"""Returns the schema and validator of a type. The second argument is whether it is wrapped in an object."""
 
 
 def reader_of(spec: Any) -> tuple[SchemaReader, JsonObject, Validator]:
-    """The library that supports the type, with the type's schema and validator. Raises ConfigurationError."""
+    """Return the library that supports the type, with the type's schema and validator.
+
+    Raises ConfigurationError if no library supports it.
+    """
     try:
         return with_pydantic, *with_pydantic(spec, False)
     except Exception as error:
@@ -112,7 +115,7 @@ def reader_of(spec: Any) -> tuple[SchemaReader, JsonObject, Validator]:
 
 
 def with_pydantic(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
-    """Schema and validator of a type that pydantic supports. Raises what pydantic raises for others."""
+    """Return schema and validator of a type that pydantic supports. Raises pydantic's own errors for other types."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 
     if is_wrapped:
@@ -121,7 +124,7 @@ def with_pydantic(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
 
     def validate(body: str, value: Any) -> Any:
         try:
-            # As JSON, so that types which are strict in Python still accept their JSON form.
+            # Validate as JSON, so that types which are strict in Python still accept their JSON form.
             found = adapter.validate_json(body.encode("utf-8", "surrogatepass"))
         except ValidationError as error:
             problems = error.errors(include_url=False, include_context=False)
@@ -132,7 +135,10 @@ def with_pydantic(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
 
 
 def _pydantic_problem(problem: Mapping[str, Any], value: Any) -> str:
-    """One problem, by its place in the answer. Other steps of pydantic's location name a member of a union."""
+    """Describe one problem by its path in the answer.
+
+    Other steps of pydantic's location name a member of a union.
+    """
     steps: list[str | int] = []
     tried = ""
     is_missing = problem["type"] == "missing"
@@ -150,7 +156,7 @@ def _pydantic_problem(problem: Mapping[str, Any], value: Any) -> str:
 
 
 def with_msgspec(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
-    """Schema and validator of a type that msgspec supports. Raises what msgspec raises for others."""
+    """Return schema and validator of a type that msgspec supports. Raises msgspec's own errors for other types."""
     if is_wrapped:
         spec = msgspec.defstruct("Output", [("value", spec)], forbid_unknown_fields=True)
     decoder = msgspec.json.Decoder(spec)
@@ -167,7 +173,7 @@ def with_msgspec(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
 
 
 def with_json_schema(schema: JsonObject, is_wrapped: bool) -> Validator:
-    """Validator of a JSON schema, by its structural keywords."""
+    """Return a validator for a JSON schema that checks its structural keywords."""
 
     def validate(body: str, value: Any) -> Any:
         if problems := list(problems_of(value, schema)):

@@ -1,5 +1,5 @@
-"""Server-side tools that run here, on this machine, with the parts, stages and results of hosted ones.
+"""Local implementations of server-side tools, with the parts, lifecycle events and results of hosted ones.
 
-Each module offers `toolset(config, services)`; `here` finds it by the tool's key. May import everything below agents;
-each module is imported when its tool is first placed here, and imports its libraries when they are used.
+Each module offers `toolset(config, services)`; `here` finds it by the tool's key. May import everything below agents.
+Each module is imported when its tool is first placed locally, and imports its libraries when they are used.
 """

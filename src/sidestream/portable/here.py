@@ -1,4 +1,4 @@
-"""Which server-side tools run here, and the module of each."""
+"""Local placement of server-side tools, and the module of each."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -17,7 +17,7 @@ from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
 DELEGATION = "sidestream.portable.tools.delegation"
-"""Runs a tool on another model that hosts it."""
+"""Module that runs a tool on another model that hosts it."""
 
 MODULES: dict[str, str] = {
     "apply_patch": "sidestream.portable.tools.apply_patch",
@@ -31,31 +31,34 @@ MODULES: dict[str, str] = {
     "web_fetch": "sidestream.portable.tools.web_fetch",
     "web_search": "sidestream.portable.tools.web_search",
 }
-"""Key of a tool → the module whose `toolset(config, services)` runs it here."""
+"""Key of a tool → module whose `toolset(config, services)` runs it locally."""
 
 NOT_HERE: dict[str, str] = {
     "computer_use": "a screen to look at and to click on is yours to provide: answer its calls with a function",
     "local_shell": "it is the older tool for a shell of yours; Shell runs here",
     "custom": "it is a function of yours already: pass it in tools=",
 }
-"""Key of a tool that never runs here → why."""
+"""Key of a tool that never runs locally → the reason."""
 
 
 UNASKED = frozenset(MODULES.keys() - {"apply_patch", "memory"})
-"""Keys of the tools whose calls need no approval, as at a provider: they only read, or stay in their sandbox. A config
-may say otherwise; a patch changes your files, and for a memory the agent's policy applies."""
+"""Keys of the tools whose calls need no approval, as at a provider, since they only read or stay in their sandbox. A
+config may say otherwise. A patch changes the user's files, and for a memory the agent's policy applies."""
 
 SOURCES = frozenset({"web_search", "web_fetch", "file_search"})
 """Keys of the tools whose results hold passages that an answer may cite."""
 
 
 def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
-    """True if the tool can run here."""
+    """Return whether the tool can run locally."""
     return tool.key in MODULES
 
 
 def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
-    """The toolset that runs the tool here. Raises UnsupportedError if none does, MissingExtraError if it needs more."""
+    """Create the toolset that runs the tool locally.
+
+    Raises UnsupportedError if the tool cannot run locally, and MissingExtraError if it needs an extra.
+    """
     if isinstance(config, WebSearch) and _is_model(config.engine):
         config = replace(config, via=config.engine, engine=None)
     module = MODULES.get(config.key) if config.via is None else DELEGATION
@@ -67,12 +70,12 @@ def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
 
 
 def _is_model(engine: str | None) -> bool:
-    """True if a search engine is a model that hosts a search, `google:MODEL`."""
+    """Return whether a search engine is a model that hosts a search, e.g. `google:MODEL`."""
     return (engine or "").partition(":")[0] in hosts_of(WebSearch)
 
 
 class Staged:
-    """A toolset whose tools report the stages of the hosted tool that they stand in for, and need as few approvals."""
+    """A toolset whose tools emit the lifecycle events of the hosted tool they replace, and need as few approvals."""
 
     def __init__(
         self,
@@ -86,24 +89,21 @@ class Staged:
         self._on_interruption: ServerInterruption | None = on_interruption
         self._is_isolated = is_isolated
         self._pin = pin
-        """The digest of the tool's settings, which are part of what it is."""
+        """Digest of the tool's settings, which are part of its identity."""
 
     @property
     def label(self) -> str:
-        """As the toolset's."""
         return self._toolset.label
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """As the toolset's."""
         return self._toolset.warnings
 
     async def list(self) -> Sequence[Tool]:
-        """The tools, with their stages, and how to cite what they find."""
+        """Return the tools, with their lifecycle events and citation instructions."""
         return [self._declared(_staged(tool, self._is_isolated)) for tool in await self._toolset.list()]
 
     async def aclose(self) -> None:
-        """As the toolset's."""
         await self._toolset.aclose()
 
     def _declared(self, tool: Tool) -> Tool:

@@ -1,4 +1,4 @@
-"""What the agent hands to the tools that run here."""
+"""Services of the agent for its local tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
@@ -28,16 +28,17 @@ class StartsRuns(Protocol):
 
 
 class Embeds(Protocol):
-    """Embeds texts with the model of a model string; None: the embedded model."""
+    """Embeds strings with a model string's model. None means the embedded model."""
 
     def __call__(self, model: str | None, texts: Sequence[str]) -> Awaitable[EmbeddingsResult]: ...
 
 
 class Services(Struct, frozen=True, kw_only=True):
-    """What a toolset may use of the agent that it belongs to. What belongs to one call is in `ToolContext`."""
+    """The agent's services for a toolset. Anything that belongs to one call is in `ToolContext`."""
 
     limits: Limits = DEFAULT_LIMITS
     start_run: StartsRuns
     embed: Embeds
     transport: Callable[[], Transport]
-    """A plain HTTP transport: retries, limits, redaction; no policy of its own for which hosts it reaches."""
+    """Returns a plain HTTP transport with retries, limits and redaction. It does not restrict which hosts it reaches.
+    """

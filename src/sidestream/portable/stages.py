@@ -1,4 +1,4 @@
-"""The stages of tools that run here, in the form of the events of the Responses API."""
+"""Lifecycle events of local tools, in the format of the Responses API."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,25 +10,25 @@ from sidestream.stream.parts import ToolCall
 from sidestream.tools.stages import Stage, StagesOf
 
 ItemFields = Callable[[JsonObject, JsonObject], JsonObject]
-"""Input and result of a call → the fields of its item."""
+"""Returns the fields of an item, given the input and result of its call."""
 
 
 class StageRow(Struct, frozen=True, kw_only=True):
-    """How the calls of one tool look as events."""
+    """Event format of the calls to one tool."""
 
     item: str
-    """The type of its items, and the prefix of its stages."""
+    """Type of its items, and prefix of its lifecycle events."""
     working: str | None = None
-    """The stage in which it runs; None: its item has no stages."""
+    """Lifecycle event while it runs. None means that its item has no lifecycle events."""
     fields: ItemFields
     opening: Mapping[str, Json] = {}
-    """The item's fields before its input is known."""
+    """Fields of the item before its input is known."""
     code: tuple[str, str] | None = None
-    """The prefix of the events with which its code arrives, and the field that holds all of it."""
+    """Prefix of the events that stream its code, and field that holds all of it."""
     is_request: bool = False
-    """True: its item is complete when the model has written it, and says nothing of what came out."""
+    """Whether its item is complete once the model has written it, and does not include the result."""
     output: tuple[str, ItemFields] | None = None
-    """The type and the fields of a second item that holds what came out, if the hosted tool has one."""
+    """Type and fields of a second item that holds the result, if the hosted tool has one."""
 
 
 def _search(given: JsonObject, result: JsonObject) -> JsonObject:
@@ -106,19 +106,19 @@ ROWS: dict[str, StageRow] = {
         item="tool_search_call", fields=_tools, is_request=True, output=("tool_search_output", _output)
     ),
 }
-"""Key of a tool → its events. A tool without a row has none: no provider reports anything of its calls."""
+"""Key of a tool → its events. A tool without a row has none, since no provider reports its calls."""
 
 _CODE_FIELDS = {"code_interpreter": ("code",), "shell": ("commands",), "apply_patch": ("diff",)}
 
 
 def stages_of(key: str | None) -> StagesOf | None:
-    """What is emitted for each call of the tool with this key; None if that is nothing."""
+    """Return the lifecycle events for the tool with this key, or None if it has none."""
     row = ROWS.get(key or "")
     return None if row is None else lambda call_id, place: ResponsesStages(key or "", row, call_id, place)
 
 
 class ResponsesStages:
-    """The stages of one call."""
+    """Produces the lifecycle events of one call."""
 
     def __init__(self, key: str, row: StageRow, call_id: str, place: int) -> None:
         self._row = row
@@ -127,21 +127,21 @@ class ResponsesStages:
         self._extractor = CodeExtractor(_CODE_FIELDS[key]) if row.code is not None else None
         self._names = _CODE_FIELDS.get(key, ())
         self._has_output = False
-        """True if the item of the output was added."""
+        """Whether the output item has been added."""
 
     @property
     def places(self) -> int:
-        """How many items the call has."""
+        """Number of the call's items."""
         return 1 if self._row.output is None else 2
 
     def begun(self) -> list[Stage]:
-        """Item added, in progress."""
+        """Return the added item, in progress."""
         item = {"id": self._id, "type": self._row.item, "status": "in_progress", **self._row.opening}
         stages = [] if self._row.working is None else [self._stage("in_progress")]
         return [self._item("added", item), *stages]
 
     def delta(self, text: str) -> list[Stage]:
-        """Code as the model writes it."""
+        """Return the code as the model writes it."""
         if self._extractor is None:
             return []
         is_first = not self._extractor.extracted
@@ -149,7 +149,7 @@ class ResponsesStages:
         return [*(self._opening() if code and is_first else []), *self._code("delta", code)] if code else []
 
     def called(self, call: ToolCall) -> list[Stage]:
-        """The whole code; a request is done."""
+        """Return the complete code, and the finished item of a request."""
         done = [self._done(call, {}, "completed")] if self._row.is_request and call.input_error is None else []
         extractor = self._extractor
         code = code_in(as_object(call.input).get("operation") or call.input, self._names)
@@ -160,12 +160,12 @@ class ResponsesStages:
         return [*opening, *(self._code("delta", rest) if rest else []), *self._code("done", code), *done]
 
     def running(self) -> list[Stage]:
-        """The tool works."""
+        """Return the events of a running tool."""
         working = [] if self._row.working is None else [self._stage(self._row.working)]
         return [*working, *self._output_added()]
 
     def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
-        """Completed or failed, item done."""
+        """Return the completed or failed event, and the finished item."""
         row, got = self._row, as_object(result)
         status = "failed" if is_error else "completed"
         error: JsonObject = {"error": got} if is_error and "error" in got else {}
@@ -176,7 +176,7 @@ class ResponsesStages:
         return [*working, *([] if row.is_request else [self._done(call, got, status, **error)])]
 
     def is_repeated(self, event: JsonObject) -> bool:
-        """True for the stages that are emitted here, whoever else emits them."""
+        """Return whether the event is one of the lifecycle events emitted here."""
         row, kind = self._row, event.get("type")
         stages = ("in_progress", "completed", "failed", *([row.working] if row.working else []))
         own = {f"response.{row.item}.{stage}" for stage in stages} if row.working else set[str]()
@@ -184,14 +184,14 @@ class ResponsesStages:
         return kind in own | code | {"response.output_item.added", "response.output_item.done"}
 
     def placed(self, event: JsonObject) -> JsonObject:
-        """The event with the id and place of its item."""
+        """Return the event with its item's id and position."""
         output = self._row.output
         if output is not None and str(event.get("type")).startswith(f"response.{output[0]}_"):
             return {"item_id": f"{self._id}_output", "output_index": self._place + 1} | event
         return {"item_id": self._id, "output_index": self._place} | event
 
     def _opening(self) -> list[Stage]:
-        """A shell's command is announced before its text."""
+        """Announce a shell command before its text."""
         return self._code("added", "") if self._row.item == "shell_call" else []
 
     def _code(self, stage: str, text: str) -> list[Stage]:
@@ -209,7 +209,7 @@ class ResponsesStages:
         return self._item("done", {"id": self._id, "type": self._row.item, "status": status, **fields, **more})
 
     def _output_added(self) -> list[Stage]:
-        """The item of the output, once."""
+        """Return the added output item, once."""
         if self._row.output is None or self._has_output:
             return []
         self._has_output = True
@@ -225,7 +225,7 @@ class ResponsesStages:
 
 
 class Unstaged:
-    """For a tool whose function emits every stage itself, e.g. those of another provider's call."""
+    """Produces no events, for a tool whose function emits them all itself, e.g. those of another provider's call."""
 
     places = 1
 
@@ -233,29 +233,23 @@ class Unstaged:
         self._place = {"item_id": call_id, "output_index": place}
 
     def begun(self) -> list[Stage]:
-        """Nothing."""
         return []
 
     def delta(self, text: str) -> list[Stage]:
-        """Nothing."""
         return []
 
     def called(self, call: ToolCall) -> list[Stage]:
-        """Nothing."""
         return []
 
     def running(self) -> list[Stage]:
-        """Nothing."""
         return []
 
     def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
-        """Nothing."""
         return []
 
     def is_repeated(self, event: JsonObject) -> bool:
-        """False."""
         return False
 
     def placed(self, event: JsonObject) -> JsonObject:
-        """The event, with its place unless it has one."""
+        """Return the event with its position, unless it has one."""
         return self._place | event

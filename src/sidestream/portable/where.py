@@ -1,4 +1,4 @@
-"""Where each server-side tool runs for a model: at its provider, here, or by another model."""
+"""Placement of each server-side tool for a model: at its provider, locally, or by another model."""
 
 import os
 from collections.abc import Collection
@@ -8,11 +8,11 @@ from sidestream.portable.here import DELEGATION, MODULES, NOT_HERE
 from sidestream.tools.server_side import TOOLS, RemoteMCP, ServerSideTool, WebSearch
 
 HOSTED, HERE, BY = "hosted", "here", "by "
-"""The words for it; the last one is followed by the name of a model."""
+"""Values of a placement. The last one is followed by the name of a model."""
 
 
 def place_of(kind: type[ServerSideTool], hosted: Collection[type[ServerSideTool]]) -> str:
-    """`hosted`, `here` or `by` another model; else why the tool runs nowhere."""
+    """Return `hosted`, `here` or `by` another model, else the reason why the tool cannot run."""
     if kind in hosted:
         return HOSTED
     if kind is RemoteMCP:
@@ -31,7 +31,7 @@ def place_of(kind: type[ServerSideTool], hosted: Collection[type[ServerSideTool]
 
 
 def missing_here(kind: type[ServerSideTool]) -> str | None:
-    """What must be set up before the tool runs here with its default settings; None if nothing."""
+    """Return what must be set up before the tool runs locally with default settings, or None."""
     if kind is not WebSearch:
         return None
     from sidestream.portable.search.engines import VARIABLE
@@ -40,10 +40,10 @@ def missing_here(kind: type[ServerSideTool]) -> str | None:
 
 
 def is_there(place: str) -> bool:
-    """True if the tool runs somewhere."""
+    """Return whether the placement means that the tool can run."""
     return place in (HOSTED, HERE) or place.startswith(BY)
 
 
 def places(hosted: Collection[type[ServerSideTool]]) -> dict[str, str]:
-    """Key of each portable tool → where it runs for a model whose provider hosts these."""
+    """Map each portable tool's key to its placement for a model whose provider hosts these tools."""
     return {key: place_of(kind, hosted) for key, kind in sorted(TOOLS.items())}

@@ -1,4 +1,4 @@
-"""Text that people and logs see: secrets kept out of it, reprs cut short, HTML for notebooks, URLs in one spelling.
+"""Text for people and logs: secret redaction, short reprs, HTML for notebooks, and normalized URLs.
 
 Imports nothing of this package but `errors` and `jsontext`.
 """

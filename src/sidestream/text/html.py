@@ -1,7 +1,7 @@
-"""Rich display in notebooks: files as HTML, model text as Markdown. What a model wrote is hostile text.
+"""Rich display in notebooks: files as HTML, model text as Markdown.
 
-Raw HTML is escaped, remote images are not loaded, and links lead to web and mail addresses only: a renderer that
-sanitizes nothing still runs nothing and reports nothing to anybody.
+Text written by a model is untrusted. Raw HTML is escaped, remote images are not loaded, and only web and mail links are
+kept, so the output is safe even in a renderer that sanitizes nothing.
 """
 
 import base64
@@ -9,7 +9,7 @@ import html
 import re
 
 MAX_INLINE_BYTES = 8_000_000
-"""Larger images are described, not shown: they would stay in the notebook's file."""
+"""Maximum image size shown inline. Larger images are only described, since they would stay in the notebook's file."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/svg+xml")
 _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*$")
@@ -22,7 +22,10 @@ _ENTITY = re.compile(r"&(?=#|\w+;)")
 
 
 def file_html(data: bytes | None, mime_type: str, name: str | None = None, url: str | None = None) -> str:
-    """A file: the image itself, or its name, type and size, with a link if it has only a URL."""
+    """Render a file as HTML: the image itself, or name, type and size.
+
+    A file that has only a URL becomes a link.
+    """
     label = html.escape(name or mime_type)
     if data is None:
         link = f'<a href="{html.escape(url)}">{label}</a>' if url and is_web(url) else label
@@ -30,18 +33,18 @@ def file_html(data: bytes | None, mime_type: str, name: str | None = None, url: 
     essence = mime_type.partition(";")[0].strip().lower()
     if essence in _IMAGES and len(data) <= MAX_INLINE_BYTES:
         content = base64.b64encode(data).decode()
-        # In an <img>, SVG runs no scripts and loads nothing.
+        # SVG in an <img> runs no scripts and loads nothing.
         return f'<img src="data:{essence};base64,{content}" alt="{label}">'
     return f"<p>{label} ({html.escape(mime_type)}, {len(data):,} bytes)</p>"
 
 
 def is_web(url: str) -> bool:
-    """True for a web address."""
+    """Return whether the URL is an HTTP or HTTPS URL."""
     return url.lower().startswith(("https://", "http://"))
 
 
 def without_tracking(url: str) -> str:
-    """A web address as it is shown: without the parameters that only say where a reader comes from."""
+    """Remove the `utm_` tracking parameters from a URL."""
     address, anchor, fragment = url.partition("#")
     path, _, query = address.partition("?")
     if "utm_" not in query:
@@ -51,22 +54,22 @@ def without_tracking(url: str) -> str:
 
 
 def link_target(url: str) -> str:
-    """A web address inside `[…](…)`: nothing in it can end the link."""
+    """Escape a URL for use inside `[…](…)`, so that nothing in it can end the link."""
     return re.sub(r"[\s()<>\\\"'\[\]`]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), url)
 
 
 def folded(summary: str, body: str) -> str:
-    """Plain text that opens with a click, as HTML inside Markdown."""
+    """Render plain text as a collapsed `<details>` block, as HTML inside Markdown."""
     return f"<details><summary>{_as_html(summary)}</summary>\n<pre>{_lines(body)}</pre>\n</details>"
 
 
 def plain(text: str) -> str:
-    """Text in which Markdown sees no mark-up."""
+    """Escape text so that Markdown finds no mark-up in it."""
     return _as_html(text)
 
 
 def safe_markdown(text: str) -> str:
-    """A model's Markdown, without raw HTML, remote images and links that run something."""
+    """Sanitize a model's Markdown: remove raw HTML, remote images and links that run something."""
     lines: list[str] = []
     prose: list[str] = []
     code: list[str] | None = None
@@ -87,7 +90,7 @@ def safe_markdown(text: str) -> str:
 
 
 def _block(code: list[str]) -> str:
-    # As HTML of our own: whatever the renderer takes for code, nothing in it is a tag. A blank line could end it.
+    # Emit our own HTML, so that no renderer can find a tag in the code. A blank line could end the block.
     return "<pre><code>" + _lines("\n".join(code)) + "</code></pre>"
 
 
@@ -117,5 +120,5 @@ def _checked_link(start: re.Match[str]) -> str:
 
 
 def _as_html(text: str) -> str:
-    """Text as HTML in which Markdown finds no mark-up either."""
+    """Escape text for HTML and for Markdown."""
     return _PUNCTUATION.sub(lambda found: f"&#{ord(found[0])};", text)

@@ -1,4 +1,4 @@
-"""Keeps secrets out of messages and logs: by their shape, their value, their type, and the name of a header."""
+"""Redaction of secrets in messages and logs, by their shape, value, type or header name."""
 
 import functools
 import re
@@ -9,7 +9,7 @@ REDACTED = "[redacted]"
 MIN_SECRET_LENGTH = 8
 """Shorter values would match ordinary words."""
 MAX_SECRETS = 1024
-"""Registered values that are kept; beyond it the oldest is dropped. Some tokens change every hour."""
+"""Maximum registered values. Beyond it the oldest is dropped, since some tokens change every hour."""
 
 _SECRET_HEADERS = frozenset(
     {
@@ -27,10 +27,10 @@ _PLAIN_HEADER = (
     r"accept(-.*)?|content-.*|cache-control|user-agent|host|origin|(http-)?referer|x-title|idempotency-key|baggage"
     r"|traceparent|tracestate|.*-(betas?|version|organization|project|region|id)"
 )
-"""Headers that a caller sets without keeping them secret. Gateways use headers of any other name for credentials."""
+"""Headers that callers set without keeping them secret. Gateways use headers of any other name for credentials."""
 _SECRET_NAME = r"(?i)key|token|secret|passw|credential"
 _PLAIN_VALUE = r"(?is)[a-z ,._-]*|[\d.:-]*|[~.]*/.*|\w:\\.*|https?://[^@?]*"
-"""Values of variables and queries that are no secrets: words, numbers, paths and addresses."""
+"""Values of variables and queries that are not secrets: words, numbers, paths and URLs."""
 _SCHEME = r"(?i)(?:bearer|basic|token|digest|apikey)\s+"
 
 _TOKEN = r"[^\s\"'&,;<>(){}\[\]\\]+"
@@ -59,11 +59,14 @@ _RULES = (
 )
 
 _secrets: dict[str, tuple[str, ...]] = {}
-"""Each registered value → the forms in which it may occur."""
+"""Registered value → forms in which it may occur."""
 
 
 class Secret(str):
-    """A text that is itself in headers and comparisons, but `[redacted]` in a repr, so in the locals of a traceback."""
+    """A string whose repr is `[redacted]`, which keeps it out of tracebacks with locals.
+
+    Headers and comparisons use its value.
+    """
 
     __slots__ = ()
 
@@ -71,11 +74,14 @@ class Secret(str):
         return f"'{REDACTED}'"
 
     def __getitem__(self, key: SupportsIndex | slice) -> "Secret":
-        return Secret(super().__getitem__(key))  # so that a shortened repr is one of a secret
+        return Secret(super().__getitem__(key))  # keep a shortened repr redacted
 
 
 def hidden(headers: Mapping[str, str]) -> dict[str, str]:
-    """The caller's headers; values are secrets, unless the header's name says otherwise. Registers them."""
+    """Mark the caller's header values as secrets, and register them.
+
+    Headers whose name shows that they are not secret keep plain values.
+    """
     kept = {
         name: str(value) if re.fullmatch(_PLAIN_HEADER, name.lower()) else Secret(value)
         for name, value in headers.items()
@@ -86,7 +92,7 @@ def hidden(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
-    """The secrets among the values of headers: by a header's name, or by the type of its value."""
+    """Yield the secrets among header values, found by the header's name or the value's type."""
     for name, value in headers.items():
         if "cookie" in name.lower():
             yield from (pair.partition("=")[2] for pair in value.split(";"))
@@ -95,7 +101,7 @@ def secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def register_secret(value: str) -> None:
-    """Registers a value that `redact` replaces wherever it occurs. Short values are ignored."""
+    """Register a value that `redact` replaces wherever it occurs. Short values are ignored."""
     value = str(value).strip()
     if len(value) < MIN_SECRET_LENGTH:
         return
@@ -105,12 +111,15 @@ def register_secret(value: str) -> None:
 
 
 def register_credentials(authorization: str | None, headers: Mapping[str, str]) -> None:
-    """Registers the secrets among what a request carries: its authorization, and the caller's headers."""
+    """Register the secrets in a request's authorization and in the caller's headers."""
     hidden({"Authorization": authorization or "", **headers})
 
 
 def hidden_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables of an environment; their values are secrets. Registers those that are not plainly words or paths."""
+    """Mark the values of environment variables as secrets.
+
+    Registers all but plain words, numbers, paths and URLs.
+    """
     for name, value in variables.items():
         if _may_be_secret(name, value):
             register_secret(value)
@@ -119,7 +128,10 @@ def hidden_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def hidden_url(url: str) -> str:
-    """The URL; a secret if it may hold one: a user, a password, or a query, whose values are registered."""
+    """Mark a URL as a secret if it may contain one, i.e. a user, a password or a query.
+
+    The values in it are registered.
+    """
     if not re.search(r"[?#@]", url):
         return url
     register_url(url)
@@ -127,7 +139,10 @@ def hidden_url(url: str) -> str:
 
 
 def register_url(url: str) -> None:
-    """Registers what a URL may hold of secrets: its password, or a user without one, and values of its query."""
+    """Register the secrets that a URL may contain.
+
+    These are its password, or a user without one, and the values of its query.
+    """
     from urllib.parse import parse_qsl, unquote, urlsplit
 
     try:
@@ -147,7 +162,7 @@ def _may_be_secret(name: str, value: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """The text with `[redacted]` in place of every registered value and everything that looks like a secret."""
+    """Replace every registered value, and everything that looks like a secret, with `[redacted]`."""
     text, spans = str(text), list[tuple[int, int]]()
     for forms in list(_secrets.values()):
         for form in forms:
@@ -163,7 +178,7 @@ def redact(text: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """A URL as it may be shown: scheme, host and path."""
+    """Return the URL without its user, query and fragment, for display."""
     url = re.sub(r"//[^/?#]*@", f"//{REDACTED}@", str(url), count=1)
     return redact(re.sub(r"(?s)([?#]).*", rf"\1{REDACTED}", url, count=1))
 
@@ -178,7 +193,7 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 def _without(text: str, spans: list[tuple[int, int]]) -> str:
-    """Secrets may lie inside or across each other; of what touches, nothing is left."""
+    """Replace the spans with `[redacted]`. Overlapping spans are merged."""
     pieces: list[str] = []
     done = 0
     for start, end in sorted(spans):
@@ -189,7 +204,7 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers as they may be shown: those that carry credentials hold `[redacted]`."""
+    """Return the headers for display, with credentials replaced by `[redacted]`."""
     return {
         name: REDACTED if is_secret_header(name) or isinstance(value, Secret) else redact(value)
         for name, value in headers.items()
@@ -197,7 +212,7 @@ def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_secret_header(name: str) -> bool:
-    """True for a header whose value is a credential, be it standard or of a vendor."""
+    """Return whether a header's value is a credential, by standard or vendor-specific names."""
     name = name.lower()
     return name in _SECRET_HEADERS or name.endswith(_SECRET_HEADER_ENDINGS)
 

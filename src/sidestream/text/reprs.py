@@ -1,4 +1,4 @@
-"""Short reprs of values that may hold megabytes: images, whole responses, long texts."""
+"""Short reprs of values that may hold megabytes, such as images, responses and long strings."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, cast
@@ -6,14 +6,14 @@ from typing import Any, cast
 from msgspec import NODEFAULT, Struct
 
 MAX_CHARS = 500
-"""The longest repr of a value."""
+"""Maximum length of a value's repr."""
 MAX_VALUE_CHARS = 80
-"""The longest repr of one field."""
+"""Maximum length of a field's repr."""
 MAX_ENTRIES = 8
 
 
 class ShortRepr:
-    """A mixin for structs: fields at their defaults are left out, long ones shortened, bytes counted."""
+    """A mixin for structs whose repr omits default fields, shortens long values and counts bytes."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class ShortRepr:
 
 
 class Shown(str):
-    """Text whose repr is the text itself."""
+    """A string whose repr is the string itself."""
 
     __slots__ = ()
 
@@ -35,13 +35,13 @@ class Shown(str):
 
 
 def short_repr(value: Any) -> str:
-    """The repr of a struct, at most `MAX_CHARS` characters long."""
+    """Return the repr of a struct, at most `MAX_CHARS` characters long."""
     shown = ", ".join(f"{name}={text}" for name, text in _shown_fields(value))
     return _cut(f"{type(value).__name__}({shown}", MAX_CHARS - 1) + ")"
 
 
 def _shown_fields(value: Struct) -> list[tuple[str, str]]:
-    # Without the types of the fields, which may not be imported yet.
+    # Avoid the field types, which may not be imported yet.
     names, defaults = value.__struct_fields__, value.__struct_defaults__
     default_of = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     given = [(name, getattr(value, name)) for name in names]
@@ -58,7 +58,7 @@ def _is_default(default: Any, content: Any) -> bool:
 
 
 def shortened(value: Any, limit: int = MAX_VALUE_CHARS) -> str:
-    """The repr of a field: what is long is cut, what is large is counted."""
+    """Return the repr of a field's value, cutting long values and counting large ones."""
     if isinstance(value, bytes | bytearray):
         return f"<{len(value):,} bytes>" if len(value) > limit // 4 else repr(value)
     if isinstance(value, str):

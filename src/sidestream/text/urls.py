@@ -1,4 +1,4 @@
-"""URLs in text, in one spelling, and matched against lists of domains. Pure.
+"""URL parsing, normalization and domain-list matching. Pure.
 
 A host is read as the HTTP client reads it, after IDNA; a path in every way in which a server may read it.
 """
@@ -14,16 +14,16 @@ from sidestream.jsontext import is_array, is_object
 _URL = re.compile(r"https?://[^\s<>\"'`\\^{|}\x00-\x20]+", re.I)
 _TRAILING = ".,;:!?)]}>*_'\""
 _MAX_UNQUOTED = 3
-"""Times that a path is unquoted: servers behind proxies may do so more than once."""
+"""Maximum times that a path is unquoted, since servers behind proxies may do so more than once."""
 
 
 def urls_in(text: str) -> list[str]:
-    """Return the URLs in a text, without the punctuation after them."""
+    """Return the URLs in a string, without the punctuation after them."""
     return [_cut(found) for found in _URL.findall(text)]
 
 
 def urls_of(value: Any) -> Iterator[str]:
-    """Yield the URLs in all strings of a JSON value, names of fields included."""
+    """Yield the URLs in all strings of a JSON value, including field names."""
     if isinstance(value, str):
         yield from urls_in(value)
     elif is_object(value):
@@ -36,7 +36,7 @@ def urls_of(value: Any) -> Iterator[str]:
 
 
 def origin_of(url: str, base: str = "") -> str:
-    """Scheme, host and port: the only parts of a URL that a message may show."""
+    """Return scheme, host and port, the only parts of a URL that a message may show."""
     try:
         parts = urlsplit(urljoin(base, url))
         scheme, host, port = parts.scheme, parts.hostname, parts.port
@@ -50,7 +50,7 @@ def origin_of(url: str, base: str = "") -> str:
 
 
 def plain_url(url: str) -> str:
-    """Return a URL for comparison: without its fragment, scheme and host in lower case, and with a path."""
+    """Normalize a URL for comparison: no fragment, scheme and host in lower case, and a path."""
     bare = urldefrag(url.strip()).url
     scheme, separator, rest = bare.partition("://")
     end = next((at for at, letter in enumerate(rest) if letter in "/?"), len(rest))
@@ -60,7 +60,10 @@ def plain_url(url: str) -> str:
 
 
 def normal_host(host: str) -> str | None:
-    """Return a host as it is looked up: ASCII, lower case, no final dot, no brackets. None if it is not valid."""
+    """Normalize a host as it is looked up: ASCII, lower case, no final dot, no brackets.
+
+    Returns None if it is not valid.
+    """
     from yarl import URL
 
     try:
@@ -70,11 +73,11 @@ def normal_host(host: str) -> str | None:
 
 
 def host_of(url: str) -> str | None:
-    """Return the host that a request of this URL goes to, in normal form; None if there is none."""
+    """Return the host that a request for this URL goes to, in normal form, or None if there is none."""
     from yarl import URL
 
     try:
-        # As `wire.egress.parsed_url` does: what is compared is what is connected to.
+        # As `wire.egress.parsed_url` does, so that the compared host is the one that is connected to.
         host = URL(url.strip()).raw_host
     except (ValueError, UnicodeError):
         return None
@@ -86,9 +89,9 @@ def _bare(host: str | None) -> str | None:
 
 
 def is_blocked(url: str, entries: Sequence[str]) -> bool:
-    """Return whether a domain list rules a URL out, in any way in which its path can be read.
+    """Return whether a domain list blocks a URL, under any reading of its path.
 
-    A URL without a valid host is ruled out by every list.
+    Every list blocks a URL without a valid host.
     """
     if not entries:
         return False
@@ -100,7 +103,7 @@ def is_blocked(url: str, entries: Sequence[str]) -> bool:
 
 
 def is_allowed(url: str, entries: Sequence[str]) -> bool:
-    """Return whether a domain list has a URL, in every way in which its path can be read."""
+    """Return whether a domain list allows a URL, under every reading of its path."""
     host, paths = host_of(url), _paths(url)
     return host is not None and any(
         _is_under(host, domain) and all(_is_below(path, prefix) for path in paths)
@@ -110,7 +113,10 @@ def is_allowed(url: str, entries: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _entry(entry: str) -> tuple[str | None, str]:
-    """The domain of an entry, and the path that narrows it. Subdomains are included, with and without `*.`."""
+    """Split an entry into its domain and the path that narrows it.
+
+    Subdomains are included, with and without `*.`.
+    """
     bare = re.sub(r"^[a-z][a-z0-9+.-]*://", "", entry.strip(), flags=re.I)
     domain, _, path = bare.partition("/")
     return normal_host(domain.removeprefix("*.").removeprefix(".")), _resolved(path)
@@ -125,7 +131,7 @@ def _is_below(path: str, prefix: str) -> bool:
 
 
 def _paths(url: str) -> set[str]:
-    """The paths that a server may take the path of a URL for: it may unquote it, and cut off what follows a `;`."""
+    """Return the readings of a URL's path by different servers, which may unquote it or cut it off at a `;`."""
     rest = url.strip().partition("://")[2]
     start = next((at for at, letter in enumerate(rest) if letter in "/\\?#"), len(rest))
     path = re.split(r"[?#]", rest[start:], maxsplit=1)[0]
@@ -137,7 +143,7 @@ def _paths(url: str) -> set[str]:
 
 
 def _resolved(path: str) -> str:
-    """The path without `.`, `..` and empty segments, the names in it unquoted."""
+    """Normalize a path: remove `.`, `..` and empty segments, and unquote the names."""
     kept: list[str] = []
     for segment in re.split(r"[/\\]", path):
         if segment == "..":

@@ -1,4 +1,4 @@
-"""Tools: typed functions as tools, toolsets, approvals, and portable configs of server-side tools.
+"""Client tools, toolsets, approvals, and portable configurations of server-side tools.
 
 May import `messages`, `stream`, `output` and the modules at the root of `sidestream`.
 """

@@ -1,8 +1,8 @@
-"""Approvals: policies, pending calls, decisions that fit exactly one call, and forms that a decision fills in.
+"""Approval policies, pending approvals, decisions, and the forms that decisions fill in.
 
-A policy is a verdict (`ask`, `ask-each`, `run` or `deny`), or a function that sees the call and where it comes from. A
-decision is bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once. An
-approval may also be remembered: then it grants further calls of the tool in the conversation (`tools/grants.py`).
+A policy is a fixed decision (`ask`, `ask-each`, `run` or `deny`), or a function of the call and its origin. A user's
+decision is bound to the run, the call, the tool and a digest of the arguments; it is valid for that call only, and only
+once. An approval may also be remembered for further calls to the tool in the conversation (`tools/grants.py`).
 """
 
 import os
@@ -21,75 +21,80 @@ from sidestream.output.json_schema import TYPES
 from sidestream.tools.grants import Grant, grant_of
 
 Verdict = Literal["ask", "ask-each", "run", "deny"]
-"""`ask-each` differs from `ask` in that no approval of an earlier call is remembered."""
+"""Policy decision. `ask-each` is `ask`, but ignores approvals remembered from earlier calls."""
 Ruling = Verdict | Literal["granted"]
-"""What becomes of a call: a verdict, or `granted` where the policy says `ask` and a grant lets the call run."""
+"""Outcome of a policy: its decision, or `granted` where the policy says `ask` and a remembered approval covers the
+call."""
 ASKING: frozenset[Ruling] = frozenset({"ask", "ask-each"})
-"""Verdicts that let a call wait for a person."""
+"""Decisions that make a call wait for the user."""
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call that is about to be made."""
+    """A call that is about to be made, as a policy sees it."""
 
     call_id: str
     tool: str
     input: Any
     server_label: str | None = None
-    """The MCP server that would run it; None for functions."""
+    """Label of the MCP server that would run it. None means a function."""
     sources: tuple[str, ...] = ()
     """Untrusted sources that the conversation had read before the model requested the call."""
     is_remote: bool = False
-    """True where the provider would run it."""
+    """Whether the provider would run it."""
     pin: str | None = None
-    """A digest of the tool's definition, if it is known."""
+    """Digest of the tool's definition, if known."""
     deps: Any = None
-    """The `deps` of the call, in the question that a policy gets. No stored question has them."""
+    """`deps` of the call, set only in the question that a policy receives. Never stored."""
     safety_checks: tuple[SafetyCheck, ...] = ()
-    """Why the provider wants a person to look first. Whatever the policy, such a call is not run unasked."""
+    """Reasons for which the provider wants the user to look first. Such a call never runs unasked, whatever the policy.
+    """
     is_external: bool = False
-    """True where somebody else executes it: it waits for its result, and no policy is asked."""
+    """Whether the call is executed externally. It then waits for its result, and no policy applies."""
     grant: str | None = None
-    """The id of the grant for the tool, if a person has allowed it in this conversation."""
+    """Id of the remembered approval that covers the tool, if any."""
 
     @property
     def is_granted(self) -> bool:
-        """True if a grant covers the call: it runs where the policy says `ask`."""
+        """Whether a remembered approval covers the call, so that it runs where the policy says `ask`."""
         return self.grant is not None
 
     @property
     def provenance(self) -> str:
-        """Where the call comes from, in words, and which safety checks are pending."""
+        """The call's origin and its pending safety checks, as a sentence for the user."""
         return "; ".join([self._origin, *(f"safety check: {_words(check)}" for check in self.safety_checks)])
 
     @property
     def _origin(self) -> str:
         if not self.sources:
             return "requested by the model"
-        # Addresses say more than the names of tools.
+        # URLs are more informative than tool names, so they come first.
         first, *others = sorted(self.sources, key=lambda source: "://" not in source)
         return f"requested after reading {first}" + (f" and {len(others)} more" if others else "")
 
 
 Policy = Verdict | Callable[[Question], bool | Verdict | Awaitable[bool | Verdict]]
-"""A verdict on every call, or a function that returns one for each; True means `ask`, False means `run`."""
+"""Decision for every call, or a function that returns one for each. True means `ask`, False means `run`."""
 
 REQUIRED_APPROVAL: dict[str, Verdict] = {"always": "ask", "never": "run"}
-"""The wire's words for `require_approval` → policy."""
+"""Value of `require_approval` in the providers' APIs → policy."""
 
 
 class ApprovalError(SidestreamError):
-    """A decision that fits no pending call: other arguments, another run, a second use, or nothing waits."""
+    """A decision does not match a pending call.
+
+    Its arguments or run differ, it was used before, or no call is pending.
+    """
 
 
 class ExternalOutput(Struct, frozen=True):
-    """The result of a call that was executed elsewhere, as JSON."""
+    """JSON result of a call that was executed externally."""
 
     value: Any
     is_error: bool = False
 
 
 class PendingApproval(Struct, frozen=True, kw_only=True):
-    """A call that waits: for a person's decision or, where somebody else executes it, for its result.
+    """A call that waits for the user's decision or, if it is executed externally, for its result.
 
     ```python
     for call in result.approvals:
@@ -110,21 +115,23 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     is_remote: bool = False
     pin: str | None = None
     safety_checks: tuple[SafetyCheck, ...] = ()
-    """What an approval acknowledges to the provider: exactly these."""
+    """Safety checks that an approval acknowledges to the provider."""
     is_external: bool = False
-    """True for a call of an `ExternalTool`: `answer` gives its result."""
+    """Whether this is a call to an `ExternalTool`. Give its result with `answer`."""
     form: JsonObject | None = None
-    """What the tool's server wants to know: `{"message", "schema"}`, or `{"message", "url"}` of a page to visit."""
+    """Information that the tool's server requests: `{"message", "schema"}`, or `{"message", "url"}` for a page to
+    visit."""
     can_remember: bool = False
-    """True if `approve(remember="conversation")` may cover further calls of the tool."""
+    """Whether `approve(remember="conversation")` may cover further calls to the tool."""
 
     def approve(
         self, answers: JsonObject | None = None, *, remember: Literal["conversation"] | None = None
     ) -> "Decision":
-        """Lets the call run, with exactly these arguments. `answers` fill in its form; defaults need none.
+        """Approve the call with exactly these arguments.
 
-        With `remember="conversation"`, later calls of the same tool in the conversation run where the policy says
-        `ask`. Raises ApprovalError for a call that runs elsewhere, and for one that cannot be remembered.
+        `answers` fill in the call's form; fields that have defaults may be left out. With `remember="conversation"`,
+        later calls to the same tool in the conversation run where the policy says `ask`. Raises ApprovalError if the
+        call is executed externally, or if `remember` is set and the approval cannot be remembered.
         """
         if self.is_external:
             raise ApprovalError(f"the call of {self.tool} waits for its result: use answer(output) or deny()")
@@ -138,13 +145,17 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
         )
 
     def deny(self, reason: str | None = None) -> "Decision":
-        """Does not let it run; the model gets the reason. A form is declined, and its server decides what follows."""
+        """Deny the call and give the model the reason.
+
+        A form is declined instead, and its server decides how to continue.
+        """
         return msgspec.structs.replace(self._decision(is_approved=False), reason=reason)
 
     def answer(self, output: Any, is_error: bool = False) -> "Decision":
-        """The result of a call that was executed elsewhere: text, JSON, or a list of texts and files.
+        """Give the result of a call that was executed externally.
 
-        Raises ApprovalError for a call that runs here, and TypeError for a value that has no JSON form.
+        `output` is text, JSON, or a list of strings and files. Raises ApprovalError if the call runs locally, and
+        TypeError if the value has no JSON form.
         """
         if not self.is_external:
             raise ApprovalError(f"the call of {self.tool} runs here: use approve() or deny()")
@@ -166,7 +177,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """A person's answer to one pending approval, made by its `approve()`, `deny()` or `answer()`."""
+    """The user's answer to one pending approval, created by its `approve()`, `deny()` or `answer()`."""
 
     approval_id: str
     run_id: str
@@ -176,29 +187,29 @@ class Decision(Struct, frozen=True, kw_only=True):
     is_approved: bool
     reason: str | None = None
     output: ExternalOutput | None = None
-    """The result of a call that was executed elsewhere."""
+    """Result of a call that was executed externally."""
     answers: JsonObject | None = None
-    """The values of the approval's form."""
+    """Values of the approval's form."""
     grant: Grant | None = None
-    """What an approval that is remembered allows from now on."""
+    """Remembered approval that this decision creates."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """What a decision is remembered by: it counts once."""
+        """The key under which a used decision is recorded, since each counts once."""
         return self.run_id, self.approval_id
 
 
 class Suspended(Struct, frozen=True):
-    """A call that continues where it stopped: its tool waits for a person, or for work that is done elsewhere."""
+    """State of a call that paused because its tool waits for the user, or for work done outside this process."""
 
     state: str
-    """Where it stopped, in the tool's own words."""
+    """Position at which it paused, in the tool's own format."""
     approvals: tuple[PendingApproval, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
 def digest_of(tool: str, arguments: Any, form: JsonObject | None = None) -> str:
-    """A digest of a call, and of its form: the same for the same arguments, however they are written."""
+    """Return a digest of a call and its form, independent of how the arguments are written."""
     import hashlib
 
     parts = [tool, arguments] if form is None else [tool, arguments, form]
@@ -206,12 +217,15 @@ def digest_of(tool: str, arguments: Any, form: JsonObject | None = None) -> str:
 
 
 def new_approval_id() -> str:
-    """The id of a new approval."""
+    """Return a new random approval id."""
     return f"approval_{os.urandom(16).hex()}"
 
 
 def pending(question: Question, run_id: str, approval_id: str, verdict: Ruling = "ask-each") -> PendingApproval:
-    """The question as something that waits. Only an approval that the verdict `ask` requires can be remembered."""
+    """Convert a question to a pending approval.
+
+    Only an approval that the decision `ask` requires can be remembered.
+    """
     return PendingApproval(
         approval_id=approval_id,
         run_id=run_id,
@@ -230,12 +244,12 @@ def pending(question: Question, run_id: str, approval_id: str, verdict: Ruling =
 
 
 def has_kind_of(decision: Decision, entry: PendingApproval) -> bool:
-    """True if an approval brings a result exactly where the call is executed elsewhere."""
+    """Return whether the decision brings a result exactly when the approved call is executed externally."""
     return (decision.output is not None) == (entry.is_external and decision.is_approved)
 
 
 def has_own_grant(decision: Decision, entry: PendingApproval) -> bool:
-    """True if the decision grants nothing, or exactly the tool of a call whose approval can be remembered."""
+    """Return whether the decision's grant, if any, is for the tool of a call whose approval can be remembered."""
     if decision.grant is None:
         return True
     may_grant = entry.can_remember and decision.is_approved
@@ -243,7 +257,10 @@ def has_own_grant(decision: Decision, entry: PendingApproval) -> bool:
 
 
 def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Decision]) -> dict[str, Decision]:
-    """Approval id → its decision. Raises ApprovalError for a decision that fits nothing, or a call without one."""
+    """Map each approval id to its decision.
+
+    Raises ApprovalError if a decision matches no pending call, or if a pending call has no decision.
+    """
     open_ones = {entry.approval_id: entry for entry in waiting}
     found: dict[str, Decision] = {}
     for decision in decisions:
@@ -277,15 +294,16 @@ def _check_answers(entry: PendingApproval, decision: Decision) -> None:
 
 
 def check_policy(policy: object) -> None:
-    """Raises ConfigurationError for what is no policy; None means that there is none."""
+    """Raise ConfigurationError if the policy is invalid. None means no policy and is accepted."""
     if policy is not None and policy not in get_args(Verdict) and not callable(policy):
         raise ConfigurationError(f"approval must be 'ask', 'ask-each', 'run', 'deny' or a function, not {policy!r}")
 
 
 async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Ruling:
-    """What the policy says; `ask` means `granted` for a tool that a person has allowed in the conversation.
+    """Apply the policy to a call.
 
-    A sensitive tool is never run unasked once the conversation has read an untrusted source.
+    `ask` becomes `granted` if a remembered approval covers the call. A sensitive tool never runs unasked once the
+    conversation has read an untrusted source.
     """
     verdict: bool | Ruling
     if callable(policy):
@@ -296,7 +314,7 @@ async def judge(question: Question, policy: Policy, *, is_sensitive: bool = Fals
     if isinstance(verdict, bool):
         verdict = "ask" if verdict else "run"
     if verdict not in get_args(Verdict):
-        # What a policy says unclearly never runs unasked.
+        # An unknown decision must never let the call run unasked.
         verdict = "ask"
     if verdict == "ask" and question.is_granted:
         verdict = "granted"
@@ -304,7 +322,10 @@ async def judge(question: Question, policy: Policy, *, is_sensitive: bool = Fals
 
 
 def unless_checked(verdict: Ruling, question: Question) -> Ruling:
-    """The verdict of a policy; a call with pending safety checks waits for a person, since no policy is one."""
+    """Return the policy's decision, or `ask-each` if safety checks are pending.
+
+    Only the user can acknowledge a safety check.
+    """
     return "ask-each" if verdict != "deny" and question.safety_checks else verdict
 
 
@@ -317,19 +338,25 @@ _MAX_SPENT = 10_000
 
 
 def already_used(decision: Decision) -> ApprovalError:
-    """The error for a decision that counts no more."""
+    """Return the error for a decision that was used before."""
     return ApprovalError(f"the decision {decision.approval_id} on {decision.tool} has been used already")
 
 
 def check_unspent(decisions: Iterable[Decision], spent: Container[tuple[str, str]] = ()) -> None:
-    """Raises ApprovalError for a decision that was used before: in this process, or because its key is in `spent`."""
+    """Raise ApprovalError if a decision was used before.
+
+    It was if this process has used it, or if its key is in `spent`.
+    """
     for decision in decisions:
         if decision.key in _spent or decision.key in spent:
             raise already_used(decision)
 
 
 def spend(decisions: Iterable[Decision]) -> None:
-    """Marks decisions as used, as they take effect. Raises ApprovalError if one was used before in this process."""
+    """Mark decisions as used when they take effect.
+
+    Raises ApprovalError if one was used before in this process.
+    """
     made = list(decisions)
     check_unspent(made)
     for decision in made:
@@ -339,13 +366,13 @@ def spend(decisions: Iterable[Decision]) -> None:
 
 
 def defaults(schema: JsonObject | None) -> JsonObject:
-    """The values that a form starts with."""
+    """Return the default values of a form's fields."""
     fields = as_object((schema or {}).get("properties")).items()
     return {name: as_object(field)["default"] for name, field in fields if "default" in as_object(field)}
 
 
 def problem_with(form: JsonObject | None, answers: JsonObject | None) -> str | None:
-    """Why the answers do not fit the form, without their values. None if they fit."""
+    """Return the reason why the answers do not fit the form, or None if they fit. The reason contains no values."""
     schema = as_object((form or {}).get("schema"))
     if not schema:
         return "there is no form to fill in" if answers else None
@@ -371,7 +398,7 @@ def _fits(field: JsonObject, value: Any) -> bool:
 
 
 def choices(field: JsonObject) -> list[Any]:
-    """The values that a field accepts; empty if it accepts all of its type."""
+    """Return the values that a field accepts. An empty list means all values of its type."""
     options = as_object(field.get("items")) if field.get("type") == "array" else field
     titled = as_list(options.get("oneOf")) or as_list(options.get("anyOf"))
     return as_list(options.get("enum")) or [as_object(option).get("const") for option in titled]

@@ -1,6 +1,6 @@
-"""The arguments of a tool: their JSON schema, and their validation when a model calls it.
+"""Tool arguments: their JSON schema, and their validation when a model calls the tool.
 
-pydantic is loaded when the first schema is made, not when this module is imported.
+pydantic is loaded when the first schema is built, not when this module is imported.
 """
 
 import inspect
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 ArgumentBinder = Callable[[object, ToolContext], dict[str, Any]]
-"""From the model's arguments to keyword arguments. Raises InvalidArgumentsError."""
+"""Converts the model's arguments to keyword arguments. Raises InvalidArgumentsError if they do not fit the schema."""
 
 
 class InvalidArgumentsError(Exception):
@@ -27,7 +27,7 @@ class InvalidArgumentsError(Exception):
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter of the function that the model sets."""
+    """A function parameter that the model sets."""
 
     name: str
     annotation: Any
@@ -36,7 +36,10 @@ class Parameter(Struct, frozen=True):
 
 
 def arguments_model(parameters: list[Parameter], label: str) -> "tuple[type[BaseModel], JsonObject]":
-    """A pydantic model of the arguments, and its schema. Raises ConfigurationError that names the parameter."""
+    """Build a pydantic model of the arguments, and its JSON schema.
+
+    Raises ConfigurationError, naming the parameter, if one has no JSON schema.
+    """
     try:
         return _build_model(parameters)
     except Exception as error:
@@ -72,7 +75,10 @@ def _build_model(parameters: list[Parameter]) -> "tuple[type[BaseModel], JsonObj
 
 
 def fits_strict(schema: JsonObject) -> bool:
-    """True if strict mode changes nothing: all is required, nothing is left open, all keywords are enforced."""
+    """Return whether strict mode would leave the schema unchanged.
+
+    That is so if every property is required, nothing is left open, and all keywords are enforced.
+    """
     return (
         all(
             node.keys() <= json_schema.PORTABLE_KEYWORDS | {"format"}
@@ -85,9 +91,9 @@ def fits_strict(schema: JsonObject) -> bool:
 
 
 def make_strict(schema: JsonObject, label: str) -> None:
-    """Closes every object and requires every property, so that defaults lose their meaning.
+    """Close every object and require every property, in place. Defaults lose their effect.
 
-    Raises ConfigurationError for a schema that leaves something open.
+    Raises ConfigurationError if the schema leaves something open.
     """
     for path, node in json_schema.walk(schema, "arguments"):
         if not is_object(node):
@@ -103,11 +109,14 @@ def make_strict(schema: JsonObject, label: str) -> None:
 def argument_binder(
     model: "type[BaseModel]", schema: JsonObject, parameters: list[Parameter], contexts: list[str], label: str
 ) -> ArgumentBinder:
-    """Validates arguments with the model; `contexts` are the parameters that receive the ToolContext."""
+    """Return a function that validates arguments with the model.
+
+    `contexts` are the parameters that receive the ToolContext.
+    """
     from pydantic import ValidationError
     from pydantic.fields import FieldInfo
 
-    # A default in the signature is left to Python; one in a Field is known to pydantic only.
+    # Python applies defaults in the signature; only pydantic knows those in a Field.
     always = {
         f"p{index}"
         for index, parameter in enumerate(parameters)
@@ -119,7 +128,7 @@ def argument_binder(
         if not isinstance(arguments, dict):
             raise InvalidArgumentsError(f"{label} needs a JSON object of arguments, not {shown(arguments)}.")
         try:
-            # As JSON, so that types which are strict in Python still accept their JSON form.
+            # Validate as JSON, so that types which are strict in Python still accept their JSON form.
             import json
 
             text = json.dumps(arguments)

@@ -1,7 +1,7 @@
-"""Functions that answer a provider's own calls: from one call in the terms of `actions` to the function's arguments.
+"""Functions that answer a provider's own calls: conversion of an `actions` call to the function's arguments.
 
-A function takes what it needs: some fields of the call by their names, the whole call as its one other parameter, or,
-of a computer, one `action` at a time.
+A function takes what it needs: some fields of the call by name, the whole call as its one other parameter or, for
+computer use, one `action` at a time.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,20 @@ FIELDS: Mapping[str, frozenset[str]] = {
     **{key: frozenset(field.name for field in fields(call)) for key, call in _CALLS.items()},
     ApplyPatch.key: frozenset(field.name for field in fields(UpdateFile)) | {"type"},
 }
-"""Tool → the fields of its calls, which a function may take by name."""
+"""Tool key → fields of its calls, which a function may take by name."""
 
 
 def argument_sets(key: str, action: JsonObject, parameters: JsonObject) -> list[JsonObject]:
-    """The arguments of each call of a function that answers a provider's call; `parameters` is its schema."""
+    """Return the arguments for each invocation of a function that answers a provider's call.
+
+    `parameters` is the function's schema. Only a list of computer actions results in several invocations.
+    """
     names: JsonObject = parameters.get("properties", {})
     known = FIELDS.get(key, frozenset(action))
     given = {name: value for name, value in action.items() if name in names}
     if "actions" in action and "action" in names and "actions" not in names:
         return [{**given, "action": entry} for entry in objects(action["actions"])]
-    # A parameter that no field is called like, and that must be set, takes the whole call.
+    # A required parameter that matches no field takes the whole call.
     whole = [name for name in parameters.get("required", ()) if name not in known and name not in action]
     return [{**given, **({whole[0]: action} if len(whole) == 1 else {})}]
 
@@ -39,9 +42,10 @@ def argument_sets(key: str, action: JsonObject, parameters: JsonObject) -> list[
 async def answer_call(
     tool: Tool, key: str, action: JsonObject, context: ToolContext, limits: Limits = DEFAULT_LIMITS
 ) -> ToolOutcome:
-    """Calls the function; of several actions, one after the other up to the first that fails. The last result counts.
+    """Answer a provider's call with the function and return the outcome.
 
-    Raises CancelledError when cancelled, else nothing.
+    Several actions run one after the other, up to the first failure; the last outcome is returned. Raises only
+    CancelledError, if cancelled.
     """
     outcome: ToolOutcome = ToolOutcome.failure("InvalidArguments", "The call contains no action.")
     for arguments in argument_sets(key, action, tool.parameters):

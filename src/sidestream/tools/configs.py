@@ -1,4 +1,4 @@
-"""Configuration as frozen values: validated when they are created, with errors that name the allowed values."""
+"""Configuration as frozen values, validated on creation with errors that name the allowed values."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
@@ -13,24 +13,24 @@ from sidestream.errors import ConfigurationError
 ConfigT = TypeVar("ConfigT", bound="Config")
 
 AGENT_LEVEL, CALL_LEVEL = 0, 1
-"""Where a field was set: a call takes precedence over its agent."""
+"""Level at which a field was set. A call takes precedence over its agent."""
 
 MERGED_BY_KEY = frozenset({"extra_body", "extra_headers"})
-"""Fields whose dicts are merged by key. All other fields are replaced as a whole, nested configs too."""
+"""Fields whose dicts are merged by key. All other fields, including nested configs, are replaced as a whole."""
 
 _LEVELS = "_levels"
 
 
 class _RecordsFields(StructMeta):
-    """Records the fields that a value is created with: a field that is set to its default was set."""
+    """Metaclass that records the fields passed to the constructor, including those set to their default."""
 
-    if not TYPE_CHECKING:  # Type checkers take the signature of each class.
+    if not TYPE_CHECKING:  # Type checkers use the signature of each class.
 
         def __call__(cls, *args: Any, **fields: Any) -> Any:
             try:
                 created = super().__call__(*args, **fields)
             except Exception:
-                fields.clear()  # some are secrets, which a traceback with locals would show
+                fields.clear()  # keep secrets out of tracebacks with locals
                 raise
             vars(created)[_LEVELS] = dict.fromkeys(fields, AGENT_LEVEL)
             return created
@@ -39,16 +39,17 @@ class _RecordsFields(StructMeta):
 class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=True):
     """A frozen value whose fields are validated against their types. Its repr hides the fields in `secrets`.
 
-    It remembers which fields were set (`levels_of`), which does not count for equality. A value that msgspec itself
-    creates (`msgspec.structs.replace`, decoding) has no such record: fields that differ from their defaults count.
+    It remembers which fields were set (`levels_of`); equality ignores that. A value created by msgspec itself
+    (`msgspec.structs.replace`, decoding) has no such record, so the fields that differ from their defaults count as
+    set.
     """
 
     secrets: ClassVar[frozenset[str]] = frozenset()
     tool_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that switch on server-side tools, or configure them."""
+    """Fields that enable or configure server-side tools."""
 
     unsent: ClassVar[frozenset[str]] = frozenset()
-    """Fields that no provider sees."""
+    """Fields that are never sent to a provider."""
 
     def __post_init__(self) -> None:
         for name, (kind, default) in config_fields(type(self)).items():
@@ -58,14 +59,17 @@ class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=T
             try:
                 checked = msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
-                value = "…" if name in self.secrets else repr(value)  # under its name: tracebacks with locals show it
+                value = "…" if name in self.secrets else repr(value)  # rebind: tracebacks with locals show `value`
                 shown = f"{type(self).__name__}({name}={value})"
                 raise ConfigurationError(f"{shown} is invalid: use {allowed_values(kind)}. {error}") from None
             msgspec.structs.force_setattr(self, name, _frozen(checked))
         self.register_secrets()
 
     def register_secrets(self) -> None:
-        """Registers the secrets that it holds for redaction; again when they are sent, since old ones are dropped."""
+        """Register the config's secrets for redaction.
+
+        Call it again whenever they are sent, since the registry drops old ones.
+        """
 
     def __copy__(self) -> Self:
         return _rebuilt(type(self), _set_fields(self), dict(levels_of(self)))
@@ -96,7 +100,7 @@ def _frozen(value: Any) -> Any:
 
 
 def levels_of(config: Config) -> Mapping[str, int]:
-    """The fields that were set → the level at which they were."""
+    """Map each field that was set to the level at which it was set."""
     recorded: dict[str, int] | None = vars(config).get(_LEVELS)
     if recorded is not None:
         return recorded
@@ -105,13 +109,16 @@ def levels_of(config: Config) -> Mapping[str, int]:
 
 
 def changed(config: ConfigT, **fields: Any) -> ConfigT:
-    """The config with other values in these fields; it keeps the record of which fields were set."""
+    """Return a copy with other values in these fields. It keeps the record of which fields were set."""
     levels = {**dict.fromkeys(fields, AGENT_LEVEL), **levels_of(config)}
     return _rebuilt(type(config), _set_fields(config) | fields, levels)
 
 
 def merged_configs(base: ConfigT | None, over: ConfigT) -> ConfigT:
-    """`over` on top of `base`, field by field: the fields that were set in `over` count, even if set to a default."""
+    """Merge two configs field by field.
+
+    Fields that were set in `over` take precedence, even if set to a default.
+    """
     below: Mapping[str, int] = levels_of(base) if base is not None else {}
     fields = _set_fields(base) if base is not None else {}
     for name, value in _set_fields(over).items():
@@ -140,13 +147,13 @@ def _rebuilt(kind: type[ConfigT], fields: Mapping[str, Any], levels: dict[str, i
 
 @cache
 def unsent_fields(config: type[Config]) -> frozenset[str]:
-    """The fields that no provider sees, of the class and those that it is derived from."""
+    """Return the fields of the class and its bases that are never sent to a provider."""
     return frozenset[str]().union(*(getattr(kind, "unsent", ()) for kind in config.__mro__))
 
 
 @cache
 def config_fields(config: type[Config]) -> dict[str, tuple[Any, Any]]:
-    """Name → type and default, for each field."""
+    """Map each field's name to its type and default."""
     return {
         field.name: (
             field.type,
@@ -157,7 +164,7 @@ def config_fields(config: type[Config]) -> dict[str, tuple[Any, Any]]:
 
 
 def allowed_values(kind: Any) -> str:
-    """The values that a type allows, in words."""
+    """Describe the values that a type allows, for an error message."""
     arguments = get_args(kind)
     if get_origin(kind) is Annotated:
         meta = next((extra for extra in arguments[1:] if isinstance(extra, Meta)), Meta())

@@ -1,4 +1,4 @@
-"""What a tool may know of the call that it answers."""
+"""The context of a call, as its tool sees it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -21,7 +21,7 @@ else:
 
 
 Emitted = ToolEvent | File | Source | ToolResult | Custom
-"""What a tool may emit on its way: a result only as a preview (`preliminary`)."""
+"""Part that a tool may emit during its call. A result is allowed only as a preview (`preliminary`)."""
 
 
 def _ignore(value: Json) -> None:
@@ -37,15 +37,18 @@ class CallsTools(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tools that can be called."""
+        """Names of the callable tools."""
         ...
 
     async def call(self, call_id: str, name: str, arguments: Json, *, is_approved: bool | None = None) -> "ToolOutcome":
-        """The outcome; a suspended one, with the approval that the call needs, unless `is_approved` decides."""
+        """Call a tool and return its outcome.
+
+        If the call needs approval and `is_approved` is None, the outcome is suspended and holds the pending approval.
+        """
         ...
 
     def seen(self, name: str) -> None:
-        """Notes that a result of this tool, from an earlier attempt, has been used."""
+        """Record that a result of this tool, from an earlier attempt, has been used."""
         ...
 
 
@@ -63,7 +66,7 @@ _NO_TOOLS = _NoTools()
 
 
 class ToolContext(Struct, Generic[DepsT], frozen=True):
-    """The call that a tool answers. A parameter of this type is filled in and left out of the schema.
+    """The context of the call that a tool answers. A parameter of this type is filled in and left out of the schema.
 
     ```python
     async def transfer(amount: int, context: ToolContext[Bank]) -> str:
@@ -73,7 +76,7 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     await agent.send("Send 5 euros to Ada.", tools=[transfer], deps=Bank())
     ```
 
-    `ToolContext[MyDeps]` types `deps`, the value that the caller passed as `agent.send(…, deps=…)`; None without.
+    `ToolContext[MyDeps]` types `deps`, the value passed as `agent.send(…, deps=…)`, or None.
     `progress` accepts any value that has a JSON form, from any thread; after the call it does nothing.
     """
 
@@ -81,37 +84,39 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     name: str
     progress: Callable[[Json], None] = _ignore
     forward: Callable[[StreamPart], None] = _ignore
-    """For tools that are agents: emits a part of their own run in the stream of this one."""
+    """Emits a part of a subagent's run in this run's stream."""
     suspended: Suspended | None = None
-    """For tools that can stop and continue: where they stopped, and the decisions made since."""
+    """State of a paused call, and the decisions made since. Set for tools that can pause and continue."""
     deps: DepsT = cast("DepsT", None)
     run_id: str = ""
     idempotency_key: str = ""
-    """The same each time that this call is executed, and different for every other call: pass it to a service that
-    ignores repeated requests. A call is executed again after an interruption if its tool says so, or a person does."""
+    """Identifies this call across repeated executions; no other call has the same key. Pass it to a service that
+    ignores repeated requests. An interrupted call is executed again if its tool's policy or the user says so."""
     attempt: int = 1
-    """Which time the call is executed: more than 1 after an interruption."""
+    """Number of this execution of the call. It exceeds 1 after an interruption."""
     checkpoint: Callable[[str], Awaitable[None]] = _keep_nothing
-    """For tools whose work is done elsewhere: if this process ends, the call continues from this state.
+    """Stores a state from which the call continues if this process ends.
 
-    Returns once the state is in the log, if there is one. The next call gets it as `suspended`.
+    Use it for work done outside this process. It returns once the state is in the log, if there is one. The next
+    execution gets the state as `suspended`.
     """
     is_left: Callable[[], bool] = bool
-    """For tools whose work is done elsewhere: True if whoever resumes the run continues a call that is cancelled."""
+    """Returns whether a cancelled call will be continued when the run is resumed, so that its external work should go
+    on."""
     emit: Callable[[Emitted], None] = _ignore
     """Emits a part of this call, from any thread: an event, a file, a source or a preview of the result.
 
-    The part gets the call's id and tool; a file or source without an id gets one. After the call it does nothing.
+    The part gets the call's id and tool; a file or source without an id gets one. Ignored after the call has ended.
     """
     history: Sequence[ChatMessage] = ()
-    """The messages of the run up to this call."""
+    """Messages of the run up to this call."""
     deferred: Callable[[], Sequence[ToolSpec]] = tuple
-    """For a tool that searches tools: those whose loading is deferred."""
+    """Returns the deferred tools, for a tool that searches them."""
     conversation: str | None = None
-    """The id of the chat that the run belongs to."""
+    """Id of the chat that the run belongs to."""
     store: Any = None
-    """The store of the chat (`sidestream.store.Store`), if it has one."""
+    """Store of the chat (`sidestream.store.Store`), if it has one."""
     sources: tuple[str, ...] = ()
     """Untrusted sources that the conversation had read when the model made the call."""
     tools: "CallsTools" = _NO_TOOLS
-    """For tools that run programs: the run's other tools."""
+    """The run's other tools, for tools that run programs."""

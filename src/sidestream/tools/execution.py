@@ -1,6 +1,6 @@
-"""Runs a tool's function: in the event loop or a thread, with a timeout, progress and typed failures.
+"""Execution of a tool's function: in the event loop or a thread, with a timeout, progress and typed failures.
 
-Nothing that a function raises escapes: it becomes a result that the model can act on.
+No exception of a function escapes. It becomes a result that the model can act on.
 """
 
 import asyncio
@@ -27,23 +27,23 @@ from sidestream.tools.results import NotJsonError, clean, cut, json_value
 from sidestream.tools.signature import routine_of
 
 IDLE_S = 2.0
-"""How long a thread waits for its next job."""
+"""Seconds that an idle thread waits for its next job."""
 GRACE_S = 0.0001
-"""How long the event loop waits for a function, if no other one runs. Most return at once, and to wake the event loop
-costs more than they do."""
+"""Seconds that the event loop waits for a function if no other one is running. Most return at once, and waking up the
+event loop costs more than running them."""
 
 
 class _Pool:
-    """The threads of this process."""
+    """The process-wide pool of tool threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.idle: list[_Worker] = []
         self.running = 0
-        """How many functions run."""
+        """Number of running functions."""
 
     def forget(self) -> None:
-        """A forked process has none of its parent's threads."""
+        """Reset the pool in a forked process, which has none of its parent's threads."""
         self.idle.clear()
         self.running = 0
 
@@ -79,7 +79,7 @@ class _Worker:
 
 
 class _Handover:
-    """A value that a thread leaves for the event loop, as long as the event loop waits for it."""
+    """A slot through which a thread passes a value to the event loop while the loop waits for it."""
 
     __slots__ = ("_is_awaited", "_left", "_values")
 
@@ -87,11 +87,11 @@ class _Handover:
         self._is_awaited = is_awaited
         self._values: list[object] = []
         self._left = threading.Lock()
-        """Held until a value is left."""
+        """Held until a value is stored."""
         self._left.acquire()
 
     def leave(self, value: object) -> bool:
-        """From the thread: leaves the value; False if nobody waits for it any more."""
+        """Store the value, called by the thread. Return False if the event loop no longer waits for it."""
         with _pool.lock:
             if self._is_awaited:
                 self._values.append(value)
@@ -100,7 +100,10 @@ class _Handover:
         return self._is_awaited
 
     def wait(self) -> list[object]:
-        """From the event loop: the value, or nothing if it takes longer; nobody waits for it then."""
+        """Wait briefly for the value, called by the event loop.
+
+        Returns an empty list if it takes longer than `GRACE_S`; the thread must then deliver the value otherwise.
+        """
         if self._is_awaited and not self._left.acquire(timeout=GRACE_S):
             with _pool.lock:
                 self._is_awaited = bool(self._values)
@@ -108,7 +111,10 @@ class _Handover:
 
 
 def in_thread(work: Callable[[], object], name: str) -> "asyncio.Future[object]":
-    """The result of `work`, which must not raise. If the future is cancelled, the thread still completes the work."""
+    """Run `work` in a thread and return a future for its result. `work` must not raise.
+
+    If the future is cancelled, the thread still completes the work.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
     variables = contextvars.copy_context()
@@ -121,18 +127,18 @@ def in_thread(work: Callable[[], object], name: str) -> "asyncio.Future[object]"
         threading.current_thread().name = f"sidestream-tool-{name}"
         value = variables.run(work)
         if not handover.leave(value):
-            with suppress(RuntimeError):  # The loop has closed: nothing waits for the result.
+            with suppress(RuntimeError):  # the loop has closed: the result has no receiver
                 loop.call_soon_threadsafe(settle, future, value)
 
     (worker or _Worker()).jobs.put(job)
     for value in handover.wait():
-        # Not at once: what the function has passed to the event loop comes first.
+        # Deferred, so that what the function has already passed to the event loop comes first.
         loop.call_soon(settle, future, value)
     return future
 
 
 def settle(future: "asyncio.Future[object]", value: object) -> None:
-    """Sets the result, unless there is one or nobody waits for it any more."""
+    """Set the future's result unless it is done. An unused coroutine is closed."""
     if not future.done():
         future.set_result(value)
     elif inspect.iscoroutine(value):
@@ -142,7 +148,7 @@ def settle(future: "asyncio.Future[object]", value: object) -> None:
 T = TypeVar("T")
 
 _STOP_GRACE_S = 1.0
-"""How long a cancelled tool may clean up before its call ends without it."""
+"""Seconds that a cancelled tool may take to clean up before its call ends without it."""
 
 _TOO_LATE = object()
 
@@ -154,7 +160,7 @@ _ERROR_NAMES: dict[type[BaseException], str] = {NotJsonError: "TypeError", Inval
 
 
 class ToolExecution(Struct, frozen=True):
-    """How the calls of one tool are executed."""
+    """Executes the calls to one tool."""
 
     name: str
     function: Callable[..., Any]
@@ -163,7 +169,7 @@ class ToolExecution(Struct, frozen=True):
     max_bytes: int
 
     async def run(self, arguments: object, context: ToolContext) -> ToolOutcome:
-        """Validates the arguments and calls the function. Raises CancelledError when cancelled, else nothing."""
+        """Validate the arguments and call the function. Raises only CancelledError, if cancelled."""
         progress, emit = _Progress(context.progress, self.max_bytes), _Emit(context.emit)
         try:
             keywords = self.bind(arguments, msgspec.structs.replace(context, progress=progress, emit=emit))
@@ -179,15 +185,15 @@ class ToolExecution(Struct, frozen=True):
                 if isinstance(called, ToolOutcome):
                     return called
                 begin = partial(_given, called)
-            # In a task of its own, so that a tool that raises CancelledError differs from a run that is cancelled.
+            # A separate task distinguishes a tool that raises CancelledError from a cancelled run.
             return await self._ended(asyncio.create_task(self._call(begin, progress)), until_s, relays)
         finally:
             _close(relays)
 
     async def _called(self, begin: Callable[[], object], progress: "_Progress", until_s: float) -> object:
-        """What the function results in when a thread calls it, or a failure if that takes too long."""
+        """Call the function in a thread and return its outcome, or a failure if it times out."""
         work = in_thread(lambda: self._call_sync(begin, progress), self.name)
-        # Nothing of it raises, so it needs no `asyncio.wait`, which costs about as much as the thread.
+        # `work` never raises, so avoid `asyncio.wait`, which costs about as much as the thread.
         timer = work.get_loop().call_at(until_s, settle, work, _TOO_LATE)
         try:
             value = await work
@@ -196,7 +202,7 @@ class ToolExecution(Struct, frozen=True):
         return self._timed_out() if value is _TOO_LATE else value
 
     async def _ended(self, work: "asyncio.Future[Any]", until_s: float, relays: "Iterable[_Relay[Any]]") -> Any:
-        """What the work resulted in, or a failure if it was stopped: by itself, or because it took too long."""
+        """Wait for the task and return its outcome, or a failure if it times out or cancels itself."""
         try:
             done, _ = await asyncio.wait({work}, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
         finally:
@@ -222,7 +228,10 @@ class ToolExecution(Struct, frozen=True):
             return self._failure(error)
 
     def _call_sync(self, begin: Callable[[], object], progress: "_Progress") -> object:
-        """The outcome, or a coroutine or async generator from a sync wrapper, which the event loop must run."""
+        """Call the function and return its outcome.
+
+        A sync wrapper may return a coroutine or async generator, which the event loop must run.
+        """
         try:
             value = begin()
             if inspect.isgenerator(value):
@@ -239,13 +248,13 @@ class ToolExecution(Struct, frozen=True):
             with suppress(Exception):  # a subclass whose message cannot be formatted
                 return ToolOutcome.failure(kind, cut(clean(str(error)), self.max_bytes - len(kind) - 32), error)
         if not isinstance(error, asyncio.CancelledError):
-            # As text: `exc_info` would carry the locals of the tool's frames to whoever formats it.
+            # Logged as text, since `exc_info` would carry the locals of the tool's frames into every formatter.
             _log.warning("tool %s raised %s", self.name, kind, exc_info=error)
         return ToolOutcome.failure(kind, exception=error)
 
 
 class _Relay(Generic[T]):
-    """Passes values from any thread to the event loop, until the call is over."""
+    """Passes values from any thread to the event loop until the call has ended."""
 
     def __init__(self, report: Callable[[T], None]) -> None:
         self.is_open = True
@@ -257,7 +266,7 @@ class _Relay(Generic[T]):
         if threading.get_ident() == self._thread:
             self._deliver(value)
         else:
-            with suppress(RuntimeError):  # the loop has closed: there is no receiver
+            with suppress(RuntimeError):  # the loop has closed: the value has no receiver
                 self._loop.call_soon_threadsafe(self._deliver, value)
 
     def _deliver(self, value: T) -> None:
@@ -266,7 +275,7 @@ class _Relay(Generic[T]):
 
 
 class _Progress(_Relay[Any]):
-    """Passes progress on, as JSON."""
+    """Relays progress as JSON."""
 
     def __init__(self, report: Callable[[Json], None], max_bytes: int) -> None:
         super().__init__(report)
@@ -277,7 +286,7 @@ class _Progress(_Relay[Any]):
 
 
 class _Emit(_Relay[Emitted]):
-    """Passes parts on; refuses, where it is called, those that a tool must not emit."""
+    """Relays parts. Rejects parts that a tool must not emit, at the point of the call."""
 
     def __call__(self, value: Emitted) -> None:
         if not isinstance(value, Emitted) or (isinstance(value, ToolResult) and not value.preliminary):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -290,7 +299,10 @@ class _Emit(_Relay[Emitted]):
 
 
 def _check(part: Emitted) -> None:
-    """Raises unless the part can be written as JSON and read again: its fields are not checked when it is made."""
+    """Raise an exception unless the part survives a round trip through JSON.
+
+    Its fields are not checked when it is created.
+    """
     if isinstance(part, File) and isinstance(part.data, bytes):
         part = replace(part, data=None)
     text = part.to_json()
@@ -305,7 +317,7 @@ def _close(relays: Iterable[_Relay[Any]]) -> None:
 
 
 async def _stop(work: "asyncio.Future[Any]") -> None:
-    # It may ignore the cancellation. The loop holds tasks weakly, so a reference is kept until it ends.
+    # It may ignore the cancellation. The loop holds tasks weakly, so keep a reference until it ends.
     _stragglers.add(work)
     work.add_done_callback(_stragglers.discard)
     work.cancel()

@@ -1,7 +1,7 @@
-"""Grants: approvals that a person has given for further calls of a tool in the same conversation.
+"""Remembered approvals for further calls to a tool in the same conversation.
 
-A grant has the effect of the policy `run` where the policy says `ask`. It covers one tool of one server, as it was
-defined when the person decided.
+A grant has the effect of the policy `run` where the policy says `ask`. It covers one tool of one server, as defined
+when the user approved it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,21 +12,21 @@ from msgspec import Struct
 from sidestream import jsontext
 
 CALL_GRANTED: Final = "sidestream.call-granted"
-"""The kind of the custom part that reports a call that runs because of a grant: `call_id`, `name`, `grant`."""
+"""Kind of the custom part that reports a call covered by a remembered approval: `call_id`, `name`, `grant`."""
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool that may run without a further question in this conversation."""
+    """Permission to run a tool in this conversation without asking again."""
 
     id: str
-    """The id of the approval with which it was given."""
+    """Id of the approval that created it."""
     tool: str
     server_label: str | None = None
-    """The MCP server that has the tool; None for functions."""
+    """Label of the tool's MCP server. None means a function."""
     is_remote: bool = False
-    """True where the provider runs it."""
+    """Whether the provider runs it."""
     pin: str | None = None
-    """A digest of the tool's definition, if it was known."""
+    """Digest of the tool's definition, if it was known."""
 
 
 class _Call(Protocol):
@@ -41,38 +41,39 @@ class _Call(Protocol):
 
 
 def pin_of(*aspects: object) -> str:
-    """Return the digest of a tool's definition, which has these aspects."""
+    """Return the digest of a tool's definition, given its aspects."""
     import hashlib
 
     return hashlib.sha256(jsontext.canonical(aspects)).hexdigest()
 
 
 def grant_of(id: str, call: _Call) -> Grant:
-    """The grant for further calls of the same tool."""
+    """Create a grant for further calls to the same tool."""
     return Grant(id=id, tool=call.tool, server_label=call.server_label, is_remote=call.is_remote, pin=call.pin)
 
 
 def covering(call: _Call, grants: Iterable[Grant]) -> str | None:
-    """The id of the grant that was given for this tool as it is defined now."""
-    # A provider's listing that changes a tool has ended its grant: see `after_listing`.
+    """Return the id of the grant that covers this call, with the tool's current definition, or None."""
+    # A provider's listing that changes a tool revokes its grant; see `after_listing`.
     found = (grant for grant in grants if _key(grant) == _key(call) and (call.is_remote or grant.pin == call.pin))
     return next((grant.id for grant in found), None)
 
 
 def with_grant(grants: tuple[Grant, ...], new: Grant) -> tuple[Grant, ...]:
-    """The grants with another one, which replaces that of the same tool."""
+    """Add a grant, replacing any for the same tool."""
     return (*(grant for grant in grants if _key(grant) != _key(new)), new)
 
 
 def without_grant(grants: tuple[Grant, ...], id: str) -> tuple[Grant, ...]:
-    """The grants without this one."""
+    """Remove the grant with this id."""
     return tuple(grant for grant in grants if grant.id != id)
 
 
 def after_listing(grants: tuple[Grant, ...], listed: Mapping[str, Mapping[str, str]]) -> tuple[Grant, ...]:
-    """The grants that stand after a provider has listed tools of remote servers: label → tool → digest.
+    """Return the grants that remain valid after a provider has listed tools of remote servers.
 
-    One whose tool is gone or defined otherwise has ended, and so has one that was given for an unknown definition.
+    `listed` maps server label → tool → digest. A grant ends if its tool is missing or its definition has changed, or if
+    the definition was unknown when it was given.
     """
     return tuple(grant for grant in grants if _stands(grant, listed.get(grant.server_label or "")))
 

@@ -1,4 +1,4 @@
-"""Interrupted calls: their tools were started, and the run was left, or its process ended, before they had a result."""
+"""Interrupted calls: started, but without a result when the run was abandoned or its process ended."""
 
 from typing import Final, Literal, cast, get_args
 
@@ -8,18 +8,18 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import MAX_TOOL_ATTEMPTS
 
 InterruptionPolicy = Literal["ask", "retry", "fail"]
-"""What becomes of an interrupted call when the turn is resumed.
+"""Policy for an interrupted call when its turn is resumed.
 
-`ask`: a person decides whether it runs again. `retry`: it runs again, with the same `ToolContext.idempotency_key`.
-`fail`: it does not run again; the model gets an error that says that it may or may not have had its effect.
+`ask` lets the user decide whether it runs again. `retry` runs it again with the same `ToolContext.idempotency_key`.
+`fail` does not run it again; the model gets an error saying that it may or may not have had its effect.
 """
 
 ServerInterruption = InterruptionPolicy | Literal["hints"] | dict[str, InterruptionPolicy]
-"""The policy of an MCP server's tools: one for all, or one per name (`ask` for the others). `hints` trusts the server:
+"""Policy for an MCP server's tools: one for all, or one per name (`ask` for the others). `hints` trusts the server:
 `retry` for tools that it marks as read-only or idempotent, `ask` for the others."""
 
 INTERRUPTED: Final = "sidestream.tool-interrupted"
-"""The kind of the custom part that reports an interrupted call: `call_id`, `name`, `policy`, `attempt`, `message`."""
+"""Kind of the custom part that reports an interrupted call: `call_id`, `name`, `policy`, `attempt`, `message`."""
 
 _MEANING: dict[InterruptionPolicy, str] = {
     "ask": "a person decides whether it runs again",
@@ -29,32 +29,35 @@ _MEANING: dict[InterruptionPolicy, str] = {
 
 
 class Attempt(Struct, frozen=True):
-    """How far a call of the current round has come."""
+    """Progress of a call in the current round."""
 
     key: str
-    """Its idempotency key: the same for each attempt. Empty if the call was never started."""
+    """Idempotency key, the same for each attempt. Empty if the call was never started."""
     policy: InterruptionPolicy = "ask"
-    """As its tool declared it when it was started."""
+    """Policy that its tool declared when the call was started."""
     number: int = 1
-    """1 for the first attempt."""
+    """Attempt number, starting at 1."""
     is_interrupted: bool = False
-    """True until the stream has reported that it was interrupted, or its end."""
+    """Whether it was interrupted and the stream has not yet reported that, or its end."""
 
 
 def policy_after(attempt: Attempt) -> InterruptionPolicy:
-    """What becomes of an interrupted attempt. One that was retried often enough needs a person."""
+    """Return the policy for an interrupted attempt.
+
+    A call that has been retried `MAX_TOOL_ATTEMPTS` times needs the user's decision.
+    """
     is_worn = attempt.policy == "retry" and attempt.number >= MAX_TOOL_ATTEMPTS
     return "ask" if is_worn else attempt.policy
 
 
 def check_interruption(policy: object, where: str) -> None:
-    """Raises ConfigurationError for what is no such policy."""
+    """Raise ConfigurationError if the interruption policy is invalid."""
     if policy not in get_args(InterruptionPolicy):
         raise ConfigurationError(f"{where}: on_interruption must be 'ask', 'retry' or 'fail', not {policy!r}")
 
 
 def check_server_interruption(policy: object, where: str) -> None:
-    """Raises ConfigurationError for what is no policy of a server."""
+    """Raise ConfigurationError if a server's interruption policy is invalid."""
     if isinstance(policy, dict):
         for name, entry in cast("dict[str, object]", policy).items():
             check_interruption(entry, f"{where}: tool {name!r}")
@@ -63,7 +66,7 @@ def check_server_interruption(policy: object, where: str) -> None:
 
 
 def server_policy(policy: ServerInterruption, name: str, *, is_repeatable: bool) -> InterruptionPolicy:
-    """The policy of one tool; `is_repeatable` is what its server says of it."""
+    """Return the policy for one tool. `is_repeatable` is the server's own claim."""
     if isinstance(policy, dict):
         return policy.get(name, "ask")
     if policy == "hints":
@@ -72,13 +75,13 @@ def server_policy(policy: ServerInterruption, name: str, *, is_repeatable: bool)
 
 
 def notice(call_id: str, name: str, policy: InterruptionPolicy, attempt: int) -> dict[str, str | int]:
-    """The data of the part that reports an interrupted call; `attempt` is the one that was interrupted."""
+    """Return the data of the part that reports an interrupted call. `attempt` is the interrupted one."""
     message = f"The call of {name} was interrupted before its result was recorded: {_MEANING[policy]}."
     return {"call_id": call_id, "name": name, "policy": policy, "attempt": attempt, "message": message}
 
 
 def failure(name: str) -> dict[str, str]:
-    """The result of an interrupted call that is not run again."""
+    """Return the error result of an interrupted call that is not run again."""
     message = (
         f"The call of {name} was interrupted before its result was recorded. It may or may not have had its effect. "
         "It was not run again: find out what it did before you repeat it."

@@ -1,4 +1,4 @@
-"""What a call of a tool comes to."""
+"""Outcome of a tool call."""
 
 from typing import Self
 
@@ -9,25 +9,25 @@ from sidestream.tools.approvals import Suspended
 
 
 class ToolError(Exception):
-    """Raise it in a tool to send its message to the model, which sees only the type of other exceptions."""
+    """Raise this in a tool to send its message to the model. Of other exceptions, the model sees only the type."""
 
 
 class ToolOutcome(Struct, frozen=True):
-    """The result of a call: a JSON value, or `{"error": type, "message": ...}` with `is_error`.
+    """Result of a call: a JSON value, or `{"error": type, "message": ...}` with `is_error`.
 
-    `exception` is what the tool raised, for logs and telemetry; it is never sent.
+    `exception` is what the tool raised, for logs and telemetry. It is never sent.
     """
 
     result: Json
     is_error: bool = False
     exception: BaseException | None = None
     suspended: Suspended | None = None
-    """Set if the tool waits for a person; there is no result yet."""
+    """State of a paused call, which has no result yet."""
     source: str | None = None
-    """An untrusted source that the result comes from, where only the call shows that."""
+    """Untrusted source of the result, if only the call itself shows it."""
 
     @classmethod
     def failure(cls, error: str, message: str | None = None, exception: BaseException | None = None) -> Self:
-        """An error result; the message is for the model."""
+        """Create an error result. The message is for the model."""
         result = {"error": error} if message is None else {"error": error, "message": message}
         return cls(result, True, exception)

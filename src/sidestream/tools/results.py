@@ -1,4 +1,4 @@
-"""Results of tools as JSON: any value, truncated if it is too long, and files as parts of a message."""
+"""Tool results as JSON: any value, truncated if too long, and files as message parts."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,15 +14,15 @@ from sidestream.stream.parts import Json
 
 _CONTENT = (TextPart, DataPart, LinkPart)
 MAX_CONTENT_BYTES = 32 * MIB
-"""Files in one result, as JSON; a longer one is truncated like any other result."""
+"""Maximum size of the files in one result, as JSON. A larger result is truncated like any other."""
 
 
 class NotJsonError(TypeError):
-    """A tool returned or reported a value that has no JSON form; the message is for the model."""
+    """A tool returned or reported a value without a JSON form. The message is for the model."""
 
 
 def json_value(value: object, max_bytes: int) -> Json:
-    """The value's JSON form, or a string with its beginning and a note if that is longer than `max_bytes`."""
+    """Convert a value to JSON, or to a truncated string with a note if it is longer than `max_bytes`."""
     if type(value) is str:
         return cut(clean(value), max_bytes)
     if _is_content(value):
@@ -39,12 +39,15 @@ def json_value(value: object, max_bytes: int) -> Json:
 
 
 def limited(result: Json, max_bytes: int) -> Json:
-    """A result that is JSON already, within the limit that its kind has."""
+    """Truncate a JSON result to the limit for its kind."""
     return json_value(result, MAX_CONTENT_BYTES if content_of_result(result) else max_bytes)
 
 
 def _is_content(value: object) -> bool:
-    """True for a file, or a list of texts and files: content that the model sees as such, not as JSON."""
+    """Return whether the value is a file or a list of strings and files.
+
+    The model sees these as content rather than JSON.
+    """
     if isinstance(value, list | tuple):
         entries = cast(Sequence[object], value)
         content = [entry for entry in entries if not _is_state(entry)]
@@ -53,12 +56,12 @@ def _is_content(value: object) -> bool:
 
 
 def _is_state(value: object) -> bool:
-    """True for the state of a browser, which may stand beside content."""
+    """Return whether the value is a browser state, which may accompany content."""
     return isinstance(value, ActionValue) and value.__struct_config__.tag == BROWSER_STATE
 
 
 def _encode(value: object) -> bytes:
-    """JSON in UTF-8. Bytes are base64 in its URL-safe alphabet, sets are arrays, NaN is a string."""
+    """Encode a value as UTF-8 JSON. Bytes become URL-safe base64, sets become arrays, NaN becomes a string."""
     from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
     def other(unknown: object) -> object:
@@ -72,19 +75,19 @@ def _encode(value: object) -> bytes:
     try:
         return to_json(value, fallback=other, bytes_mode="base64", inf_nan_mode="strings")
     except PydanticSerializationError:
-        # Lone surrogates, as in file names, are replaced here; a value without JSON form fails again.
+        # Replace lone surrogates, as in file names. A value without a JSON form fails again.
         import json
 
         return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def clean(text: str) -> str:
-    """The text with its lone surrogates replaced, so that it can be encoded."""
+    """Replace lone surrogates, so that the text can be encoded."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def cut(text: str, max_bytes: int) -> str:
-    """The text if its JSON form has at most `max_bytes`, else as much as fits, and a note."""
+    """Return the text, truncated with a note if its JSON form exceeds `max_bytes`."""
     quoted = msgspec.json.encode(text)
     if len(quoted) <= max_bytes:
         return text
@@ -96,7 +99,7 @@ def cut(text: str, max_bytes: int) -> str:
 
 
 def _decodable(quoted: bytes) -> str:
-    """The text of a JSON string that was cut anywhere, without a half character or escape at its end."""
+    """Decode a truncated JSON string, dropping an incomplete character or escape at its end."""
     for end in range(len(quoted), max(len(quoted) - 6, 0), -1):
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
             return msgspec.json.decode(b'"%b"' % quoted[:end], type=str)

@@ -1,4 +1,4 @@
-"""Tools that run on the provider's side, as portable values: `WebSearch()` means the same for each.
+"""Portable configurations of server-side tools. `WebSearch()` means the same for every provider.
 
 A field left at its default is not sent, so that the provider's own default applies. A provider that does not support
 a field raises `UnsupportedError`; none is ignored silently.
@@ -17,46 +17,47 @@ from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 
 Callers = Sequence[Literal["direct", "programmatic"]]
-"""Who may call a tool: the model itself, or a program that it wrote. Empty: the provider's default."""
+"""Callers that a tool accepts: the model itself, or a program that it wrote. Empty means the provider's default."""
 
 MemoryLimit = Literal["1g", "4g", "16g", "64g"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Count = Annotated[int, Meta(ge=1)]
 Execution = Literal["auto", "provider", "here"]
-"""Where a tool runs: at the provider if it hosts the tool, else here; only at the provider; only here."""
+"""Place where a tool runs. `auto` means at the provider if it hosts the tool, else locally; `here` means locally only.
+"""
 
 
 class ServerSideTool(Config, frozen=True, kw_only=True):
     """Base of all server-side tools.
 
-    With `execution="auto"` a tool runs at the provider if that hosts it, else here, on this machine, and a warning in
-    the stream reports it. `"provider"` and `"here"` force one or the other.
+    With `execution="auto"`, a tool runs at the provider if that hosts it, else locally, and a warning in the stream
+    reports that. `"provider"` and `"here"` force one or the other.
     """
 
     unsent = frozenset({"execution", "via", "on_interruption"})
 
     key: ClassVar[str]
-    """The portable name, as on the command line."""
+    """Portable name, as used on the command line."""
 
     event_keys: ClassVar[tuple[str, ...]] = ()
-    """The keys of its events where a provider names them otherwise."""
+    """Keys of its events, where a provider names them differently."""
 
     needs: ClassVar[str] = ""
-    """The required fields, with an example; empty if the name alone is enough."""
+    """Required fields, with an example. Empty if the name alone is enough."""
 
     here_only: ClassVar[frozenset[str]] = frozenset()
-    """Fields that only a tool that runs here has: one that sets any of them runs here. They are in `unsent` too."""
+    """Fields that only a local tool has. Setting any of them makes the tool run locally. They are in `unsent` too."""
 
     execution: Execution = "auto"
     via: str | None = None
-    """A model that hosts the tool and runs its calls for another model, e.g. `openai-responses` or `google:MODEL`."""
+    """Model that hosts the tool and runs its calls for another model, e.g. `openai-responses` or `google:MODEL`."""
     on_interruption: ServerInterruption | None = None
-    """If it runs here: what becomes of a call that was interrupted, by a crash for example. None: `retry` for tools
-    that only read (web search, web fetch, file search, tool search), else `ask`."""
+    """Policy for a local call that was interrupted, for example by a crash. None means `retry` for tools that only read
+    (web search, web fetch, file search, tool search), and `ask` for the others."""
 
     @property
     def pin(self) -> str:
-        """A digest of the settings: an approval that is remembered is for a tool with these. Secrets do not count."""
+        """Digest of the settings that a remembered approval is bound to. Secrets are left out."""
         shown = {name: repr(value) for name, value in self._shown()}
         if isinstance(folder := getattr(self, "workspace", None), str):
             shown["workspace"] = os.path.realpath(os.path.expanduser(folder))
@@ -64,23 +65,23 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """True if only a tool that runs here can do what the settings say."""
+        """Whether the settings can only be satisfied by running locally."""
         defaults = config_fields(type(self))
         return self.via is not None or any(getattr(self, name) != defaults[name][1] for name in self.here_only)
 
     @property
     def answers_here(self) -> bool:
-        """True if the calls that a provider leaves to the client (`client_call`) can be answered by our own runtime."""
+        """Whether our own runtime can answer the calls that a provider leaves to the client (`client_call`)."""
         return False
 
     @property
     def client_call(self) -> str | None:
-        """The name of the calls that you must answer; None if the provider executes them."""
+        """Name of the calls that you must answer. None means that the provider executes them."""
         return None
 
 
 class Location(Config, frozen=True, kw_only=True):
-    """The approximate location of the user. `Location()`: unknown."""
+    """Approximate location of the user. `Location()` means unknown."""
 
     city: str | None = None
     region: str | None = None
@@ -89,9 +90,10 @@ class Location(Config, frozen=True, kw_only=True):
 
 
 class WebSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Searches the web: at the provider, or here through an `engine`.
+    """Searches the web at the provider, or locally through an `engine`.
 
-    `WebSearch(context_size="high", allowed_domains=["python.org"])`; here `WebSearch(engine="searxng:http://127.0.0.1:8888")`.
+    `WebSearch(context_size="high", allowed_domains=["python.org"])`; locally
+    `WebSearch(engine="searxng:http://127.0.0.1:8888")`.
     """
 
     key = "web_search"
@@ -107,23 +109,23 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     max_uses: Count | None = None
     content_types: Sequence[Literal["text", "image"]] = ()
     version: str | None = None
-    """A dated or preview version of the provider's tool, e.g. `preview`, in place of the current one."""
+    """Dated or preview version of the provider's tool, e.g. `preview`, instead of the current one."""
     engine: str | None = None
-    """Who searches if it runs here: `searxng:URL`, `brave`, `exa`, `tavily`, `mcp:SERVER/TOOL`, `PROVIDER:MODEL` or
-    `corpus:FOLDER`; None: `SIDESTREAM_SEARCH`."""
+    """Local search engine: `searxng:URL`, `brave`, `exa`, `tavily`, `mcp:SERVER/TOOL`, `PROVIDER:MODEL` or
+    `corpus:FOLDER`. None means the value of `SIDESTREAM_SEARCH`."""
     freshness: Literal["day", "week", "month", "year"] | None = None
-    """Only pages that are at most this old."""
+    """Maximum age of the pages."""
     language: str | None = None
-    """The language of the pages, as in `en`."""
+    """Language of the pages, e.g. `en`."""
     count: Count | None = None
-    """How many pages a search returns; None: by `context_size`."""
+    """Maximum pages per search. None means a number that depends on `context_size`."""
 
 
 class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     """Fetches pages whose URLs are in the conversation: `WebFetch(max_uses=3, allowed_domains=["python.org"])`.
 
-    If it runs here: addresses that the user gave or a tool found, and links of fetched pages on their own host, up to
-    `max_hops` pages away. All others need an approval, or are judged by `approval`.
+    A local tool fetches URLs that the user gave or a tool found, and follows links on a fetched page's own host, up to
+    `max_hops` pages away. `approval` applies to all other URLs.
     """
 
     key = "web_fetch"
@@ -140,9 +142,9 @@ class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     allow_hosts: Sequence[str] = ()
     """Hosts, as `host` or `host:port`, that may have a private address."""
     max_hops: Annotated[int, Meta(ge=0)] | None = None
-    """Links from page to page that are followed without an approval; None: three."""
+    """Maximum links from page to page that are followed without an approval. None means three."""
     approval: Literal["ask", "run", "deny"] = "ask"
-    """What happens to an address that is not known from the conversation."""
+    """Policy for a URL that is not known from the conversation."""
 
 
 class DomainSecret(Config, frozen=True, kw_only=True):
@@ -156,7 +158,7 @@ class DomainSecret(Config, frozen=True, kw_only=True):
 
 
 class Network(Config, frozen=True, kw_only=True):
-    """What a sandbox may reach: nothing, or the domains named here."""
+    """Network access of a sandbox: none, or the domains named here."""
 
     allowed_domains: Sequence[str] = ()
     domain_secrets: Sequence[DomainSecret] = ()
@@ -170,8 +172,7 @@ class Network(Config, frozen=True, kw_only=True):
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
 
-    Here, an id names a sandbox of the same kind that the same user or conversation has made in this process.
-
+    Locally, an id names a sandbox of the same kind that the same user or conversation has created in this process.
     `CodeInterpreter(memory_limit="4g")`; on this machine `CodeInterpreter(execution="here", sandbox="bubblewrap")`.
     """
 
@@ -181,9 +182,9 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "sandbox", "packages"})
 
     sandbox: str = "auto"
-    """What isolates code that runs here: `bubblewrap`, `runsc`, `monty`, one of yours (`use_sandbox`), or `none`."""
+    """Isolation of local code: `bubblewrap`, `runsc`, `monty`, your own (`use_sandbox`), or `none`."""
     packages: Sequence[str] | None = None
-    """Installed packages that the code may import if it runs here; None: the usual ones for data."""
+    """Installed packages that local code may import. None means the usual ones for data."""
     container_id: str | None = None
     reuse_container: bool = False
     file_ids: Sequence[str] = ()
@@ -232,7 +233,7 @@ class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
 
 
 class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
-    """A file's attribute compared with a value."""
+    """A comparison of a file's attribute with a value."""
 
     attribute: str
     operator: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"] = "eq"
@@ -240,23 +241,23 @@ class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
 
 
 class Combination(Config, frozen=True, kw_only=True, tag="combination"):
-    """Several filters of which all or any must hold."""
+    """Several filters, of which all or any must match."""
 
     operator: Literal["and", "or"] = "and"
     filters: Sequence["Comparison | Combination"]
 
 
 class HybridSearch(Config, frozen=True, kw_only=True):
-    """The weights of semantic and of keyword matches."""
+    """Weights of semantic and keyword matches."""
 
     embedding_weight: float
     text_weight: float
 
 
 class FileSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Searches files: in the provider's vector stores, or here, in indexes and folders.
+    """Searches files in the provider's vector stores, or locally in indexes and folders.
 
-    `FileSearch(stores=["vs_123"], max_results=5)`, or here `FileSearch(stores=["./docs"])`.
+    `FileSearch(stores=["vs_123"], max_results=5)`, or locally `FileSearch(stores=["./docs"])`.
     """
 
     key = "file_search"
@@ -271,7 +272,7 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     hybrid_search: HybridSearch | None = None
     filters: Comparison | Combination | None = None
     embeddings: str | None = None
-    """The model of the vectors if it runs here; None: the embedded one."""
+    """Embedding model of a local search. None means the embedded one."""
 
     @property
     def is_local(self) -> bool:
@@ -279,30 +280,30 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ToolFilter(Config, frozen=True, kw_only=True):
-    """Some of a server's tools: by name, or the read-only ones."""
+    """A selection of a server's tools: by name, or the read-only ones."""
 
     names: Sequence[str] = ()
     read_only: bool | None = None
 
 
 class MCPApproval(Config, frozen=True, kw_only=True):
-    """Which of a server's tools need approval, and which never do."""
+    """The tools of a server that always need approval, and those that never do."""
 
     always: Sequence[str] | ToolFilter = ()
     never: Sequence[str] | ToolFilter = ()
 
 
 class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
-    """A remote MCP server: by URL, by one of the provider's connectors, or through a tunnel.
+    """A remote MCP server, given by URL, by one of the provider's connectors, or through a tunnel.
 
     `RemoteMCP(label="docs", url="https://mcp.example.com", allowed_tools=["search"], require_approval="never")`
 
-    `require_approval` has the words of the wire: `always` asks before each call, `never` runs it. If it is not set, the
-    explicit policy of the call or the agent applies, else each call needs approval.
+    `require_approval` uses the API's own values: `always` asks before each call, `never` runs it. If it is not set, the
+    explicit policy of the call or the agent applies; without one, each call needs approval.
 
-    With `execution="auto"` the provider calls it; if it cannot, or not with these settings, this machine does, and a
-    warning in the stream reports it. `"provider"` and `"here"` force one or the other. `transport` is how this machine
-    connects; a provider finds out by itself.
+    With `execution="auto"`, the provider calls the server. If it cannot, or not with these settings, this machine does,
+    and a warning in the stream reports that. `"provider"` and `"here"` force one or the other. `transport` is how this
+    machine connects; a provider detects it by itself.
     """
 
     key = "mcp"
@@ -362,12 +363,12 @@ class LocalSkill(Config, frozen=True, kw_only=True, tag="local"):
 
 
 class Shell(ServerSideTool, frozen=True, kw_only=True):
-    """A shell: in a container, or (`local`) on your side, where you answer its calls.
+    """A shell in a container or, with `local`, on your side, where you answer its calls.
 
-    With a `workspace`, a folder of yours as in `Shell(workspace="./project")`, its commands run here, in a sandbox in
-    which nothing else can be written. Each call needs approval, unless `require_approval` is `never`.
+    With a `workspace`, a folder of yours as in `Shell(workspace="./project")`, its commands run locally in a sandbox
+    that can write nothing else. Each call needs approval, unless `require_approval` is `never`.
 
-    If root runs the program, commands run as the owner of the workspace. One that root owns is refused, unless
+    If root runs the program, commands run as the owner of the workspace. A workspace owned by root is refused unless
     `allow_root` is set.
     """
 
@@ -377,13 +378,13 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
 
     workspace: str | None = None
     require_approval: Literal["always", "never"] | None = None
-    """Whether calls that run here need approval; None: with a workspace."""
+    """Whether local calls need approval. None means only with a workspace."""
     allow_root: bool = False
-    """Whether commands may run as root, on a workspace of root's. Each container then warns."""
+    """Whether commands may run as root in a workspace owned by root. Each container then warns."""
     sandbox: str = "auto"
-    """What isolates the commands if they run here; see `CodeInterpreter.sandbox`."""
+    """Isolation of local commands; see `CodeInterpreter.sandbox`."""
     packages: Sequence[str] | None = None
-    """Installed Python packages that the commands may import if they run here; None: the usual ones for data."""
+    """Installed Python packages that local commands may import. None means the usual ones for data."""
     local: bool = False
     container_id: str | None = None
     file_ids: Sequence[str] = ()
@@ -417,10 +418,10 @@ class LocalShell(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
-    """The model proposes file changes as patches. Your function applies them, or we do, to the files of a `workspace`.
+    """File changes that the model proposes as patches. Your function applies them, or we do in a `workspace`.
 
     With a `workspace`, a folder of yours as in `ApplyPatch(workspace="./project")`, each call needs approval unless
-    `require_approval` is `never`, and nothing outside of the folder can be changed.
+    `require_approval` is `never`, and nothing outside the folder can be changed.
     """
 
     key = "apply_patch"
@@ -440,9 +441,10 @@ class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
-    """The model sees screenshots and requests clicks and keys. With a field set: the preview tool.
+    """A computer that the model sees in screenshots and controls with clicks and keys.
 
-    `ComputerUse()` beside a function of yours that performs the actions; see `sidestream.actions`.
+    Setting any field selects the preview tool. Use `ComputerUse()` with a function of yours that performs the actions;
+    see `sidestream.actions`.
     """
 
     key = "computer_use"
@@ -457,9 +459,9 @@ class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Lets the model find tools that are loaded on demand: those with `@tool(defer_loading=True)`.
+    """Lets the model find tools that are loaded on demand, i.e. those with `@tool(defer_loading=True)`.
 
-    `ToolSearch(local=True)`: the provider leaves the search to your function.
+    With `ToolSearch(local=True)`, the provider leaves the search to your function.
     """
 
     key = "tool_search"
@@ -475,11 +477,11 @@ class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class Memory(ServerSideTool, frozen=True, kw_only=True):
-    """Files that the model keeps between conversations: in the chat's store, or by your function called `memory`.
+    """Files that the model keeps between conversations, in the chat's store or by your function called `memory`.
 
-    They belong to the owner of the conversation, under a name if one is set, `Memory(name="support")`; without a store
-    they live as long as the agent. Anthropic's models have the tool built in and leave its calls to the client; with
-    `execution="provider"` your function, or the caller of the run, answers them.
+    They belong to the conversation's tenant, under a name if one is set, as in `Memory(name="support")`. Without a
+    store they live as long as the agent. Anthropic's models have the tool built in and leave its calls to the client.
+    With `execution="provider"`, your function, or the caller of the run, answers them.
     """
 
     key = "memory"
@@ -487,7 +489,7 @@ class Memory(ServerSideTool, frozen=True, kw_only=True):
 
     version: str | None = None
     name: str | None = None
-    """Separates the memories of several agents; None: all agents of an owner share one."""
+    """Name that separates the memories of several agents. None means that all agents of a tenant share one memory."""
 
     @property
     def answers_here(self) -> bool:
@@ -499,9 +501,9 @@ class Memory(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
-    """The model writes programs that call tools whose `allowed_callers` include `programmatic`.
+    """Lets the model write programs that call tools whose `allowed_callers` include `programmatic`.
 
-    Here, it writes Python in which each tool of the agent is an async function, and the program runs in a sandbox:
+    Locally, it writes Python in which each tool of the agent is an async function, and the program runs in a sandbox:
     `ProgrammaticToolCalling(execution="here")`.
     """
 
@@ -510,9 +512,9 @@ class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "sandbox", "packages"})
 
     sandbox: str = "auto"
-    """What isolates the programs if they run here; see `CodeInterpreter.sandbox`."""
+    """Isolation of local programs; see `CodeInterpreter.sandbox`."""
     packages: Sequence[str] | None = None
-    """Installed packages that the programs may import if they run here; None: the usual ones for data."""
+    """Installed packages that local programs may import. None means the usual ones for data."""
 
 
 class CustomTool(ServerSideTool, frozen=True, kw_only=True):
@@ -543,7 +545,7 @@ class CustomTool(ServerSideTool, frozen=True, kw_only=True):
 
 
 def _is_path(store: str) -> bool:
-    """True if a store is a folder, a file or an index of this machine; ids of providers do not look like one."""
+    """Return whether a store is a local folder, file or index. Provider ids do not look like one."""
     return store.startswith((".", "/", "~", "\\\\", "index:", "postgres://", "postgresql://")) or store[1:3] in (
         ":\\",
         ":/",
@@ -571,12 +573,15 @@ ALIASES = {
 
 
 def event_keys(tool: type[ServerSideTool] | ServerSideTool | str) -> frozenset[str]:
-    """The keys under which the events of a tool stand in metadata, whatever the provider; of a name, the name."""
+    """Return the keys of a tool's events in metadata, for all providers. A string is returned as its only key."""
     return frozenset({tool}) if isinstance(tool, str) else frozenset({tool.key, *tool.event_keys})
 
 
 def tool_named(key: str) -> ServerSideTool:
-    """The tool with this command line name, with default settings."""
+    """Return the tool with this command-line name, with default settings.
+
+    Raises ConfigurationError if no tool has this name, or if the tool has required fields.
+    """
     name = key.strip().lower().replace("-", "_")
     tool = TOOLS.get(ALIASES.get(name, name))
     if tool is None:

@@ -1,4 +1,4 @@
-"""From a function's signature and docstring to a tool's description and schema.
+"""Conversion of a function's signature and docstring to a tool's description and schema.
 
 pydantic and griffe are loaded when the first function is read, not when this module is imported.
 """
@@ -29,9 +29,10 @@ from sidestream.tools.context import ToolContext
 
 
 def parse_docstring(text: str, names: Container[str]) -> tuple[str, dict[str, str]]:
-    """The description, and those of the parameters; the style is the one that documents most of the names.
+    """Return the description of a tool and those of its parameters.
 
-    Sections about results, exceptions and examples are for programmers and are left out.
+    Uses the docstring style that documents most of the names. Sections about results, exceptions and examples are left
+    out, since they are for programmers.
     """
     import griffe
 
@@ -55,7 +56,7 @@ def parse_docstring(text: str, names: Container[str]) -> tuple[str, dict[str, st
 
 
 class FunctionSchema(Struct, frozen=True):
-    """A function as a model sees it, and the way from the model's arguments to its own."""
+    """A function as a model sees it, and the conversion of the model's arguments to the function's."""
 
     description: str
     parameters: JsonObject
@@ -64,7 +65,10 @@ class FunctionSchema(Struct, frozen=True):
 
 
 def read_function(function: Callable[..., Any], label: str, strict: bool | None) -> FunctionSchema:
-    """Reads signature and docstring. Raises ConfigurationError that names the parameter at fault."""
+    """Read a function's signature and docstring.
+
+    Raises ConfigurationError, naming the parameter at fault, if the function cannot be a tool.
+    """
     hints = _signature(function, label)
     contexts = [name for name, (annotation, _) in hints.items() if _is_context(annotation)]
     described = {name: hint for name, hint in hints.items() if name not in contexts}
@@ -81,16 +85,16 @@ def read_function(function: Callable[..., Any], label: str, strict: bool | None)
 
 
 def implementation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A callable without its partials: a function, a method or an object with `__call__`."""
+    """Unwrap partials and return the function, method or callable object."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
     return function
 
 
 def origin_of(function: Callable[..., Any]) -> list[str]:
-    """Return where a callable comes from: its module and name, and the paths that partials bind.
+    """Return the module and name of a callable, and the paths bound by partials.
 
-    It is the same in every process that imports the module, and in one that runs it as its program.
+    The result is the same whether the module is imported or run as the main program.
     """
     target = implementation(function)
     named = target if hasattr(target, "__qualname__") else type(target)
@@ -110,7 +114,7 @@ def origin_of(function: Callable[..., Any]) -> list[str]:
 
 
 def routine_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function or method that runs when the callable is called."""
+    """Return the function or method that runs when the callable is called."""
     target = implementation(function)
     return target if inspect.isroutine(target) else type(target).__call__
 
@@ -137,7 +141,10 @@ def _signature(function: Callable[..., Any], label: str) -> dict[str, tuple[Any,
 
 
 def _bound_names(function: Callable[..., Any]) -> Container[str]:
-    """The arguments that a partial has bound. A model must neither see nor set them: they may be secrets."""
+    """Return the names that a partial binds.
+
+    The model must neither see nor set them, since they may be secrets.
+    """
     return cast("functools.partial[Any]", function).keywords if isinstance(function, functools.partial) else ()
 
 
@@ -150,7 +157,8 @@ def _resolve(function: Callable[..., Any], parameter: inspect.Parameter, where: 
         try:
             hints = typing.get_type_hints(holder, globalns=scope, include_extras=True)
         except NameError:
-            # A local type of the function that makes the tool, or a ToolContext imported for type checkers only.
+            # The type is local to the function that creates the tool, or ToolContext is imported for type checkers
+            # only.
             scope = {"ToolContext": ToolContext, **_caller_locals(), **scope}
             hints = typing.get_type_hints(holder, globalns=scope, include_extras=True)
     except Exception as error:

@@ -13,4 +13,4 @@ class ToolSpec(Struct, frozen=True):
     parameters: dict[str, Any]
     strict: bool = False
     defer_loading: bool = False
-    """True: the model sees it only after it has found it with its own tool search."""
+    """Whether the model sees the tool only after finding it with its own tool search."""

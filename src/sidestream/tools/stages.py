@@ -1,4 +1,4 @@
-"""What is emitted for a call of a tool that stands in for a hosted one, besides what its function emits."""
+"""Lifecycle events of a local tool that replaces a hosted one."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,45 +7,45 @@ from sidestream.jsontext import Json, JsonObject
 from sidestream.stream.parts import ToolCall
 
 Stage = tuple[str, JsonObject]
-"""The name of a stage, and its event."""
+"""Name of a lifecycle event, and the event itself."""
 
 
 class CallStages(Protocol):
-    """The stages of one call, in the form of the hosted tool's events. Pure."""
+    """Produces the lifecycle events of one call, in the format of the hosted tool's events. Pure."""
 
     @property
     def places(self) -> int:
-        """How many items the call has among those of its step."""
+        """Number of output items that the call occupies in its step."""
         ...
 
     def begun(self) -> list[Stage]:
-        """The model begins to write the input."""
+        """Return the events for the start of the input."""
         ...
 
     def delta(self, text: str) -> list[Stage]:
-        """More of the JSON text of the input."""
+        """Return the events for a fragment of the input's JSON."""
         ...
 
     def called(self, call: ToolCall) -> list[Stage]:
-        """The input is complete."""
+        """Return the events for a complete input."""
         ...
 
     def running(self) -> list[Stage]:
-        """The tool begins to run."""
+        """Return the events for the start of execution."""
         ...
 
     def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
-        """The tool has given its result."""
+        """Return the events for a result."""
         ...
 
     def is_repeated(self, event: JsonObject) -> bool:
-        """True if an event of the tool's function says what was or will be emitted here."""
+        """Return whether an event of the tool's function duplicates one that is emitted here."""
         ...
 
     def placed(self, event: JsonObject) -> JsonObject:
-        """An event of the tool's function, with the ids of the call."""
+        """Return an event of the tool's function with the call's ids added."""
         ...
 
 
 StagesOf = Callable[[str, int], CallStages]
-"""Id of a call, and its place among the calls of its step → its stages."""
+"""Returns the lifecycle events of a call, given its id and its position among the calls of its step."""

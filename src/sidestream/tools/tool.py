@@ -1,7 +1,7 @@
-"""Client tools: typed Python functions that a model can call, and external ones, which run elsewhere.
+"""Client tools: typed Python functions that a model can call, and external tools, which run outside this process.
 
-A tool's schema comes from the function's signature and docstring. Running one never raises: a failure becomes a result
-that the model can act on. pydantic and griffe are loaded when the first tool is made.
+A tool's schema comes from the function's signature and docstring. Running a tool never raises; a failure becomes a
+result that the model can act on. pydantic and griffe are loaded when the first tool is created.
 """
 
 import copy
@@ -32,48 +32,48 @@ _NAME = r"[a-zA-Z0-9_-]{1,64}"
 class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """A function that a model can call, with its schema. Calling the tool calls the function.
 
-    A sync function runs in a thread of its own, an async one in the event loop. A generator reports progress: each
-    value that it yields becomes progress when the next one is yielded; the last one is the result. If a sync generator
-    returns a value, that is the result, and everything that it yields is progress.
+    A synchronous function runs in a separate thread, an async one in the event loop. A generator reports progress: each
+    value it yields becomes progress when the next one is yielded, and the last one is the result. If a synchronous
+    generator returns a value, that is the result, and everything it yields is progress.
     """
 
     name: str
     description: str
     parameters: JsonObject
     strict: bool = False
-    """True if the schema requires all properties and allows no others, so that a provider can enforce it."""
+    """Whether the schema requires all properties and allows no others, so that a provider can enforce it."""
     timeout_s: float | None = None
-    """None: `Limits.tool_timeout_s`."""
+    """Timeout in seconds. None means `Limits.tool_timeout_s`."""
     approval: Policy | None = None
-    """Whether a person must approve its calls; None: the agent's policy."""
+    """Approval policy for its calls. None means the agent's policy."""
     asks_by_default: bool = False
-    """True: its calls need approval where neither it nor the agent has a policy."""
+    """Whether its calls need approval if neither the tool nor the agent has a policy."""
     is_sensitive: bool = False
-    """True: never run without approval once the conversation has read an untrusted source."""
+    """Whether it must never run unasked once the conversation has read an untrusted source."""
     is_open_world: bool = False
-    """True: its results are untrusted, as web pages are. An MCP tool is, unless its server says otherwise."""
+    """Whether its results are untrusted, as web pages are. An MCP tool's are, unless its server says otherwise."""
     reads_outside: bool = False
-    """True: `WebFetch` may fetch URLs in its results unasked. Set it only if a caller cannot choose them: a search does
-    not let its caller write the URLs that it finds, while code, notes and error messages repeat what they are given."""
+    """Whether `WebFetch` may fetch URLs in its results unasked. Set it only if a caller cannot choose them: a search
+    does not let its caller write the URLs that it finds, while code, notes and error messages repeat their input."""
     server_label: str | None = None
-    """The MCP server that runs it; None for a function."""
+    """Label of the MCP server that runs it. None means a function."""
     pin: str | None = None
-    """A digest of the definition. An approval is valid only while it has not changed. None means that it is computed:
-    of name, description, schema, and the module and name of the function."""
+    """Digest of the definition. An approval is valid only while it has not changed. None means that it is computed from
+    name, description, schema, and the function's module and name."""
     key: str | None = None
-    """The server-side tool that it stands in for: its calls, events and files are reported under this key."""
+    """Server-side tool that this one replaces. Its calls, events and files are reported under this key."""
     has_passages: bool = False
-    """True: its results hold passages that an answer may cite. Set for the searches and fetches that run here, and for
-    no function or MCP tool, whatever it returns."""
+    """Whether its results hold passages that an answer may cite. Set for local searches and fetches, never for
+    functions or MCP tools."""
     defer_loading: bool = False
-    """True: beside `ToolSearch()`, the model sees it only after it has found it."""
+    """Whether the model, with `ToolSearch()`, sees it only after finding it."""
     stages: StagesOf | None = None
-    """What is emitted for its calls besides what its function emits, if it stands in for a hosted tool."""
+    """Lifecycle events that are emitted for its calls, if it replaces a hosted tool."""
     is_external: bool = False
-    """True: somebody else executes its calls, which wait for their results; see `ExternalTool`."""
+    """Whether its calls are executed externally and wait for their results; see `ExternalTool`."""
     on_interruption: InterruptionPolicy = "ask"
-    """What becomes of a call that was started and has no result when its run is resumed, after a crash for example:
-    `ask` a person, `retry` it (it must be idempotent), or `fail` with an error for the model."""
+    """Policy for a call that was started but has no result when its run is resumed, for example after a crash: `ask`
+    the user, `retry` it (it must be idempotent), or `fail` with an error for the model."""
     function: Callable[..., Any]
     bind: ArgumentBinder
 
@@ -111,11 +111,10 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         key: str | None = None,
         on_interruption: InterruptionPolicy = "ask",
     ) -> Self:
-        """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
+        """Create a tool from a function, a bound method, a partial or an object with `__call__`.
 
         `name`, `description`, `timeout_s`, `approval`, `is_sensitive`, `is_open_world`, `reads_outside`,
-        `defer_loading` and `on_interruption` are as for `@tool`. `key` is the server-side tool that it stands in for.
-
+        `defer_loading` and `on_interruption` are as for `@tool`. `key` is the server-side tool that it replaces.
         `strict=None` is strict if that does not change the schema; `strict=True` makes every argument required.
         """
         if not callable(fn) or isinstance(fn, type):
@@ -145,7 +144,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     async def run(self, arguments: object, context: ToolContext, limits: Limits = DEFAULT_LIMITS) -> ToolOutcome:
-        """Validates the arguments and calls the function. Raises CancelledError when cancelled, else nothing.
+        """Validate the arguments and call the function. Raises only CancelledError, if cancelled.
 
         At the timeout a thread is abandoned, since it cannot be stopped. Python's exit does not wait for it.
         """
@@ -187,7 +186,7 @@ def tool(
     defer_loading: bool = False,
     on_interruption: InterruptionPolicy = "ask",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Makes a tool of the function below: `@tool`, or with settings.
+    """Create a tool from the decorated function, as `@tool` or with settings.
 
     ```python
     @tool(approval="ask", timeout_s=20)
@@ -206,8 +205,8 @@ def tool(
     `strict=True` all of them are required. `approval` is `ask`, `run`, `deny` or a function that judges a call. A tool
     that `is_sensitive` never runs unasked once the conversation has read an untrusted source; a tool that
     `is_open_world` is one. `reads_outside` lets `WebFetch` fetch URLs in its results. `defer_loading` keeps it out of
-    requests until `ToolSearch()` finds it. `on_interruption` says what becomes of a call that a crash interrupted:
-    `ask` a person, `retry` it, or `fail`. Raises ConfigurationError for a function that cannot be a tool.
+    requests until `ToolSearch()` finds it. `on_interruption` is the policy for a call that a crash interrupted:
+    `ask` the user, `retry` it, or `fail`. Raises ConfigurationError if the function cannot be a tool.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -229,7 +228,10 @@ def tool(
 
 
 def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """Tools by name; functions become tools. Raises ConfigurationError, also if two share a name."""
+    """Return the tools by name, converting functions to tools.
+
+    Raises ConfigurationError if a function cannot be a tool, or if two tools share a name.
+    """
     tools: dict[str, Tool] = {}
     for item in items:
         made = item if isinstance(item, Tool) else Tool.from_function(item)
@@ -240,9 +242,9 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
 
 
 class ExternalTool(Struct, frozen=True):
-    """A function that the model can call and that this process does not run: its calls wait for their results.
+    """A function that the model can call but this process does not run. Its calls wait for their results.
 
-    `approval.answer(output)` of the pending call gives the result. Approval policies are not asked about it.
+    Give the result with `approval.answer(output)` of the pending call. Approval policies do not apply.
 
     ```python
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -255,19 +257,22 @@ class ExternalTool(Struct, frozen=True):
     name: str
     description: str = ""
     schema: JsonObject = field(default_factory=dict[str, Any])
-    """The JSON schema of its arguments, which is an object's."""
+    """JSON schema of its arguments, which must be an object schema."""
     strict: bool | None = None
-    """None: strict if that does not change the schema."""
+    """Whether the schema is strict. None means strict if that does not change the schema."""
     is_open_world: bool = False
-    """True: its results are untrusted, as web pages are."""
+    """Whether its results are untrusted, as web pages are."""
     reads_outside: bool = False
-    """True: `WebFetch` may fetch URLs in its results unasked."""
+    """Whether `WebFetch` may fetch URLs in its results unasked."""
 
     def __post_init__(self) -> None:
         self.as_tool()
 
     def as_tool(self) -> Tool:
-        """The tool as a run has it. Raises ConfigurationError for a name or a schema that no model could use."""
+        """Convert it to the tool that a run uses.
+
+        Raises ConfigurationError if no model could use its name or schema.
+        """
         if not is_object(self.schema) or self.schema.get("type", "object") != "object":
             raise ConfigurationError(f"tool {self.name!r}: the schema must be that of an object, with type 'object'")
         schema: JsonObject = {"type": "object", "properties": {}, **copy.deepcopy(self.schema)}

@@ -1,4 +1,7 @@
-"""Toolsets: tools known only after a start, e.g. of an MCP server, and the toolbox that joins all tools of a run."""
+"""Toolsets, whose tools are known only after they start (e.g.
+
+MCP servers), and the toolbox that joins a run's tools.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -21,11 +24,14 @@ class Toolset(Protocol):
 
     @property
     def label(self) -> str:
-        """Its name in streams and errors, and the prefix of tools whose names two sets share."""
+        """Name in streams and errors, and prefix of tools whose names are not unique."""
         ...
 
     async def list(self) -> Sequence[Tool]:
-        """Its tools as they are now; cheap while nothing has changed. Raises ToolServerError."""
+        """Return the current tools. Cheap while they have not changed.
+
+        Raises ToolServerError if they cannot be listed.
+        """
         ...
 
     @property
@@ -34,12 +40,12 @@ class Toolset(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Stops it. Safe to call twice; it starts again when its tools are listed again."""
+        """Stop the toolset. Safe to call twice; listing its tools starts it again."""
         ...
 
 
 class ToolBox:
-    """The tools of one run: an agent's own functions, and the current tools of its toolsets."""
+    """The tools of one run: the agent's own functions, and the current tools of its toolsets."""
 
     def __init__(
         self,
@@ -53,20 +59,24 @@ class ToolBox:
         self.sets = tuple(sets)
         self.tools = own
         self.is_staged = False
-        """True if calls of some tools have stages of a hosted tool."""
+        """Whether some tools emit the lifecycle events of a hosted tool."""
         self.has_passages = False
         """Whether results of some tools hold passages to cite."""
         self.is_known = not self.sets
-        """False until the toolsets have been listed."""
+        """Whether the toolsets have been listed."""
         self._is_searched = is_searched
-        """True if the provider searches the tools whose loading is deferred."""
+        """Whether the provider searches the deferred tools."""
         self._hidden = hidden
-        """Functions that answer a provider's own call type: the model does not see them a second time."""
+        """Functions that answer a provider's own call type. They are hidden from the model, which would see them twice.
+        """
         self._names: dict[tuple[str, str], str] = {}
         self._warned: tuple[str, ...] = ()
 
     def specs(self, messages: Iterable[ChatMessage] = ()) -> tuple[ToolSpec, ...]:
-        """The tools as a model sees them; of those whose loading is deferred, the ones that the messages have found."""
+        """Return the tools as a model sees them.
+
+        Deferred tools are included once the messages have found them, if our own search is used.
+        """
         if not self.tools:
             return ()
         shown = [tool for tool in self.tools.values() if tool.name not in self._hidden]
@@ -77,11 +87,14 @@ class ToolBox:
 
     @property
     def deferred(self) -> tuple[ToolSpec, ...]:
-        """The tools whose loading is deferred."""
+        """Tools whose loading is deferred."""
         return tuple(_spec(tool) for tool in self.tools.values() if tool.defer_loading)
 
     async def refresh(self) -> list[str]:
-        """Lists the toolsets again; returns new warnings. Raises ToolServerError."""
+        """List the toolsets again and return new warnings.
+
+        Raises ToolServerError if a toolset cannot be listed.
+        """
         if not self.sets:
             return []
         listed = [(toolset, await toolset.list()) for toolset in self.sets]
@@ -102,7 +115,7 @@ class ToolBox:
         return new
 
     def _name(self, label: str, name: str, taken: dict[str, Any], *, is_shared: bool) -> str:
-        """The name of a tool in this run; it never changes, since the history refers to it."""
+        """Return a tool's name in this run. It never changes, since the history refers to it."""
         known = self._names.get((label, name))
         if known is not None and known not in taken:
             return known
@@ -120,7 +133,7 @@ def _spec(tool: Tool, *, defers: bool = False) -> ToolSpec:
 
 
 def found_tools(messages: Iterable[ChatMessage]) -> set[str]:
-    """The names of the tools that searches in these messages have found."""
+    """Return the names of the tools that searches in these messages have found."""
     names: set[str] = set()
     for message in messages:
         for part in message.parts:
@@ -131,6 +144,6 @@ def found_tools(messages: Iterable[ChatMessage]) -> set[str]:
 
 
 def _prefixed(label: str, name: str) -> str:
-    """The name with the label as its prefix. A label may contain characters that a name may not."""
+    """Prefix a tool's name with its label, replacing characters that a name must not contain."""
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", label)
     return f"{plain[: max(8, 63 - len(name))]}_{name}"[:64]

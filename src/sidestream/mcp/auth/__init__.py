@@ -1,1 +1,1 @@
-"""Signing in at a server: OAuth, tokens and where they are kept."""
+"""OAuth sign-ins at MCP servers, and token storage."""

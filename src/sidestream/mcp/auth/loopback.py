@@ -1,4 +1,4 @@
-"""The redirect of a sign-in, received on 127.0.0.1: for programs on the user's own machine."""
+"""Loopback receiver for sign-in redirects, for programs on the user's own machine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ _PAGE = """<!doctype html><meta charset="utf-8"><title>Sidestream</title>
 
 
 class LoopbackRedirect:
-    """Listens on 127.0.0.1, on a random port, for the one redirect that ends a sign-in."""
+    """A listener on a random port of 127.0.0.1 for the one redirect that ends a sign-in."""
 
     def __init__(self, on_redirect: Callable[[str], Awaitable[None]]) -> None:
         self._show = on_redirect
@@ -26,18 +26,21 @@ class LoopbackRedirect:
 
     @property
     def uri(self) -> str:
-        """The redirect URI to register."""
+        """Redirect URI to register."""
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}{_PATH}"
 
     async def on_redirect(self, url: str) -> None:
-        """Shows the URL to the user. A second sign-in discards the answer to the first."""
+        """Show the URL to the user. A second sign-in discards the answer to the first."""
         if self._answer.done():
             self._answer = asyncio.get_running_loop().create_future()
         await self._show(url)
 
     async def on_callback(self) -> AuthorizationCode:
-        """Waits for the redirect. Raises SignInFailedError if the user or the server refused."""
+        """Wait for the redirect.
+
+        Raises SignInFailedError if the user or the server refused the sign-in.
+        """
         return await asyncio.shield(self._answer)
 
     async def __aenter__(self) -> Self:
@@ -63,12 +66,12 @@ class LoopbackRedirect:
                 )
                 await writer.drain()
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # not a browser that was redirected here
+            pass  # not a redirected browser
         finally:
             writer.close()
 
     def _respond(self, line: str) -> tuple[str, str]:
-        """The status and the text for the user; keeps the answer."""
+        """Store the answer, and return the HTTP status and the text for the user."""
         method, _, rest = line.partition(" ")
         target = urlsplit(rest.partition(" ")[0])
         if method != "GET" or target.path != _PATH:

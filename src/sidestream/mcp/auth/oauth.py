@@ -1,8 +1,8 @@
-"""Signs in through the official client's OAuth providers. Imported when a server with `auth` is connected to.
+"""Sign-ins through the official client's OAuth providers. Imported on connecting to a server with `auth`.
 
-A provider holds its lock while a request is under way, so that a slow call would delay all others. Here only requests
-for tokens exclude each other: in this process by a lock, between processes by that of the token store. Whoever waited
-finds the new token in the store, and does not use a refresh token twice.
+An official provider holds its lock during a whole request, so that a slow call delays all others. Here only token
+requests exclude each other: within this process by a lock, between processes by the token store's. A request that has
+waited finds the new token in the store, so that no refresh token is used twice.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from sidestream.text.redaction import redact
 
 log = get_logger(__name__)
 MAX_STEP_UPS = 5
-"""How often the user is prompted for more scopes. A server that demands more is refused."""
+"""Maximum prompts for more scopes. A server that demands more is refused."""
 _TIMEOUT = httpx2.Timeout(10.0, read=30.0)
-"""Of each request to an authorization server. The client's own timeouts do not apply to them."""
+"""Timeout of each request to an authorization server. The client's own timeouts do not apply to these."""
 _LOGGERS = ("mcp.client.auth.oauth2", "mcp.client.auth.utils")
-"""They log failures as errors, with the bodies of token endpoints. We raise an error that says what happened."""
+"""Loggers that report failures as errors, with the bodies of token endpoints. We raise a descriptive error instead."""
 _MAX_DETAIL = 300
 _MAX_SCOPE = 200
 
 
 class SignInAuth(httpx2.Auth):
-    """Adds the access token to each request; gets one, or a new one, when the server demands it."""
+    """Adds the access token to each request, and gets a new one when the server demands it."""
 
     def __init__(
         self,
@@ -57,10 +57,13 @@ class SignInAuth(httpx2.Auth):
         self._lock = asyncio.Lock()
         self._step_ups = step_ups
         self._server_error: int | None = None
-        """The status of an authorization server that failed."""
+        """Status of the last response of an authorization server, if it was a server error."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Yields the request, and those that it takes to sign in."""
+        """Yield the request, and the requests needed to sign in.
+
+        Raises SignInFailedError if the sign-in fails.
+        """
         flow = self._flow(request)
         problem = ""
         try:
@@ -76,7 +79,7 @@ class SignInAuth(httpx2.Auth):
             problem = f"the sign-in failed: {_describe(error)}; {self._advice}"
         finally:
             await flow.aclose()
-        # Outside of `except`: the provider's exceptions hold what the server sent, maybe tokens.
+        # Raised outside of `except`, since the provider's exceptions hold what the server sent, maybe tokens.
         self._report(problem)
         raise SignInFailedError(problem)
 
@@ -105,7 +108,7 @@ class SignInAuth(httpx2.Auth):
                 while outgoing is not request:
                     outgoing = await flow.asend(self._noted((yield self._checked(outgoing))))
                 if request.headers.get("Authorization") != used:
-                    response = yield request  # with a token that was refreshed, here or by someone else
+                    response = yield request  # with a token refreshed by this or another process
                     if not _demands_token(response):
                         return
                 self._check_demand(response)
@@ -127,7 +130,10 @@ class SignInAuth(httpx2.Auth):
         await flow.aclose()
 
     def _check_demand(self, response: httpx2.Response) -> None:
-        """Raises SignInFailedError if the demand cannot be met: there is nobody to ask, or it has no end."""
+        """Raise SignInFailedError if the demand cannot be met.
+
+        That is so if no user can be asked, or if the server keeps demanding more scopes.
+        """
         scope = one_line(extract_scope_from_www_auth(response) or "", _MAX_SCOPE)
         if isinstance(self._auth, OAuth) and not self._auth.is_interactive:
             if response.status_code == 403:
@@ -145,7 +151,10 @@ class SignInAuth(httpx2.Auth):
             )
 
     def _checked(self, request: httpx2.Request) -> httpx2.Request:
-        """The request to an authorization server, if it may be sent."""
+        """Prepare a request to an authorization server.
+
+        Raises SignInFailedError if its URL is not allowed.
+        """
         check_address(request.url, self._host)
         request.headers["Accept-Encoding"] = "identity"
         request.extensions = {**request.extensions, "timeout": _TIMEOUT.as_dict(), SIGN_IN: True}
@@ -171,7 +180,7 @@ def _demands_token(response: httpx2.Response) -> bool:
 
 
 def _describe(error: Exception) -> str:
-    """What went wrong. Not what a token or registration endpoint sent, which may hold secrets."""
+    """Describe an error without the responses of token and registration endpoints, which may hold secrets."""
     if isinstance(error, TimeoutError):
         return "nobody signed in within the time limit"
     if isinstance(error, ValidationError):

@@ -1,4 +1,4 @@
-"""The official client's OAuth providers on our configuration and token store, and the revocation of tokens."""
+"""The official client's OAuth providers with our configuration and token store, and token revocation."""
 
 import asyncio
 import time
@@ -41,11 +41,11 @@ from sidestream.mcp.http import SIGN_IN, HttpDiagnostics, http_client
 from sidestream.text.redaction import redact, register_secret
 
 Paused = Callable[[], AbstractContextManager[None]]
-"""Suspends the time limits of the connection while a person signs in."""
+"""Suspends the connection's timeouts while the user signs in."""
 
 
 def check_address(url: httpx2.URL, server_host: str) -> None:
-    """Raises SignInFailedError unless the address is encrypted, or on this machine as the server is."""
+    """Raise SignInFailedError unless the URL uses HTTPS, or both it and the server are on this machine."""
     is_local = url.host in LOOPBACK_HOSTS and server_host in LOOPBACK_HOSTS
     if url.scheme != "https" and not is_local:
         raise SignInFailedError(
@@ -54,7 +54,10 @@ def check_address(url: httpx2.URL, server_host: str) -> None:
 
 
 class _Storage:
-    """The official client's storage, on a store of ours. Client and tokens are saved together, once both are known."""
+    """Adapter from our token store to the official client's storage.
+
+    Client and tokens are saved together, once both are known.
+    """
 
     def __init__(self, auth: Auth, server_url: str) -> None:
         self._tokens: TokenStore = auth.tokens
@@ -92,7 +95,7 @@ class _Storage:
 
 
 class UserProvider(OAuthClientProvider):
-    """The provider for users, which resumes a stored sign-in with all that a refresh needs."""
+    """The official provider for user sign-ins, able to resume and refresh a stored one."""
 
     def __init__(self, auth: OAuth, server_url: str, paused: Paused) -> None:
         self.server_url = server_url
@@ -130,25 +133,28 @@ class UserProvider(OAuthClientProvider):
         storage.provider = self
 
     async def needs_refresh(self) -> bool:
-        """Whether the token has expired and can be refreshed. Loads the stored sign-in first."""
+        """Load the stored sign-in, and return whether its token has expired and can be refreshed."""
         if not self._initialized:
             await self._initialize()
         return not self.context.is_token_valid() and self.context.can_refresh_token()
 
     def add_token(self, request: httpx2.Request) -> None:
-        """Adds the token, if there is one that is not known to be expired."""
+        """Add the token to the request, unless it is missing or known to have expired."""
         if self.context.is_token_valid():
             self._add_auth_header(request)
 
     async def reload(self, rejected: str | None = None) -> None:
-        """Takes over what another process has stored. A token that the server rejected counts as expired."""
+        """Load what another process may have stored. A token that the server rejected counts as expired."""
         await self._initialize()
         tokens = self.context.current_tokens
         if tokens is not None and tokens.refresh_token and f"Bearer {tokens.access_token}" == rejected:
             self.context.token_expiry_time = 1.0
 
     def forget_other_redirect(self) -> None:
-        """Registers again if the stored registration is for another redirect, e.g. to another port."""
+        """Forget a stored registration if it is for another redirect URI, e.g. another port.
+
+        The client then registers again.
+        """
         client = self.context.client_info
         if client is None or self._auth.client_id is not None or client.client_id == self._auth.client_metadata_url:
             return
@@ -180,12 +186,15 @@ class UserProvider(OAuthClientProvider):
 
 
 def official_provider(auth: Auth, url: str, paused: Paused) -> Any:
-    """The official provider. Raises ConfigurationError."""
+    """Create the official provider.
+
+    Raises ConfigurationError if the settings are invalid.
+    """
     if isinstance(auth, OAuth):
         return UserProvider(auth, url, paused)
     storage, scope = _Storage(auth, url), " ".join(auth.scopes) or None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a future version needs the issuer, which ours names explicitly
+        warnings.simplefilter("ignore")  # about a missing issuer, which our settings name explicitly
         try:
             match auth:
                 case ClientCredentials():
@@ -249,9 +258,9 @@ _TIMEOUT_S = 10.0
 
 
 async def revoke(sign_in: SignIn, server_url: str, tokens: TokenStore) -> bool:
-    """Revokes the tokens of a sign-in. False if the authorization server offers no way to do so.
+    """Revoke a sign-in's tokens. Return False if the authorization server does not support revocation.
 
-    Raises SignInFailedError and HTTPError.
+    Raises SignInFailedError if the server refuses, and HTTPError if it cannot be reached.
     """
     endpoint = (sign_in.authorization_server or {}).get("revocation_endpoint")
     if not isinstance(endpoint, str):
@@ -260,7 +269,7 @@ async def revoke(sign_in: SignIn, server_url: str, tokens: TokenStore) -> bool:
     provider = UserProvider(OAuth(tokens=tokens), server_url, nullcontext)
     await provider.reload()
     async with http_client(server_url, {}, HttpDiagnostics()) as client:
-        # First what would get new tokens. Many servers revoke the access token with it.
+        # The refresh token comes first, since it could get new tokens. Many servers revoke the access token with it.
         for kind, token in (("refresh_token", sign_in.refresh_token), ("access_token", sign_in.access_token)):
             if token is None:
                 continue

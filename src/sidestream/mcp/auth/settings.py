@@ -1,4 +1,4 @@
-"""How to sign in at an MCP server: `MCPServer(label, url=…, auth=OAuth())`, or with credentials of a program."""
+"""Sign-in settings for MCP servers: `MCPServer(label, url=…, auth=OAuth())`, or a program's own credentials."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
@@ -14,16 +14,16 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 class SignInFailedError(Exception):
-    """A sign-in failed; the message says why and what to do, without secrets. A hook may raise it."""
+    """A sign-in failed. The message says why and what to do, without secrets. Hooks may raise it."""
 
 
 class AuthorizationCode(Struct, frozen=True, kw_only=True):
-    """The query parameters with which the authorization server redirected the user back."""
+    """Query parameters of the authorization server's redirect."""
 
     code: str
     state: str | None = None
     iss: str | None = None
-    """The issuer; pass it on if the redirect has it."""
+    """Issuer. Pass it on if the redirect has it."""
 
     def __repr__(self) -> str:
         return f"AuthorizationCode(iss={self.iss!r})"
@@ -35,7 +35,7 @@ class AuthorizationCode(Struct, frozen=True, kw_only=True):
 OnRedirect = Callable[[str], Awaitable[None]]
 """Sends the user to this URL: opens a browser, or responds with a redirect."""
 OnCallback = Callable[[], Awaitable[AuthorizationCode]]
-"""Waits until the user is back."""
+"""Waits until the user has returned from the authorization server."""
 
 
 class _Auth(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class _Auth(Struct, frozen=True, kw_only=True):
 
 
 class OAuth(_Auth, frozen=True, kw_only=True):
-    """A user's sign-in, in a browser. Without hooks, the one that `sidestream mcp login` stored is used and refreshed.
+    """A user's sign-in in a browser. Without hooks, uses and refreshes the one stored by `sidestream mcp login`.
 
     `on_redirect` and `on_callback` make it interactive. The client registers itself at the authorization server, unless
     `client_id` names a registration, or `client_metadata_url` a document that describes this client.
@@ -57,16 +57,16 @@ class OAuth(_Auth, frozen=True, kw_only=True):
     on_callback: OnCallback | None = None
     redirect_uri: str = "http://127.0.0.1/callback"
     scopes: Sequence[str] = ()
-    """Scopes to request besides those that the server demands."""
+    """Scopes to request in addition to those that the server demands."""
     client_name: str = "Sidestream"
     client_id: str | None = None
     client_secret: str | None = None
     issuer: str | None = None
-    """The authorization server of `client_id`. No other gets the secret."""
+    """Authorization server of `client_id`, the only one that gets the secret."""
     client_metadata_url: str | None = None
     tokens: TokenStore = field(default_factory=default_tokens)
     timeout_s: float = 300.0
-    """How long the user may take."""
+    """Seconds that the user may take."""
 
     def __post_init__(self) -> None:
         _register(self.client_secret)
@@ -82,17 +82,17 @@ class OAuth(_Auth, frozen=True, kw_only=True):
 
     @property
     def is_interactive(self) -> bool:
-        """Whether there is someone to sign in."""
+        """Whether a user can be asked to sign in."""
         return self.on_redirect is not None
 
 
 class ClientCredentials(_Auth, frozen=True, kw_only=True):
-    """A program signs in with a secret of its own. Only `issuer` gets it."""
+    """A program's sign-in with its own secret, which only `issuer` gets."""
 
     client_id: str
     client_secret: str
     issuer: str | None
-    """The authorization server; None leaves the choice to the MCP server, which could name its own."""
+    """Authorization server. None leaves the choice to the MCP server, which could name its own."""
     scopes: Sequence[str] = ()
     method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     tokens: TokenStore = field(default_factory=MemoryTokens)
@@ -102,7 +102,7 @@ class ClientCredentials(_Auth, frozen=True, kw_only=True):
 
 
 class PrivateKeyJWT(_Auth, frozen=True, kw_only=True):
-    """A program signs in with a signed JWT: made from `private_key` (PEM), or returned by `assertion(audience)`."""
+    """A program's sign-in with a signed JWT, made from `private_key` (PEM) or returned by `assertion(audience)`."""
 
     client_id: str
     issuer: str | None
@@ -119,7 +119,7 @@ class PrivateKeyJWT(_Auth, frozen=True, kw_only=True):
 
 
 class IdentityAssertion(_Auth, frozen=True, kw_only=True):
-    """An enterprise's identity provider vouches for the user: `assertion(audience, resource)` returns its ID-JAG."""
+    """A sign-in vouched for by an enterprise identity provider. `assertion(audience, resource)` returns its ID-JAG."""
 
     client_id: str
     client_secret: str
@@ -134,14 +134,14 @@ class IdentityAssertion(_Auth, frozen=True, kw_only=True):
 
 
 class StepUps:
-    """Counts how often one server has demanded more scopes, over all of its connections."""
+    """Counts how often a server has demanded more scopes, across all of its connections."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
 Auth = OAuth | ClientCredentials | PrivateKeyJWT | IdentityAssertion
-"""How to sign in at a server."""
+"""Sign-in settings for a server."""
 
 
 def _register(secret: str | None) -> None:

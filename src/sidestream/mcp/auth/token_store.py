@@ -1,4 +1,4 @@
-"""Where sign-ins are kept: in private files, in the system's keyring, in memory, or in a store of the application."""
+"""Storage for sign-ins: private files, the system keyring, memory, or the application's own store."""
 
 import asyncio
 import importlib.util
@@ -19,26 +19,26 @@ from sidestream.files.folders import NO_FOLLOW, config_folder, try_lock, write_p
 from sidestream.text.redaction import register_secret
 
 VARIABLE = "SIDESTREAM_MCP_TOKENS"
-"""`files`, or `keyring` for the system's."""
+"""Environment variable that selects the store: `files`, or `keyring` for the system keyring."""
 _LOCK_TIMEOUT_S = 60.0
-"""How long to wait for another process that refreshes a token. One that waits for a person takes longer."""
+"""Seconds to wait for another process that refreshes a token. Waiting for a user takes longer."""
 _LOCK_POLL_S = 0.02
 
 
 class SignIn(Struct, frozen=True, kw_only=True):
-    """The outcome of a sign-in at one server: its tokens, and what it takes to refresh them."""
+    """The outcome of a sign-in at one server: its tokens, and the data needed to refresh them."""
 
     access_token: str
     refresh_token: str | None = None
     expires_at: float | None = None
-    """Seconds since the epoch; None if the server did not say."""
+    """Expiry in seconds since the epoch. None means that the server did not say."""
     scope: str | None = None
     client: dict[str, Any] | None = None
-    """The registration of this client at the authorization server."""
+    """Registration of this client at the authorization server."""
     authorization_server: dict[str, Any] | None = None
-    """The metadata of the authorization server, whose issuer was verified."""
+    """Metadata of the authorization server, whose issuer was verified."""
     resource: dict[str, Any] | None = None
-    """The metadata of the server that the token is for."""
+    """Metadata of the server that the token is for."""
 
     def __post_init__(self) -> None:
         for secret in (self.access_token, self.refresh_token, (self.client or {}).get("client_secret")):
@@ -47,12 +47,12 @@ class SignIn(Struct, frozen=True, kw_only=True):
 
     @property
     def is_expired(self) -> bool:
-        """True if the access token is known to be no longer valid."""
+        """Whether the access token is known to have expired."""
         return self.expires_at is not None and time.time() > self.expires_at
 
     @property
     def issuer(self) -> str | None:
-        """The authorization server, if it published metadata."""
+        """Issuer URL of the authorization server, if it published metadata."""
         issuer = (self.authorization_server or {}).get("issuer")
         return issuer if isinstance(issuer, str) else None
 
@@ -64,56 +64,59 @@ class SignIn(Struct, frozen=True, kw_only=True):
 
 
 class TokenStore(Protocol):
-    """Keeps one sign-in per server URL. A web application has one store per user."""
+    """Stores one sign-in per server URL. A web application has one store per user."""
 
     async def load(self, server_url: str) -> SignIn | None:
-        """The sign-in at this server, if there is one."""
+        """Return the sign-in at this server, or None."""
         ...
 
     async def save(self, server_url: str, sign_in: SignIn | None) -> None:
-        """Replaces the sign-in at this server; None removes it."""
+        """Replace the sign-in at this server. None removes it."""
         ...
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Held while tokens are requested: a refresh token may be valid for one use only."""
+        """Return a lock to hold while requesting tokens, since a refresh token may be valid for one use only."""
         ...
 
 
 class MemoryTokens:
-    """A store that ends with the process."""
+    """A store that lasts as long as the process."""
 
     def __init__(self) -> None:
         self._sign_ins: dict[str, SignIn] = {}
 
     async def load(self, server_url: str) -> SignIn | None:
-        """The sign-in at this server, if there is one."""
+        """Return the sign-in at this server, or None."""
         return self._sign_ins.get(server_url)
 
     async def save(self, server_url: str, sign_in: SignIn | None) -> None:
-        """Replaces the sign-in at this server; None removes it."""
+        """Replace the sign-in at this server. None removes it."""
         self._sign_ins.pop(server_url, None)
         if sign_in is not None:
             self._sign_ins[server_url] = sign_in
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Each connection has a lock of its own, which suffices here."""
+        """Hold no lock, since each connection has its own, which suffices within a process."""
         yield
 
 
 class TokenFiles:
-    """A store in files beside the keys of the command line, one per server, which only the user can read."""
+    """A store with one file per server, beside the command line's keys, readable only by the user."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._folder = None if folder is None else Path(folder)
 
     def path(self, server_url: str) -> Path:
-        """The file of this server, whether it exists or not."""
+        """Return the path of this server's file, which need not exist."""
         folder = config_folder() / "mcp" if self._folder is None else self._folder
         return folder / f"{sha256(_address(server_url).encode()).hexdigest()[:32]}.json"
 
     async def load(self, server_url: str) -> SignIn | None:
-        """The sign-in at this server, if there is one. Raises ConfigurationError."""
+        """Return the sign-in at this server, or None.
+
+        Raises ConfigurationError if the file is unreadable or damaged.
+        """
         file = self.path(server_url)
         try:
             return convert(json.loads(file.read_text("utf-8")), SignIn)
@@ -123,11 +126,14 @@ class TokenFiles:
             raise ConfigurationError(f"cannot read the sign-in in {file}: {error.strerror}") from None
         except (ValueError, ValidationError, RecursionError):
             pass
-        # Outside of `except`: the exception may show the content.
+        # Raised outside of `except`, since the exception may show the content.
         raise ConfigurationError(f"{file} is not a sign-in that `sidestream mcp login` stored; remove it")
 
     async def save(self, server_url: str, sign_in: SignIn | None) -> None:
-        """Replaces the sign-in at this server; None removes it. Raises ConfigurationError."""
+        """Replace the sign-in at this server. None removes it.
+
+        Raises ConfigurationError if the file cannot be written.
+        """
         file = self.path(server_url)
         try:
             if sign_in is None:
@@ -139,7 +145,10 @@ class TokenFiles:
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Excludes other processes. Raises ConfigurationError if one of them holds the lock for long."""
+        """Exclude other processes while tokens are requested.
+
+        Raises ConfigurationError if another process holds the lock for long.
+        """
         # Never removed: a process could hold the lock of a removed file while another locks a new one.
         file = self.path(server_url).with_suffix(".lock")
         try:
@@ -155,11 +164,11 @@ class TokenFiles:
                 await asyncio.sleep(_LOCK_POLL_S)
             yield
         finally:
-            os.close(descriptor)  # which releases the lock
+            os.close(descriptor)  # releases the lock
 
 
 class KeyringTokens:
-    """A store in the system's keyring, through the package `keyring`. Raises MissingExtraError without it."""
+    """A store in the system keyring, through the package `keyring`. Raises MissingExtraError without it."""
 
     def __init__(self, service: str = "sidestream-mcp") -> None:
         if importlib.util.find_spec("keyring") is None:
@@ -168,7 +177,10 @@ class KeyringTokens:
         self._files = TokenFiles()
 
     async def load(self, server_url: str) -> SignIn | None:
-        """The sign-in at this server, if there is one. Raises ConfigurationError."""
+        """Return the sign-in at this server, or None.
+
+        Raises ConfigurationError if the keyring fails or its entry is damaged.
+        """
         text = await self._call("get_password", server_url)
         if text is None:
             return None
@@ -176,20 +188,23 @@ class KeyringTokens:
             return convert(json.loads(text), SignIn)
         except (ValueError, ValidationError, RecursionError):
             pass
-        # Outside of `except`: the exception may show the content.
+        # Raised outside of `except`, since the exception may show the content.
         raise ConfigurationError(
             f"the keyring's entry {self._service!r} for {_address(server_url)} is damaged; remove it"
         )
 
     async def save(self, server_url: str, sign_in: SignIn | None) -> None:
-        """Replaces the sign-in at this server; None removes it. Raises ConfigurationError."""
+        """Replace the sign-in at this server. None removes it.
+
+        Raises ConfigurationError if the keyring fails.
+        """
         if sign_in is not None:
             await self._call("set_password", server_url, json.dumps(to_builtins(sign_in)))
         elif await self._call("get_password", server_url) is not None:
             await self._call("delete_password", server_url)
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Excludes other processes by a file, since a keyring has no locks."""
+        """Exclude other processes with a lock file, since a keyring has no locks."""
         return self._files.lock(server_url)
 
     async def _call(self, name: str, server_url: str, *secrets: str) -> str | None:
@@ -202,12 +217,15 @@ class KeyringTokens:
             return await asyncio.to_thread(call)  # it may prompt the user to unlock the keyring
         except Exception as error:
             kind = type(error).__name__
-        # Outside of `except`: whatever the system's keyring raises may show what it was given.
+        # Raised outside of `except`, since a keyring's exception may show what it was given.
         raise ConfigurationError(f"the system's keyring failed ({kind}): unlock it, or set {VARIABLE}=files")
 
 
 def default_tokens() -> TokenStore:
-    """Where the sign-ins of this user are kept: in files, or in the system's keyring. Raises ConfigurationError."""
+    """Return the user's token store, in files or in the system keyring.
+
+    Raises ConfigurationError if the variable is invalid, and MissingExtraError without the package `keyring`.
+    """
     match os.environ.get(VARIABLE) or "files":
         case "files":
             return TokenFiles()
@@ -218,7 +236,7 @@ def default_tokens() -> TokenStore:
 
 
 def _address(server_url: str) -> str:
-    """The URL in the one form under which its sign-in is kept."""
+    """Normalize a server URL to the form under which its sign-in is stored."""
     parts = urlsplit(server_url)
     host = parts.netloc.rpartition("@")[2].lower()
     return urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), parts.query, ""))

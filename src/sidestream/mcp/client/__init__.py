@@ -1,1 +1,1 @@
-"""A server whose tools this process calls: its connection, calls, questions and results."""
+"""The client of one MCP server: its connection, calls, questions and results."""

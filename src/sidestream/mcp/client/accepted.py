@@ -1,6 +1,6 @@
-"""Definitions of tools that were accepted, in a file: what a server says of a tool changes only with consent.
+"""Accepted tool definitions, stored in a file, so that a server's tools change only with the user's consent.
 
-The definitions of a first list are accepted as they are. One that differs later is pending until a person accepts it.
+The definitions of a first list are accepted as they are. One that differs later is pending until the user accepts it.
 """
 
 import os
@@ -21,7 +21,7 @@ FOLDER = "mcp-definitions"
 _log = get_logger(__name__)
 
 Aspects = dict[str, Any]
-"""Aspect of a definition, e.g. `description` → what the server says."""
+"""Aspect of a definition, e.g. `description` → the server's value."""
 
 
 class AspectChange(Struct, frozen=True):
@@ -37,7 +37,7 @@ class ToolChange(Struct, frozen=True):
 
     tool: str
     pin: str
-    """A digest of the new definition: exactly that one is accepted."""
+    """Digest of the new definition. Accepting needs exactly this digest."""
     aspects: tuple[AspectChange, ...]
 
 
@@ -47,19 +47,22 @@ class _Server(Struct, omit_defaults=True):
 
 
 class AcceptedDefinitions:
-    """The accepted and pending definitions of the servers of one configuration file. Each call reads the file."""
+    """The accepted and pending definitions of one configuration file's servers. Each call reads the file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     @classmethod
     def of_config(cls, config: str | os.PathLike[str]) -> Self:
-        """Those of an `mcp.json`, in the user's configuration folder."""
+        """Open the definitions for an `mcp.json`, stored in the user's configuration folder."""
         name = sha256(str(Path(config).resolve()).encode()).hexdigest()[:32]
         return cls(config_folder() / FOLDER / f"{name}.json")
 
     def review(self, label: str, listed: Iterable[ToolDefinition]) -> list[ToolChange]:
-        """What differs from the accepted definitions in this list. Tools that were not listed before are accepted."""
+        """Compare a list with the accepted definitions and return the differences.
+
+        Tools that were not listed before are accepted.
+        """
         servers = self._read()
         before = to_builtins(servers.get(label))
         server = servers.setdefault(label, _Server())
@@ -73,12 +76,12 @@ class AcceptedDefinitions:
         return _changes(server)
 
     def changes(self, label: str) -> list[ToolChange]:
-        """What differed when the tools were listed last."""
+        """Return the differences found when the tools were listed last."""
         server = self._read().get(label)
         return [] if server is None else _changes(server)
 
     def accept(self, label: str, tool: str, pin: str) -> bool:
-        """Accepts a pending definition; False if there is none with this digest."""
+        """Accept a pending definition. Return False if none has this digest."""
         servers = self._read()
         server = servers.get(label, _Server())
         aspects = server.pending.get(tool)
@@ -89,7 +92,7 @@ class AcceptedDefinitions:
         return True
 
     def forget(self, label: str) -> None:
-        """Forgets a server that was removed: its next list is a first one."""
+        """Forget a removed server, so that its next list is accepted as a first one."""
         servers = self._read()
         if servers.pop(label, None) is not None:
             self._write(servers)
@@ -99,7 +102,7 @@ class AcceptedDefinitions:
             return convert(jsontext.loads(self._file.read_bytes()), dict[str, _Server])
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:  # Of msgspec too.
+        except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
             _log.warning("%s cannot be read, so that all tools are accepted anew: %s", self._file, error)
             return {}
 

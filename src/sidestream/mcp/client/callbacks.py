@@ -1,4 +1,4 @@
-"""Requests of a server to its client: elicitation, sampling and roots, answered by the user's callbacks."""
+"""A server's requests to its client: elicitation, sampling and roots, answered by the user's callbacks."""
 
 import inspect
 import logging
@@ -57,7 +57,7 @@ class SamplingRequest(Struct, frozen=True, kw_only=True):
 
 
 class SamplingAnswer(Struct, frozen=True, kw_only=True):
-    """The completion for a server."""
+    """A completion for a server."""
 
     text: str
     model: str = "unknown"
@@ -65,12 +65,12 @@ class SamplingAnswer(Struct, frozen=True, kw_only=True):
 
 ElicitationAnswer = dict[str, Any] | bool | None
 OnElicitation = Callable[[Elicitation], ElicitationAnswer | Awaitable[ElicitationAnswer]]
-"""Returns the form's values, with its defaults for the rest; True for all defaults; False or None to decline."""
+"""Returns the form's values, with its defaults for the rest. True means all defaults; False or None declines."""
 OnSampling = Callable[[SamplingRequest], SamplingAnswer | str | Awaitable[SamplingAnswer | str | None] | None]
 """Returns the completion, or None to decline."""
 Root = str | PathLike[str]
 Roots = Sequence[Root] | Callable[[], Sequence[Root] | Awaitable[Sequence[Root]]]
-"""Folders that a server may work in, or a function that returns them: paths or `file:` URIs."""
+"""Folders that a server may work in, or a function that returns them, as paths or `file:` URIs."""
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,10 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     roots: Roots | None = None
 
     def client_arguments(self) -> dict[str, Any]:
-        """Arguments for the client. A capability without a callback is not announced to the server."""
+        """Return the callback arguments for the official client.
+
+        A capability without a callback is not announced to the server.
+        """
         callbacks = {
             "elicitation_callback": self.elicit if self.on_elicitation else None,
             "sampling_callback": self.sample if self.on_sampling else None,
@@ -92,7 +95,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         return given | {"logging_callback": self.log_message}
 
     async def elicit(self, _: "ClientRequestContext", params: "ElicitRequestParams") -> "ElicitResult":
-        """Calls `on_elicitation`; an exception in it cancels the request."""
+        """Call `on_elicitation`. An exception in it cancels the request."""
         from mcp_types import ElicitResult
 
         assert self.on_elicitation is not None
@@ -115,7 +118,10 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         return ElicitResult(action="accept", content=defaults(request.schema) | ({} if answer is True else answer))
 
     async def decline(self, _: "ClientRequestContext", params: "ElicitRequestParams") -> "ElicitResult":
-        """Stands for `on_elicitation` where a person answers later. It is not called."""
+        """Decline an elicitation.
+
+        Announces the capability where the user answers later; the client never calls it.
+        """
         from mcp_types import ElicitResult
 
         return ElicitResult(action="decline")
@@ -123,7 +129,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     async def sample(
         self, _: "ClientRequestContext", params: "CreateMessageRequestParams"
     ) -> "CreateMessageResult | ErrorData":
-        """Calls `on_sampling`; an exception in it is reported as a failure."""
+        """Call `on_sampling`. An exception in it is reported to the server as a failure."""
         from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
 
         assert self.on_sampling is not None
@@ -149,7 +155,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
             log.warning("on_sampling for %s raised %s", self.server, type(error).__name__, exc_info=error)
             return ErrorData(code=INTERNAL_ERROR, message="sampling failed")
         if answer is None:
-            # The protocol's error code for a request that the user rejects.
+            # Error code that the protocol defines for a request rejected by the user.
             return ErrorData(code=-1, message="User rejected sampling request")
         completion = SamplingAnswer(text=answer) if isinstance(answer, str) else answer
         return CreateMessageResult(
@@ -157,7 +163,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         )
 
     async def list_roots(self, _: "ClientRequestContext") -> "ListRootsResult":
-        """Returns the roots as URIs."""
+        """Return the roots as URIs."""
         from mcp_types import ListRootsResult, Root as WireRoot
         from pydantic import FileUrl
 
@@ -166,7 +172,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         return ListRootsResult(roots=[WireRoot(uri=FileUrl(_uri(root))) for root in roots])
 
     async def log_message(self, params: "LoggingMessageNotificationParams") -> None:
-        """Forwards a log message of the server to our logger."""
+        """Forward a log message of the server to our logger."""
         if log.isEnabledFor(logging.DEBUG):
             text = one_line(redact(str(params.data)), _MAX_LOGGED)
             log.debug("%s [%s] %s", self.server, params.level, text)

@@ -1,4 +1,4 @@
-"""Calls a server's tool and converts every result or error to an outcome."""
+"""Tool calls on a server, with every result or error converted to an outcome."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -16,7 +16,7 @@ _MAX_MESSAGE_CHARACTERS = 2000
 
 
 def pass_arguments(name: str) -> ArgumentBinder:
-    """A binding that forwards the model's arguments unchanged: the server validates them."""
+    """Return a binder that forwards the model's arguments unchanged, since the server validates them."""
 
     def bind(arguments: object, context: ToolContext) -> dict[str, Any]:
         if arguments is None:
@@ -31,19 +31,19 @@ def pass_arguments(name: str) -> ArgumentBinder:
 async def call_tool(
     connect: Callable[[], Connection], label: str, name: str, arguments: dict[str, Any], context: ToolContext
 ) -> object:
-    """Returns the result for the model. A call is sent at most once; if the server stops, it is not retried.
+    """Call a server's tool and return the result for the model.
 
-    A server may request more input, and then gets the call again, with the answers. If a person must give them, the
-    outcome is suspended.
+    A call is sent at most once; if the server stops, it is not retried. A server may request more input, and then gets
+    the call again with the answers. If the user must give them, the outcome is suspended.
     """
     try:
         await connect().ready()
-        # It needs the official client, which is imported by now.
+        # Needs the official client, which is imported by now.
         from sidestream.mcp.client.server_call import ServerCall
 
         return await ServerCall(connect, label, name, arguments, context).run()
     except ToolServerError as error:
-        # The server's stderr, on the lines after the first, is not for the model.
+        # The lines after the first are the server's stderr, which is not for the model.
         return ToolOutcome.failure("ToolServerError", error.message.partition("\n")[0], error)
     except ServerStoppedError as error:
         message = (

@@ -1,4 +1,4 @@
-"""A connection to one server, in one event loop, owned by a background task.
+"""Connection to one server, in one event loop, owned by a background task.
 
 The official client holds task groups, so the task that enters it must exit it. Requests may come from any task.
 """
@@ -46,42 +46,42 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 _CLOSE_TIMEOUT_S = 4.5
-"""A connection that takes longer to close is cancelled. Stopping a process takes at most 4 seconds."""
+"""Seconds after which closing a connection is cancelled. Stopping a process takes at most 4 seconds."""
 
 IDEMPOTENCY_KEY = "sidestream/idempotencyKey"
-"""The field of `_meta` that is the same each time that one call is sent."""
+"""Field of `_meta` that is the same each time the same call is sent."""
 
 _T = TypeVar("_T")
 _ResultT = TypeVar("_ResultT", bound="Result")
 
 
 class ServerStoppedError(Exception):
-    """The server stopped before it responded; the message says why."""
+    """The server stopped before it responded. The message says why."""
 
 
 class ToolPage(Struct, frozen=True):
-    """A page of the server's list of tools."""
+    """A page of the server's tool list."""
 
     tools: "list[MCPTool]"
     next_cursor: str | None
     ttl_s: float | None
-    """How long the page is valid; None: until the server reports a change, or the connection closes."""
+    """Seconds for which the page is valid. None means until the server reports a change or the connection closes."""
 
 
 class Connection:
-    """Connects when created. `ready` waits for the handshake; `aclose` closes the connection."""
+    """A connection to a server, opened on creation. `ready` waits for the handshake."""
 
     def __init__(self, config: ServerConfig, callbacks: Callbacks) -> None:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self.changes = 0
-        """Counts the server's notifications that its tools have changed."""
+        """Number of notifications that the server's tools have changed."""
         self.is_subscribed = False
         """Whether we are subscribed to changes. Older protocol versions send them without a subscription."""
         self.validated_tools: frozenset[str] = frozenset()
         """Tools whose results are validated against their output schema."""
         self.restarts = 0
-        """How many times the server has crashed shortly after a start before this one."""
+        """Consecutive crashes of the server shortly after a start, before this connection."""
         self.has_crashed = False
         self.deadlines = Deadlines()
         self._callbacks = callbacks
@@ -95,7 +95,7 @@ class Connection:
         self._stdio: StdioTransport | None = None
         self._started_s = self._ended_s = 0.0
         self.launched_s: float | None = None
-        """When the process of a server with a command was there."""
+        """Loop time at which the process of a server with a command was running."""
         self._task = self.loop.create_task(self._run(), name=f"mcp-{config.label}")
 
     @property
@@ -113,11 +113,14 @@ class Connection:
 
     @property
     def reason(self) -> str:
-        """Why the connection was closed."""
+        """Reason for which the connection was closed."""
         return self._reason or "it closed the connection"
 
     async def ready(self) -> "Client":
-        """Returns the client after the handshake. Raises ToolServerError."""
+        """Wait for the handshake and return the client.
+
+        Raises ToolServerError if the server cannot be used.
+        """
         self.config.register_secrets()
         await self._start_done.wait()
         if self._client is None:
@@ -127,7 +130,7 @@ class Connection:
 
     @property
     def answers_questions(self) -> bool:
-        """Whether `on_elicitation` answers what the server asks; else a person does."""
+        """Whether `on_elicitation` answers the server's questions. Otherwise the user does, later."""
         return self._callbacks.on_elicitation is not None
 
     async def call(
@@ -139,9 +142,10 @@ class Connection:
         request_state: str | None = None,
         key: str = "",
     ) -> "CallToolResult | InputRequiredResult | Result":
-        """Calls a tool once. Raises ServerStoppedError and the errors of the official client.
+        """Call a tool once.
 
-        `key` is the call's idempotency key, which the server may look at.
+        `key` is the call's idempotency key, which the server may read. Raises ServerStoppedError if the server stops,
+        and the official client's errors.
         """
         from mcp import MCPError
         from mcp_types import HEADER_MISMATCH
@@ -167,7 +171,7 @@ class Connection:
         except MCPError as error:
             if error.code != HEADER_MISMATCH:
                 raise
-        # The call was not made: some of its headers depend on the list of tools, which has changed.
+        # The call was not made: some of its headers depend on the tool list, which has changed.
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await self.list_page(cursor)
@@ -177,25 +181,28 @@ class Connection:
         return await send()
 
     async def request(self, request: "Request[Any, Any]", result_type: "type[_ResultT]") -> "_ResultT":
-        """Sends a request of an extension. Raises like `call`."""
+        """Send a request of a protocol extension. Raises the same errors as `call`."""
         client = await self.ready()
         return await self._request(client.session.send_request(request, result_type))
 
     async def answer(self, key: str, request: "InputRequest") -> "InputResponse | ErrorData":
-        """What the callbacks answer to a request of the server."""
+        """Answer a request of the server with the callbacks."""
         from mcp.client.session import ClientRequestContext
 
         session = (await self.ready()).session
         return await session.dispatch_input_request(ClientRequestContext(session=session, request_id=key), request)
 
     async def validated(self, name: str, result: "CallToolResult") -> "CallToolResult":
-        """The result of a call, if it fits the tool's output schema. Raises RuntimeError."""
+        """Return the result of a call after checking it against the tool's output schema.
+
+        Raises RuntimeError if it does not fit.
+        """
         if not result.is_error:
             await (await self.ready()).session.validate_tool_result(name, result)
         return result
 
     async def list_page(self, cursor: str | None) -> ToolPage:
-        """Requests a page of the list of tools; empty if the server has none. Raises like `call`."""
+        """Request a page of the tool list, empty if the server has no tools. Raises the same errors as `call`."""
         from mcp import MCPError
         from mcp_types import METHOD_NOT_FOUND
 
@@ -206,7 +213,7 @@ class Connection:
             if error.code != METHOD_NOT_FOUND:
                 raise
             return ToolPage([], None, None)
-        # Without a time to live, and without notifications of changes, a list is valid as long as the connection.
+        # Without a time to live and without change notifications, a list is valid as long as the connection.
         is_lasting = self.is_subscribed or not (result.ttl_ms or self._needs_subscription(client))
         return ToolPage(result.tools, result.next_cursor, None if is_lasting else result.ttl_ms / 1000)
 
@@ -223,31 +230,31 @@ class Connection:
             if not is_lost:
                 raise
         except RuntimeError:
-            if not self.is_closed:  # the client raises it after it was exited
+            if not self.is_closed:  # raised by a client that was exited
                 raise
         self._closed.set()
         await self._wait_closed()
         raise ServerStoppedError(self.reason)
 
     def close(self, reason: str) -> None:
-        """Makes the owner task exit. The first reason is kept."""
+        """Make the owner task exit. The first reason is kept."""
         self._reason = self._reason or reason
         self._closed.set()
 
     async def aclose(self) -> None:
-        """Closes the connection and waits until its process and tasks are gone."""
+        """Close the connection and wait until its process and tasks have ended."""
         self._is_closing = True
         self.close("it was closed")
         if not self._start_done.is_set():
-            self._task.cancel()  # A server that hangs while it starts would be waited for until its timeout.
+            self._task.cancel()  # Do not wait for the timeout of a server that hangs at its start.
         await self._wait_closed()
 
     def kill(self) -> None:
-        """Kills the process immediately; for a loop that is closed or runs in another thread."""
+        """Kill the process immediately. Use it if the loop is closed or runs in another thread."""
         self._is_closing = True
         if self._stdio is not None and self._stdio.process is not None:
             self._stdio.process.kill()
-        with suppress(RuntimeError):  # the loop is closed, and the owner task with it
+        with suppress(RuntimeError):  # the loop is closed, and so is the owner task
             self.loop.call_soon_threadsafe(self.close, "it was closed")
 
     async def _wait_closed(self) -> None:
@@ -260,7 +267,7 @@ class Connection:
         watchdog: asyncio.TimerHandle | None = None
         try:
             if "mcp" not in sys.modules:
-                await asyncio.to_thread(import_module, "mcp")  # it takes a second, which must not block the loop
+                await asyncio.to_thread(import_module, "mcp")  # the import takes a second; do not block the loop
             async with self.deadlines.within(self.config.start_timeout_s) as timer:
                 try:
                     async with self._new_client() as client:
@@ -318,7 +325,7 @@ class Connection:
             client_info=Implementation(name="sidestream", version=__version__),
             message_handler=on_message,
             log_level="debug" if log.isEnabledFor(logging.DEBUG) else None,
-            cache=None,  # we cache the list with the tools built from it
+            cache=None,  # we cache the tools built from the list
             extensions=[TasksExtension()],
             **self._callbacks.client_arguments(),
         )
@@ -363,7 +370,7 @@ class Connection:
         vars(client.session)["validate_tool_result"] = validate_result
         self._offer_questions(client.session)
         self._client = client
-        self._diagnostics.status = None  # the handshake may have tried requests that the server does not support
+        self._diagnostics.status = None  # the handshake may have tried unsupported requests
         self._started_s = self.loop.time()
         listener = asyncio.create_task(self._listen(client), name=f"mcp-listen-{self.config.label}")
         self._start_done.set()
@@ -376,9 +383,9 @@ class Connection:
             await asyncio.wait({listener})
 
     def _offer_questions(self, session: "ClientSession") -> None:
-        """Declares to a server of the newer generation that it may ask users, whom a run can wait for.
+        """Declare to a modern server that it may ask the user, for whom a run can wait.
 
-        An older one asks while it holds the call open, which only `on_elicitation` can answer.
+        An older server asks while it holds the call open, which only `on_elicitation` can answer.
         """
         discovered = session.discover_result
         if discovered is not None and not self.answers_questions:
@@ -395,7 +402,7 @@ class Connection:
         return client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and bool(tools.list_changed)
 
     async def _listen(self, client: "Client") -> None:
-        """Subscribes to changes of the tool list, if the protocol version requires a subscription."""
+        """Subscribe to tool list changes, if the protocol version requires a subscription."""
         if not self._needs_subscription(client):
             return
         try:

@@ -1,4 +1,4 @@
-"""Converts the result of a server's tool to that of a client tool."""
+"""Conversion of an MCP tool result to that of a client tool."""
 
 import json
 from typing import TYPE_CHECKING, Any, cast
@@ -19,12 +19,14 @@ _MAX_NAME_CHARACTERS = 200
 
 
 def outcome_of(result: "CallToolResult") -> ToolOutcome | object:
-    """The value for the model, or a failure with the server's message.
+    """Convert a result to the value for the model, or to a failure with the server's message.
 
-    - Only text: a string. Texts are joined by newlines.
-    - Images, audio and other bytes: a list of texts and files.
-    - Structured content alone, or with the same JSON as text: the JSON value. `{"result": x}` with the text x is x.
-    - Structured content with other text: `{"content": ..., "structured_content": ...}`; with files: a last text.
+    - Only text becomes a string; several texts are joined by newlines.
+    - Images, audio and other bytes become a list of strings and files.
+    - Structured content alone, or with the same JSON as text, becomes the JSON value. `{"result": x}` with the text x
+      becomes x.
+    - Structured content with other text becomes `{"content": ..., "structured_content": ...}`; with files, it becomes a
+      last string in the list.
     """
     value = _value(result)
     if not result.is_error:
@@ -60,7 +62,7 @@ def _only_value(value: Any) -> Any:
 
 
 def _is_json_of(text: str, value: Any) -> bool:
-    """Whether the text is the JSON of the value, which the protocol recommends for clients that only read text."""
+    """Return whether the text is the value's JSON, which the protocol recommends for clients that only read text."""
     try:
         return msgspec.json.decode(text) == value
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -87,7 +89,7 @@ def _file(data: str, claimed: str | None, name: str | None, description: str) ->
 
 
 def mime_type_of(content: bytes, claimed: str | None, name: str | None = None) -> str:
-    """The MIME type of the content; if that is uncertain, the one that the server claims."""
+    """Detect the MIME type of the content, falling back to the server's claim."""
     found = sniff(content, name)
     uncertain = found in ("application/octet-stream", "text/plain")
     return claimed if claimed and uncertain and not claimed.startswith("image/") else found
@@ -102,7 +104,10 @@ def _resource(block: "EmbeddedResource") -> Content:
 
 
 def _link(block: "ResourceLink") -> Content:
-    """A web link becomes a link. Other URIs become text, since a provider might interpret their scheme."""
+    """Convert a resource link to a web link.
+
+    Other URIs become text, since a provider might interpret their scheme.
+    """
     scheme = block.uri.partition(":")[0].lower()
     if scheme in _WEB:
         return LinkPart(block.uri, block.mime_type, block.title or block.name)

@@ -1,4 +1,4 @@
-"""Time limits that stand still while a person signs in."""
+"""Timeouts that pause while the user signs in."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class Deadlines:
-    """The time limits of one connection."""
+    """The timeouts of one connection."""
 
     def __init__(self) -> None:
         self._limits_s: dict[asyncio.Timeout, float] = {}
@@ -14,7 +14,7 @@ class Deadlines:
 
     @asynccontextmanager
     async def within(self, limit_s: float) -> AsyncGenerator[asyncio.Timeout]:
-        """Like `asyncio.timeout`, but it restarts after each pause."""
+        """Limit the block's time like `asyncio.timeout`, restarting the timeout after each pause."""
         async with asyncio.timeout(None if self._pauses else limit_s) as timer:
             self._limits_s[timer] = limit_s
             try:
@@ -23,13 +23,13 @@ class Deadlines:
                 self.stop(timer)
 
     def stop(self, timer: asyncio.Timeout) -> None:
-        """Lifts a limit for good."""
+        """Lift a timeout permanently."""
         if self._limits_s.pop(timer, None) is not None:
             _reschedule(timer, None)
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Suspends all limits."""
+        """Suspend all timeouts during the block."""
         self._pauses += 1
         for timer in self._limits_s:
             _reschedule(timer, None)
@@ -43,5 +43,5 @@ class Deadlines:
 
 
 def _reschedule(timer: asyncio.Timeout, when_s: float | None) -> None:
-    if not timer.expired():  # else its task is being cancelled
+    if not timer.expired():  # an expired one is already cancelling its task
         timer.reschedule(when_s)

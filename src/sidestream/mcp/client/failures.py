@@ -1,4 +1,4 @@
-"""Describes why a server failed, and what to do about it."""
+"""Descriptions of server failures, with advice."""
 
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ def describe_failure(
     stderr: str = "",
     noise: str = "",
 ) -> str:
-    """The error message: what happened, what to do, and the end of the server's stderr, if any."""
+    """Return the error message: what happened, what to do, and the end of the server's stderr, if any."""
     cause = failure_cause(config, error, status, sign_in=sign_in, reason=reason, has_expired=has_expired)
     if noise:
         cause += f"; its output began with {one_line(redact(noise))!r}, which is not an MCP message"
@@ -47,7 +47,7 @@ def failure_cause(
     reason: str = "",
     has_expired: bool = False,
 ) -> str:
-    """What happened and what to do, as the end of a sentence."""
+    """Return what happened and what to do, worded as the end of a sentence."""
     error = _leaf(error)
     if config.command is not None:
         if isinstance(error, OSError) and not isinstance(error, TimeoutError):
@@ -76,7 +76,7 @@ def failure_cause(
 
 
 def describe_error(error: BaseException) -> str:
-    """The error on one line; of a validation error, only the first problem."""
+    """Describe an error on one line. A validation error is reduced to its first problem."""
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
@@ -86,13 +86,13 @@ def describe_error(error: BaseException) -> str:
 
 
 def _authorization_server(error: BaseException | None) -> str | None:
-    """The host of the request that failed, if it was one of a sign-in."""
+    """Return the host of a failed request, if it was part of a sign-in."""
     request: Any = getattr(error, "_request", None)
     return None if request is None or SIGN_IN not in request.extensions else one_line(request.url.host)
 
 
 def _leaf(error: BaseException | None) -> BaseException | None:
-    """The first error inside nested exception groups."""
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
     return error

@@ -1,7 +1,7 @@
-"""What a server wants to know before it can finish a call.
+"""Questions that a server asks before it can finish a call.
 
-Questions for a user are answered by `on_elicitation`, or else by a person who decides later: the call stops, the
-questions become approvals with a form, and the call continues with the decisions, maybe in another process.
+`on_elicitation` answers the questions for a user. Without it the call pauses, the questions become approvals with a
+form, and the call continues with the user's decisions, maybe in another process.
 """
 
 import os
@@ -24,46 +24,52 @@ from sidestream.tools.outcome import ToolOutcome
 
 MAX_QUESTIONS = 32
 MAX_STATE_BYTES = 256 * 1024
-"""The questions of one round, with the server's own state. The log keeps them."""
+"""Maximum size of one round's questions and the server's state, as JSON. The log keeps them."""
 _MAX_MESSAGE_CHARACTERS = 4000
 _REQUESTS: TypeAdapter[dict[str, InputRequest]] = TypeAdapter(dict[str, InputRequest])
 
 
 class PausedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a call stopped."""
+    """State of a paused call."""
 
     requests: dict[str, JsonObject] = {}
-    """What the server wants to know, by its keys, as it sent it."""
+    """The server's requests by its own keys, verbatim."""
     request_state: str | None = None
-    """To be sent back as it came."""
+    """The server's opaque state, to send back verbatim."""
     approvals: dict[str, str] = {}
     """Approval id → key of the request."""
     task: str | None = None
-    """The id of the task that the server works on."""
+    """Id of the task that the server works on."""
     rounds: int = 0
 
     def to_json(self) -> str:
-        """As JSON text."""
+        """Encode the state as JSON text."""
         return jsontext.dumps(self).decode()
 
     @staticmethod
     def of(suspended: Suspended) -> "PausedCall":
-        """Raises ConfigurationError for what is not the state of a call."""
+        """Decode the state of a paused call.
+
+        Raises ConfigurationError if it is invalid.
+        """
         try:
             return msgspec.convert(jsontext.loads(suspended.state), PausedCall)
         except (ValueError, msgspec.ValidationError):
             pass
-        # Outside of `except`: the exception may show the state.
+        # Raised outside of `except`, since the exception may show the state.
         raise ConfigurationError("the state of a stopped MCP call is damaged")
 
 
 def refusal(label: str, problem: str) -> ToolServerError:
-    """The error for a server that asks more than it may."""
+    """Return the error for a server that asks more than it may."""
     return ToolServerError(f"the MCP server {label!r} is refused: {problem}", server=label)
 
 
 def stop(state: PausedCall, label: str, arguments: JsonObject, context: ToolContext) -> ToolOutcome:
-    """Lets the call wait for a person. Raises ToolServerError."""
+    """Pause the call until the user has answered.
+
+    Raises ToolServerError if the server asks too much.
+    """
     forms = {key: form for key, request in state.requests.items() if (form := _form(request)) is not None}
     if len(forms) > MAX_QUESTIONS:
         raise refusal(label, f"it asks {len(forms)} questions at once")
@@ -94,23 +100,23 @@ def stop(state: PausedCall, label: str, arguments: JsonObject, context: ToolCont
 
 
 def decided(state: PausedCall, decisions: tuple[Decision, ...]) -> dict[str, ElicitResult]:
-    """Key → what a person answered."""
+    """Map each request's key to the user's answer."""
     made = {state.approvals[decision.approval_id]: decision for decision in decisions}
     return {key: _answer(state.requests[key], decision) for key, decision in made.items()}
 
 
 def parse(requests: Mapping[str, JsonObject]) -> dict[str, InputRequest]:
-    """Requests as the official client has them."""
+    """Parse requests with the official client's models."""
     return _REQUESTS.validate_python(requests)
 
 
 def dump(requests: Mapping[str, InputRequest]) -> dict[str, JsonObject]:
-    """Requests as JSON."""
+    """Convert requests to JSON."""
     return {key: request.model_dump(mode="json", by_alias=True, exclude_none=True) for key, request in requests.items()}
 
 
 def is_question(request: InputRequest) -> bool:
-    """True for what only a user can answer."""
+    """Return whether only the user can answer a request."""
     return request.method == "elicitation/create"
 
 

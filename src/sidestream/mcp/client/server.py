@@ -1,4 +1,4 @@
-"""`MCPServer`: a local or remote server whose tools this process calls, and which of them need approval."""
+"""`MCPServer`, a local or remote server whose tools this process calls, and its approval policies."""
 
 import asyncio
 import importlib.util
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 Approval = Policy | dict[str, Policy] | MCPApproval | None
-"""One policy for all tools, one per tool name, or lists of always and never. None: the agent's policy."""
+"""One policy for all tools, one per tool name, or lists of always and never. None means the agent's policy."""
 
 
 def check_approval(approval: Approval, label: str) -> None:
-    """Raises ConfigurationError for an invalid approval."""
+    """Raise ConfigurationError if an approval setting is invalid."""
     try:
         for policy in _policies(approval):
             check_policy(policy)
@@ -48,7 +48,7 @@ def check_approval(approval: Approval, label: str) -> None:
 
 
 def policy_for(approval: Approval, name: str, is_read_only: bool) -> Policy | None:
-    """The policy for one tool; None defers to the agent's."""
+    """Return the policy for one tool. None defers to the agent's policy."""
     if isinstance(approval, dict):
         return cast(dict[str, Policy], approval).get(name)
     if not isinstance(approval, MCPApproval):
@@ -66,12 +66,12 @@ def _policies(approval: Approval) -> Iterable[Policy]:
 
 
 def is_allowed(allowed: ToolFilter | None, name: str, is_read_only: bool) -> bool:
-    """Whether the tool may be used."""
+    """Return whether the tool may be used."""
     return allowed is None or _matches(allowed, name, is_read_only)
 
 
 def unmatched(allowed: ToolFilter | None, names: Iterable[str]) -> list[str]:
-    """Allowed names that the server does not list."""
+    """Return allowed names that the server does not list."""
     return sorted(set(allowed.names if allowed else ()) - set(names))
 
 
@@ -85,9 +85,9 @@ def _matches(selection: Sequence[str] | ToolFilter, name: str, is_read_only: boo
 
 
 _MIN_TTL_S = 5.0
-"""The shortest time that a tool list is cached: the steps of a run follow each other quickly."""
+"""Minimum seconds for which a tool list is cached, since the steps of a run follow each other quickly."""
 _STABLE_UPTIME_S = 60.0
-"""A crash after this uptime resets the count of restarts."""
+"""Uptime in seconds after which a crash resets the restart count."""
 _MAX_LABEL_CHARACTERS = 64
 
 
@@ -108,11 +108,11 @@ class MCPServer:
 
     It starts when its tools are first listed and runs until `aclose`. A command runs in `cwd` with a minimal
     environment: a short allow-list, the variables named in `env_allow`, and those in `env`; it has `start_timeout_s` to
-    start. A server with a URL gets `authorization` as that header, or `auth` signs in. Of its tools the model sees
-    `allowed_tools`. `on_elicitation` answers its questions, which are approvals otherwise; `on_sampling` its requests
-    for a model; `roots` are the folders that it may know of.
-    `on_interruption` says what becomes of calls that were interrupted, for all tools or by name; `"hints"` trusts what
-    the server says of its tools. `reads_outside` are its tools that search: `WebFetch` may fetch URLs in their results.
+    start. A server with a URL gets `authorization` as that header, or `auth` signs in. The model sees only
+    `allowed_tools`. `on_elicitation` answers its questions, else they become approvals; `on_sampling` its requests
+    for a model; `roots` are the folders it is told about.
+    `on_interruption` is the policy for interrupted calls, for all tools or by name; `"hints"` trusts what
+    the server claims. `reads_outside` names its tools that search: `WebFetch` may fetch URLs in their results.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class MCPServer:
         on_sampling: OnSampling | None = None,
         roots: Roots | None = None,
     ) -> None:
-        # Under the same names: a traceback with locals shows these.
+        # Reuse the names: a traceback with locals would show the originals.
         env, headers, url = hidden_variables(env or {}), hidden(headers or {}), url and hidden_url(url)
         authorization = authorization and hidden({"Authorization": authorization})["Authorization"]
         self._config = ServerConfig(
@@ -176,15 +176,18 @@ class MCPServer:
         self._first_seen: dict[str, dict[str, str]] = {}
         self._accepted: AcceptedDefinitions | None = None
         self._asks_by_default = False
-        """True: without any policy, its calls need an approval, as those of remote servers do."""
+        """Whether its calls need approval if no policy is set, as those of remote servers do."""
         self._warnings: tuple[str, ...] = ()
         self._defers_loading = False
-        """True: beside a tool search, the model sees its tools only after it has found them."""
+        """Whether the model sees its tools only after finding them with a tool search."""
         weakref.finalize(self, _kill_all, self._connections)
 
     @classmethod
     def from_remote(cls, remote: RemoteMCP, *, auth: Auth | None = None) -> Self:
-        """The same server, called by this process instead of the provider. Raises UnsupportedError."""
+        """Create a server that this process calls instead of the provider.
+
+        Raises UnsupportedError if the settings need a provider.
+        """
         provider_only = ("connector", "tunnel", "allowed_callers")
         if unsupported := [name for name in provider_only if getattr(remote, name)]:
             raise UnsupportedError(
@@ -208,17 +211,17 @@ class MCPServer:
         return server
 
     def keep_definitions(self, accepted: "AcceptedDefinitions") -> None:
-        """Offers its tools only as they were accepted, by this process or an earlier one."""
+        """Offer only tools with accepted definitions, accepted by this process or an earlier one."""
         self._accepted = accepted
 
     @property
     def label(self) -> str:
-        """The server's name in streams and errors."""
+        """Name in streams and errors."""
         return self._config.label
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the last list of tools."""
+        """Warnings about the last tool list."""
         return self._warnings
 
     def __repr__(self) -> str:
@@ -230,7 +233,10 @@ class MCPServer:
         return f"MCPServer({self.label!r}, command={config.command!r}, args={args!r}{env})"
 
     async def list(self) -> Sequence[Tool]:
-        """Returns the current tools; requests them only if they may have changed. Raises ToolServerError."""
+        """Return the current tools, requesting them only if they may have changed.
+
+        Raises ToolServerError if the server cannot be used.
+        """
         connection = self._connection()
         await connection.ready()
         cached = self._cached_tools.get(connection.loop)
@@ -251,7 +257,7 @@ class MCPServer:
         return tools
 
     async def aclose(self) -> None:
-        """Stops the server and waits until its processes are gone. Listing its tools starts it again."""
+        """Stop the server and wait until its processes have ended. Listing its tools starts it again."""
         loop = asyncio.get_running_loop()
         with self._lock:
             self._cached_tools.clear()
@@ -270,7 +276,10 @@ class MCPServer:
         await self.aclose()
 
     def _connection(self) -> Connection:
-        """The connection of this loop. A crashed server is restarted once, then only after `aclose`."""
+        """Return the connection of this loop, opening it if necessary.
+
+        A crashed server is restarted once, then only after `aclose`.
+        """
         loop = asyncio.get_running_loop()
         with self._lock:
             closed_loops = [other for other in self._connections if other.is_closed()]
@@ -318,7 +327,7 @@ class MCPServer:
             problem = describe_error(error)
         else:
             return listed, min(ttls, default=None)
-        # Outside of `except`: the client's exception holds what the server sent, unredacted.
+        # Raised outside of `except`, since the client's exception holds what the server sent, unredacted.
         raise self._error(f"gave no proper list of its tools ({problem})")
 
     def _error(self, text: str) -> ToolServerError:

@@ -1,6 +1,6 @@
-"""One call of a server's tool: the questions that the server asks meanwhile, and the task that it may become.
+"""One call to a server's tool, including the server's questions and the task it may become.
 
-Imported with the first call: it needs the official client.
+Imported with the first call, since it needs the official client.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import ToolOutcome
 
 MAX_ROUNDS = 10
-"""How often one call may ask. A server that asks more often is refused."""
+"""Maximum rounds of questions in one call. A server that asks more often is refused."""
 _MAX_MESSAGE_CHARACTERS = 2000
 _MAX_PROGRESS_CHARACTERS = 1000
 _MAX_PROGRESS_REPORTS = 1000
-"""Progress reports of one call; further ones are dropped."""
+"""Maximum progress reports per call. Further ones are dropped."""
 _STATE_ONLY_PAUSE_S = 0.25
-"""Before a call is repeated for a server that asks nothing and only wants its state back."""
+"""Seconds before a call is repeated for a server that asks nothing and only wants its state back."""
 _POLL_S = 1.0
-"""How often a task is polled, if its server does not say."""
+"""Seconds between polls of a task, if its server does not say."""
 _MIN_POLL_S, _MAX_POLL_S = 0.05, 60.0
 _RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
-"""Pauses between attempts to reach the server of a task. After the last one the call fails."""
+"""Pauses in seconds between attempts to reach a task's server. After the last one the call fails."""
 _CANCEL_TIMEOUT_S = 5.0
-"""How long a server may take to cancel a task."""
+"""Seconds that a server may take to cancel a task."""
 
 _T = TypeVar("_T", bound=mcp_types.Result)
 
 
 class ServerCall:
-    """One call, until it has a result or waits for a person."""
+    """One call, until it has a result or waits for the user."""
 
     def __init__(
         self, connect: Callable[[], Connection], label: str, name: str, arguments: JsonObject, context: ToolContext
@@ -104,12 +104,12 @@ class ServerCall:
             raise questions.refusal(self._label, f"it requested more input {self._state.rounds} times")
 
     def _needs_person(self, requests: dict[str, mcp_types.InputRequest]) -> bool:
-        """Whether a person must answer some of the requests, which are kept."""
+        """Store the requests, and return whether the user must answer some of them."""
         self._state = replace(self._state, requests=questions.dump(requests))
         return not self._connect().answers_questions and any(map(questions.is_question, requests.values()))
 
     async def _answers(self, decided: Mapping[str, mcp_types.InputResponse]) -> dict[str, mcp_types.InputResponse]:
-        """What a person decided, and what callbacks answer to the other requests."""
+        """Combine the user's decisions with the callbacks' answers to the other requests."""
         answers: dict[str, mcp_types.InputResponse] = dict(decided)
         for key, request in questions.parse(self._state.requests).items():
             if key not in answers:
@@ -122,11 +122,13 @@ class ServerCall:
     # Tasks
 
     async def _follow(self, task_id: str, poll_s: float, answers: dict[str, mcp_types.InputResponse]) -> object:
-        """Polls a task until it has ended or waits for a person. Cancelling the call cancels the task, unless
-        whoever resumes the run follows it."""
+        """Poll a task until it has ended or waits for the user.
+
+        Cancelling the call cancels the task, unless it will be continued when the run is resumed.
+        """
         params = tasks.TaskParams(task_id=task_id)
         self._state = PausedCall(task=task_id, rounds=self._state.rounds)
-        # The answers are not kept: if the process ends before the server has them, it asks again.
+        # Answers are not kept: if the process ends before the server has them, it asks again.
         await self._context.checkpoint(self._state.to_json())
         try:
             return await self._poll(params, poll_s, answers)
@@ -167,7 +169,7 @@ class ServerCall:
             await asyncio.sleep(poll_s)
 
     async def _request(self, request: mcp_types.Request[Any, Any], result_type: type[_T]) -> _T:
-        """Sends a request about a task, over a new connection if the last one is lost."""
+        """Send a request about a task, reconnecting if the connection is lost."""
         for pause_s in _RECONNECT_S:
             try:
                 return await self._connect().request(request, result_type)

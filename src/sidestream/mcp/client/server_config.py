@@ -1,4 +1,4 @@
-"""The configuration of one MCP server."""
+"""Configuration of one MCP server."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from sidestream.text.redaction import hidden_variables, redact_url, register_cre
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
-    """How to start a server (`command`) or connect to it (`url`)."""
+    """Settings to start a server (`command`) or connect to it (`url`)."""
 
     label: str
     command: str | None = None
@@ -26,7 +26,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     start_timeout_s: float = 30.0
 
     def register_secrets(self) -> None:
-        """Registers its secrets for redaction, again with each use of the server, since old ones are dropped."""
+        """Register the server's secrets for redaction.
+
+        Called with each use of the server, since the registry drops old ones.
+        """
         hidden_variables(self.env)
         register_credentials(self.authorization, self.headers)
         register_url(self.url or "")
@@ -39,4 +42,4 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
         return [
             self.label,
             self.command if self.url is None else redact_url(self.url),
-        ]  # msgspec's own shows all fields
+        ]  # msgspec's own would show all fields

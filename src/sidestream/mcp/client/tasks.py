@@ -1,6 +1,6 @@
-"""Tasks: a server answers a call with the id of work that continues, whatever becomes of the connection (SEP-2663).
+"""Tasks (SEP-2663): a server answers a call with the id of work that continues even if the connection is lost.
 
-Imported when a server is connected to: the models are those of the official client.
+Imported on connecting to a server, since it uses the official client's models.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 
 class TaskCreated(Result):
-    """The answer to `tools/call` if the server makes a task of it."""
+    """Response to `tools/call` if the server turns the call into a task."""
 
     result_type: Literal["task"] = "task"
     task_id: str
@@ -23,7 +23,7 @@ class TaskCreated(Result):
 
 
 class ServerTask(Result):
-    """The answer to `tasks/get`."""
+    """Response to `tasks/get`."""
 
     task_id: str
     status: TaskStatus
@@ -35,40 +35,43 @@ class ServerTask(Result):
 
 
 class TaskParams(RequestParams):
-    """Names a task."""
+    """Parameters that name a task."""
 
     task_id: str
 
 
 class UpdateParams(TaskParams):
-    """Names a task, with answers to what it asked."""
+    """Parameters that name a task and answer its questions."""
 
     input_responses: InputResponses
 
 
 class GetTask(Request[TaskParams, Literal["tasks/get"]]):
-    """Asks how a task stands."""
+    """Request for a task's status."""
 
     method: Literal["tasks/get"] = "tasks/get"
     name_param = "taskId"
 
 
 class UpdateTask(Request[UpdateParams, Literal["tasks/update"]]):
-    """Answers the questions of a task."""
+    """Request that answers a task's questions."""
 
     method: Literal["tasks/update"] = "tasks/update"
     name_param = "taskId"
 
 
 class CancelTask(Request[TaskParams, Literal["tasks/cancel"]]):
-    """Stops a task."""
+    """Request to cancel a task."""
 
     method: Literal["tasks/cancel"] = "tasks/cancel"
     name_param = "taskId"
 
 
 async def _unresolved(task: TaskCreated, context: ClaimContext) -> NoReturn:
-    """Calls are made through the session, which returns the task as it is."""
+    """Raise AssertionError.
+
+    Never called, since calls are made through the session, which returns the task itself.
+    """
     raise AssertionError(task.result_type)
 
 
@@ -78,10 +81,13 @@ class TasksExtension(ClientExtension):
     identifier = "io.modelcontextprotocol/tasks"
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        """The result that only this extension knows."""
+        """Return the result type that this extension handles."""
         return (ResultClaim(result_type="task", model=TaskCreated, resolve=_unresolved),)
 
 
 def result_of(task: ServerTask) -> CallToolResult:
-    """The result of a completed task. Raises ValidationError if it is none."""
+    """Return the result of a completed task.
+
+    Raises ValidationError if it is invalid.
+    """
     return CallToolResult.model_validate(task.result or {}, by_name=False)

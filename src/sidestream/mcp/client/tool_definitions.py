@@ -1,4 +1,4 @@
-"""Converts a server's list of tools to definitions: valid names, sanitized text, limits, and a digest of each tool."""
+"""Conversion of a server's tool list to definitions: valid names, sanitized text, limits, and a digest per tool."""
 
 import re
 from collections import Counter
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from mcp_types import Tool as MCPTool
 
 MAX_TOOLS = 512
-"""Tools of one server; the rest are skipped. Models handle far fewer well."""
+"""Maximum tools of one server. The rest are skipped; models handle far fewer well."""
 MAX_PAGES = 64
-"""Pages of one list. Guards against endless pagination."""
+"""Maximum pages of one list, against endless pagination."""
 MAX_SCHEMA_BYTES = 256 * 1024
-"""One tool's schemas as JSON. A tool with larger ones is skipped."""
+"""Maximum size of one tool's schemas as JSON. A tool with larger ones is skipped."""
 MAX_DESCRIPTION_CHARACTERS = 16 * 1024
-"""One tool's description. A longer one is truncated."""
+"""Maximum length of one tool's description. A longer one is truncated."""
 MAX_WARNINGS = 20
 _MAX_VALIDATED_SCHEMA_BYTES = 16 * 1024
 
@@ -35,46 +35,48 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     """A server's tool, sanitized for a model."""
 
     raw_name: str
-    """The tool's name on the server."""
+    """Name on the server."""
     name: str
     description: str
     parameters: dict[str, Any]
     is_read_only: bool
     is_repeatable: bool
-    """The server marks it as read-only or idempotent: nobody has checked that."""
+    """Whether the server marks it as read-only or idempotent, which is an unverified claim."""
     is_sensitive: bool
-    """The server marks it as destructive or open-world, and not as read-only."""
+    """Whether the server marks it as destructive or open-world, and not as read-only."""
     is_open_world: bool
-    """Whether its results are untrusted: the server does not deny that it is open-world, as the protocol has it."""
+    """Whether its results are untrusted. They are unless the server denies being open-world, as the protocol defines.
+    """
     aspects: dict[str, Any]
-    """Aspect of the definition, e.g. `description` → what the server says, as it is."""
+    """Aspect of the definition, e.g. `description` → the server's value, verbatim."""
     digests: dict[str, str]
     """Aspect of the definition → its digest."""
     has_validated_output: bool
-    """Whether results are validated against its output schema. Only cheap schemas are: a hostile one can take hours."""
+    """Whether results are validated against its output schema. Only cheap schemas are, since a hostile one can take
+    hours."""
 
     @property
     def pin(self) -> str:
-        """One digest of the whole definition."""
+        """Digest of the whole definition."""
         return _digest(self.digests)
 
     def changes(self, previous: Mapping[str, str]) -> list[str]:
-        """The aspects that differ from these digests."""
+        """Return the aspects that differ from these digests."""
         return [aspect for aspect, digest in self.digests.items() if previous.get(aspect) != digest]
 
 
 def digests_of(aspects: Mapping[str, Any]) -> dict[str, str]:
-    """Aspect of a definition → its digest."""
+    """Map each aspect of a definition to its digest."""
     return {name: _digest(value) for name, value in aspects.items()}
 
 
 def pin_of(aspects: Mapping[str, Any]) -> str:
-    """The digest of the definition with these aspects."""
+    """Return the digest of a definition with these aspects."""
     return _digest(digests_of(aspects))
 
 
 def parse_tool_list(listed: Iterable["MCPTool"], label: str) -> tuple[list[ToolDefinition], list[str]]:
-    """The usable tools, and warnings about the others."""
+    """Return the usable tools, and warnings about the others."""
     warnings: list[str] = []
     unique: dict[str, MCPTool] = {}
     for tool in listed:
@@ -147,7 +149,7 @@ def _is_cheap_to_validate(schema: dict[str, Any]) -> bool:
 
 
 def sanitized_schema(node: Any) -> Any:
-    """The schema with sanitized descriptions and titles. References are kept, not resolved."""
+    """Sanitize the descriptions and titles in a schema. References are kept, not resolved."""
     if isinstance(node, list):
         return [sanitized_schema(entry) for entry in cast(list[Any], node)]
     if not isinstance(node, dict):
@@ -161,7 +163,7 @@ def sanitized_schema(node: Any) -> Any:
 
 
 def _valid_names(raw_names: Sequence[str]) -> dict[str, str]:
-    """Server name → a unique name that models accept. Independent of the order of the names."""
+    """Map each server name to a unique name that models accept, independent of the order of the names."""
     cleaned = {
         raw: _INVALID_CHARACTERS.sub("_", visible(raw))[:64] or "_" for raw in raw_names if not _NAME.fullmatch(raw)
     }

@@ -1,1 +1,1 @@
-"""Servers in `mcp.json`: read, changed and tried."""
+"""Reading, editing and probing the servers in `mcp.json`."""

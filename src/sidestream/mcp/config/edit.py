@@ -1,4 +1,4 @@
-"""Changes the servers of a configuration file, and leaves all else in it as it is."""
+"""Editing of the servers in a configuration file. Everything else in the file is preserved."""
 
 import json
 import os
@@ -18,41 +18,44 @@ _SECRET_MAPS = ("headers", "env")
 _SECRETS = ("authorization",)
 _URLS = ("url", "server_url")
 _REFERENCE = re.compile(r"(Bearer )?\$\{[A-Za-z_:]\w*\}")
-"""A value that is no secret: it names a variable."""
+"""Value that names a variable, so it is not a secret."""
 
 
 class ConfiguredServer(Struct, frozen=True, kw_only=True):
-    """A server of the file, as it may be shown."""
+    """A server in the file, with its secrets hidden."""
 
     label: str
     is_enabled: bool
     entry: dict[str, Any]
-    """Its fields; null stands for a value that is set and not shown."""
+    """Fields. Null means a value that is set but hidden."""
     problem: str | None = None
-    """Why it cannot be used."""
+    """Reason for which it cannot be used."""
 
 
 class ConfigEditor:
-    """The file at a path, which need not exist. Each call reads it."""
+    """An editor for the file at a path, which need not exist. Each call reads it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def servers(self) -> list[ConfiguredServer]:
-        """All servers, also disabled and broken ones. Raises ConfigurationError if the file cannot be read."""
+        """Return all servers, including disabled and broken ones.
+
+        Raises ConfigurationError if the file cannot be read.
+        """
         content = self._content()
         return [_shown(entry) for entry in config_entries(content, self.path)] if content else []
 
     def entry(self, label: str) -> ServerEntry | None:
-        """The entry of a server."""
+        """Return the entry of a server, or None."""
         content = self._content()
         entries = config_entries(content, self.path) if content else []
         return next((entry for entry in entries if entry.label == label), None)
 
     def patch(self, label: str, changes: dict[str, Any]) -> None:
-        """Merges the changes into the entry of a server; null removes a field. A new label adds a server.
+        """Merge changes into a server's entry. Null removes a field, and a new label adds a server.
 
-        Raises ConfigurationError, and then changes nothing, if the server could not be used afterwards.
+        Raises ConfigurationError, without changing anything, if the server could not be used afterwards.
         """
         if REDACTED in json.dumps(changes):
             raise ConfigurationError(f"{REDACTED} stands for what is not shown: leave the field out to keep it")
@@ -67,7 +70,10 @@ class ConfigEditor:
         self._write(content)
 
     def remove(self, label: str) -> bool:
-        """Removes a server; False if there is none. Raises ConfigurationError."""
+        """Remove a server. Return False if there is none.
+
+        Raises ConfigurationError if the file cannot be read or written.
+        """
         if self.entry(label) is None:
             return False
         content = self._content(for_writing=True)
@@ -110,7 +116,10 @@ class ConfigEditor:
 
 
 def _place(content: dict[str, Any], label: str) -> tuple[Any, Any]:
-    """The key or index of a server's entry, and what holds it; for a new server, those that it gets."""
+    """Return the key or index of a server's entry, and its container.
+
+    A new server gets a place in the first section.
+    """
     remote: list[Any] = content.get(REMOTE_SECTION, [])
     for index, entry in enumerate(remote):
         if isinstance(entry, dict) and cast(dict[str, Any], entry).get("server_label") == label:
@@ -120,7 +129,7 @@ def _place(content: dict[str, Any], label: str) -> tuple[Any, Any]:
 
 
 def _merged(entry: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The entry with changes merged into it (RFC 7396, for the fields and the maps of secrets)."""
+    """Merge changes into an entry (RFC 7396, for the fields and the maps of secrets)."""
     for name, value in changes.items():
         old = entry.get(name)
         if name in _SECRET_MAPS and isinstance(value, dict) and isinstance(old, dict):

@@ -30,7 +30,7 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 Kind = Literal["command", "url", "remote"]
-"""Started here, reached by its URL from here or the provider, or an entry with the fields of OpenAI's wire."""
+"""Kind of entry: started locally, reached by URL from here or the provider, or with the fields of OpenAI's API."""
 
 
 class ServerEntry(Struct, frozen=True):
@@ -41,26 +41,29 @@ class ServerEntry(Struct, frozen=True):
     label: str
     entry: Any
     is_wire_form: bool = False
-    """True for an entry whose fields have the names of OpenAI's wire, with its label among them."""
+    """Whether the fields have the names of OpenAI's API, including the label."""
 
     @classmethod
     def of_remote(cls, file: Path, root: Path, place: str, entry: Any) -> Self:
-        """An entry in a list of remote servers; until its label is known, errors name its place."""
+        """Create an entry from a list of remote servers. Errors name its position until its label is known."""
         label = cast(dict[str, Any], entry).get("server_label") if isinstance(entry, dict) else None
         return cls(file, root, label if isinstance(label, str) else place, entry, True)
 
     @property
     def is_disabled(self) -> bool:
-        """True if the file says that the server is not to be used."""
+        """Whether the file disables the server."""
         return isinstance(cast(object, self.entry), dict) and self._fields().get("disabled") is True
 
     @property
     def has_approval(self) -> bool:
-        """True if the entry has an approval of its own."""
+        """Whether the entry sets an approval policy."""
         return not self._fields().keys().isdisjoint(_ADVICE)
 
     def server(self) -> MCPServer | RemoteMCP:
-        """The server. Raises ConfigurationError."""
+        """Create the server.
+
+        Raises ConfigurationError if the entry is invalid.
+        """
         if not isinstance(cast(object, self.entry), dict):
             self._fail("", "must be an object")
         fields = {key: value for key, value in self._fields().items() if key not in _IGNORED}
@@ -78,7 +81,7 @@ class ServerEntry(Struct, frozen=True):
         try:
             if kind == "command":
                 return MCPServer(self.label, **values)
-            # Other programs call such a server themselves; a provider could not even reach one in a private network.
+            # Other programs call such a server themselves, and a provider could not reach one in a private network.
             defaults: dict[str, Any] = {"label": self.label, "execution": "here"} if kind == "url" else {}
             return RemoteMCP(**defaults | values)
         except ConfigurationError as error:
@@ -103,13 +106,13 @@ class ServerEntry(Struct, frozen=True):
         return cast(dict[str, Any], self.entry)
 
     def text(self, field: str, value: Any) -> str:
-        """A string with its variables filled in."""
+        """Read a string and fill in its variables."""
         if not isinstance(value, str):
             self._fail(field, "must be a string")
         return _VARIABLE.sub(lambda match: self._variable(field, match[1]), value)
 
     def url(self, field: str, value: Any) -> str:
-        """The address of a server."""
+        """Read the URL of a server."""
         text = self.text(field, value)
         try:
             urlsplit(text)
@@ -118,37 +121,37 @@ class ServerEntry(Struct, frozen=True):
         return text
 
     def texts(self, field: str, value: Any) -> list[str]:
-        """A list of such strings."""
+        """Read a list of strings and fill in their variables."""
         if not isinstance(value, list):
             self._fail(field, "must be a list of strings")
         return [self.text(f"{field}[{index}]", entry) for index, entry in enumerate(cast(list[Any], value))]
 
     def mapping(self, field: str, value: Any) -> dict[str, str]:
-        """An object of such strings."""
+        """Read an object of strings and fill in their variables."""
         if not isinstance(value, dict):
             self._fail(field, "must be an object of strings")
         return {
-            # Numbers and null are common mistakes in an environment; they are errors, not converted.
+            # Numbers and null are common mistakes in an environment, so they are rejected rather than converted.
             key: self.text(f"{field}.{key}", entry)
             for key, entry in cast(dict[str, Any], value).items()
         }
 
     def folder(self, field: str, value: Any) -> str:
-        """A folder, relative to that of the file."""
+        """Read a folder, relative to the file's."""
         return str(self.root / Path(self.text(field, value)).expanduser())
 
     def flag(self, field: str, value: Any) -> bool:
-        """True or false."""
+        """Read a boolean."""
         if not isinstance(value, bool):
             self._fail(field, "must be true or false")
         return value
 
     def execution(self, field: str, value: Any) -> str:
-        """Who calls a server."""
+        """Read the setting for who calls a server."""
         return self._word(field, value, ("auto", "provider", "here"))
 
     def tools(self, field: str, value: Any) -> list[str] | ToolFilter:
-        """Tools by their names, or by the filter of the wire."""
+        """Read a selection of tools: their names, or the API's filter."""
         if not isinstance(value, dict):
             return self.texts(field, value)
         given = self._object(field, value, "tool_names", "read_only")
@@ -157,7 +160,7 @@ class ServerEntry(Struct, frozen=True):
         return ToolFilter(names=names, read_only=read_only)
 
     def approval(self, field: str, value: Any) -> str | dict[str, str]:
-        """The policy of a server with a command, or one for each of its tools."""
+        """Read the policy of a server with a command, or one for each of its tools."""
         words = get_args(Verdict)
         if not isinstance(value, dict):
             return self._word(field, value, words, " or an object that maps tools to these")
@@ -165,7 +168,7 @@ class ServerEntry(Struct, frozen=True):
         return {tool: self._word(f"{field}.{tool}", policy, words) for tool, policy in tools.items()}
 
     def interruption(self, field: str, value: Any) -> str | dict[str, str]:
-        """What becomes of interrupted calls, of all tools or by name."""
+        """Read the policy for interrupted calls, for all tools or by name."""
         words = get_args(InterruptionPolicy)
         if not isinstance(value, dict):
             return self._word(field, value, (*words, "hints"), " or an object that maps tools to the first three")
@@ -173,7 +176,7 @@ class ServerEntry(Struct, frozen=True):
         return {tool: self._word(f"{field}.{tool}", policy, words) for tool, policy in tools.items()}
 
     def required_approval(self, field: str, value: Any) -> str | MCPApproval:
-        """The policy of a remote server, in the words of the wire."""
+        """Read the policy of a remote server, which uses the API's own values."""
         words = tuple(REQUIRED_APPROVAL)
         if not isinstance(value, dict):
             return self._word(field, value, words, " or an object with lists of tools under these")
@@ -213,7 +216,7 @@ class ServerEntry(Struct, frozen=True):
 
 
 class _Field(Struct, frozen=True):
-    """How a field is read, and what it is called in code, where that is another name."""
+    """Reader of a field, and its name in code if that differs."""
 
     read: Callable[[ServerEntry, str, Any], Any]
     target: str | None = None
@@ -268,26 +271,26 @@ class MCPConfig(Struct, frozen=True):
     toolsets: tuple[MCPServer, ...] = ()
     """Servers that this machine starts."""
     remote_servers: tuple[RemoteMCP, ...] = ()
-    """Servers with a URL; `execution` says who calls them."""
+    """Servers with a URL. `execution` says who calls them."""
     labels_with_approval: frozenset[str] = frozenset()
-    """Labels of the servers that have an approval of their own."""
+    """Labels of the servers that set an approval policy."""
 
     @property
     def labels(self) -> list[str]:
-        """The labels of all servers."""
+        """Labels of all servers."""
         return [server.label for server in (*self.toolsets, *self.remote_servers)]
 
 
 def load_mcp_config(path: str | PathLike[str] | None = None) -> MCPConfig:
-    """The servers in the file, by default the first of `FILES` in the working folder. Raises ConfigurationError.
+    """Load the servers in the file, by default the first of `FILES` in the working folder.
 
-    `Agent(mcp="mcp.json")` does the same in one step.
+    `Agent(mcp="mcp.json")` does the same in one step. Raises ConfigurationError if the file is missing or invalid.
     """
     file = _find() if path is None else Path(path)
     try:
         return _loaded(file)
     except ConfigurationError as error:
-        failure = error.with_traceback(None)  # the locals of the frames below hold the content of the file
+        failure = error.with_traceback(None)  # the locals of its frames hold the file's content
     raise failure
 
 
@@ -323,7 +326,10 @@ def _find() -> Path:
 
 
 def config_entries(content: dict[str, Any], file: Path) -> list[ServerEntry]:
-    """The entries of all servers, unchecked. Raises ConfigurationError if the file is not made of them."""
+    """Return the entries of all servers, unchecked.
+
+    Raises ConfigurationError if the file has another structure.
+    """
     sections = [name for name in SECTIONS if name in content]
     if len(sections) > 1 or (not sections and REMOTE_SECTION not in content):
         raise ConfigurationError(
@@ -347,7 +353,10 @@ def config_entries(content: dict[str, Any], file: Path) -> list[ServerEntry]:
 
 
 def decode_config(text: str, file: Path) -> dict[str, Any]:
-    """The content of a file, without its comments. Raises ConfigurationError."""
+    """Parse the file's JSON, ignoring comments.
+
+    Raises ConfigurationError if it is invalid.
+    """
     try:
         content: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -366,7 +375,7 @@ def decode_config(text: str, file: Path) -> dict[str, Any]:
 
 
 def _strip_comments(text: str) -> str:
-    """Removes the comments and trailing commas that some editors allow, keeping line numbers."""
+    """Remove the comments and trailing commas that some editors allow, keeping line numbers."""
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]

@@ -1,4 +1,4 @@
-"""Tries a server: how long it takes to start, to shake hands and to list its tools, and what they claim to be."""
+"""Probing of a server: the times to start it, shake hands and list its tools, and the tools' claims."""
 
 from asyncio import get_running_loop
 from typing import Literal
@@ -15,38 +15,38 @@ Stage = Literal["start", "handshake", "list"]
 
 
 class StageTime(Struct, frozen=True):
-    """A stage that was completed."""
+    """A completed stage."""
 
     name: Stage
     ms: int
 
 
 class ProbedTool(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A tool as its server describes it; all of this is the server's claim."""
+    """A tool as its server describes it. Everything here is the server's claim."""
 
     name: str
     description: str
     read_only: bool
     sensitive: bool
-    """Destructive, or in contact with the open world, and not read-only."""
+    """Whether it is destructive or open-world, and not read-only."""
 
 
 class Probe(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The outcome of a try."""
+    """The outcome of a probe."""
 
     stages: tuple[StageTime, ...]
     tools: tuple[ProbedTool, ...] = ()
-    """All of them, allowed or not."""
+    """All tools, allowed or not."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
-    """What went wrong after the last stage, with what the server wrote to stderr."""
+    """Error after the last completed stage, with the server's stderr."""
     needs_sign_in: bool = False
 
 
 async def probe(server: MCPServer, accepted: AcceptedDefinitions | None = None) -> Probe:
-    """Connects, lists the tools and closes. Never raises for what the server does.
+    """Connect, list the tools and close. Server failures are reported in the result, not raised.
 
-    With `accepted`, the list is compared with the definitions that were accepted, or becomes the first one.
+    With `accepted`, the list is compared with the accepted definitions, or becomes the first one.
     """
     loop = get_running_loop()
     stages: list[StageTime] = []

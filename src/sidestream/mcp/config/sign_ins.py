@@ -1,4 +1,4 @@
-"""Stored sign-ins for servers that are configured elsewhere: as a token for a provider, or for a whole `mcp.json`."""
+"""Stored sign-ins for servers configured elsewhere: as a token for a provider, or for a whole `mcp.json`."""
 
 import importlib.util
 from typing import Literal
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 async def access_token(url: str, auth: Auth | None = None) -> str:
-    """The token of a stored sign-in, refreshed if it has expired, e.g. for `RemoteMCP(authorization=…)`.
+    """Return the token of a stored sign-in, refreshed if expired, e.g. for `RemoteMCP(authorization=…)`.
 
     Raises SignInError if there is none, or if it cannot be refreshed.
     """
@@ -61,11 +61,12 @@ async def access_token(url: str, auth: Auth | None = None) -> str:
 
 
 SignedOut = Literal["revoked", "kept", "failed"]
-"""What became of the tokens: revoked, or valid until they expire, since the server revokes none or did not answer."""
+"""Fate of the tokens. `kept` and `failed` mean that they stay valid until they expire: the server does not revoke
+tokens, or it failed to."""
 
 
 async def sign_out(url: str, tokens: TokenStore | None = None) -> SignedOut:
-    """Removes a stored sign-in, after revoking its tokens where the authorization server offers that.
+    """Remove a stored sign-in, revoking its tokens if the authorization server supports that.
 
     Raises SignInError if there is none.
     """
@@ -89,16 +90,16 @@ async def _revoked(sign_in: SignIn, url: str, tokens: TokenStore) -> SignedOut:
     try:
         return "revoked" if await revoke(sign_in, url, tokens) else "kept"
     except Exception as error:
-        # Not with its text, which may hold what was sent.
+        # The error's text may hold what was sent.
         log.info("the tokens were not revoked: %s", type(error).__name__)
         return "failed"
 
 
 async def use_sign_ins(config: MCPConfig, tokens: TokenStore | None = None) -> MCPConfig:
-    """The servers of a file with the sign-ins of `sidestream mcp login`, where they have no credentials of their own.
+    """Return the config with stored sign-ins for its servers that have no credentials of their own.
 
-    A server that this machine calls refreshes its token when needed; a provider gets the token of this moment. Raises
-    SignInError if a provider is to call a server whose token cannot be refreshed.
+    A server that this machine calls refreshes its token when needed; a provider gets the current token. Raises
+    SignInError if a server's token, needed by a provider, cannot be refreshed.
     """
     tokens = tokens or default_tokens()
     local = list(config.toolsets)

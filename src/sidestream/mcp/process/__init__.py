@@ -1,1 +1,1 @@
-"""The process of a local server, its descendants, and its pipes."""
+"""A local server's process, its descendants, and its pipes."""

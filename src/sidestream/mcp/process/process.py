@@ -1,6 +1,6 @@
-"""The child process of a local server and its descendants: how they start, are signalled, and end.
+"""The child process of a local server and its descendants: starting, signalling and stopping them.
 
-The end is a ladder with bounded steps: its input is closed, its process tree gets SIGTERM, then SIGKILL.
+Stopping is a ladder with bounded steps: close its input, send SIGTERM to its process tree, then SIGKILL.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _POLL_S = 0.02
 
 
 class ServerProtocol(SubprocessStreamProtocol):
-    """Says when the process is over. `Process.wait` would also wait for whoever else holds its pipes open."""
+    """Reports when the process has exited. `Process.wait` would also wait for others that hold its pipes open."""
 
     def __init__(self) -> None:
         super().__init__(limit=_CHUNK_BYTES, loop=asyncio.get_running_loop())
@@ -36,31 +36,35 @@ class ServerProtocol(SubprocessStreamProtocol):
 
 
 class ProcessTree(Protocol):
-    """A server's processes. `terminate` and `kill` do not raise, may come from any thread, and when all are gone."""
+    """A server's processes.
+
+    `terminate` and `kill` never raise, even if all processes have ended, and may be called from any thread.
+    """
 
     def terminate(self) -> None:
-        """Sends SIGTERM to every process."""
+        """Send SIGTERM to every process."""
         ...
 
     def kill(self) -> None:
-        """Kills every process."""
+        """Kill every process."""
         ...
 
     async def wait_gone(self) -> None:
-        """Waits for the end of all descendants; the server itself may not be reaped yet."""
+        """Wait until all descendants have ended. The server itself may not be reaped yet."""
         ...
 
     def close(self) -> None:
-        """Releases resources; kills what is left."""
+        """Release resources and kill remaining processes."""
         ...
 
 
 async def start_tree(
     program: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None
 ) -> tuple[asyncio.SubprocessTransport, ServerProtocol, ProcessTree]:
-    """Starts the program in a session of its own, with three pipes. Raises OSError.
+    """Start the program in a separate session, with three pipes.
 
-    The transport's process exits when the server exits, with the same status.
+    The transport's process exits when the server exits, with the same status. Raises OSError if the program cannot be
+    started.
     """
     pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
     options: dict[str, Any] = {"env": env, "cwd": cwd, "start_new_session": True, **pipes}
@@ -83,7 +87,10 @@ def _can_supervise() -> bool:
 async def _start_supervised(
     program: str, args: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[asyncio.SubprocessTransport, ServerProtocol, ProcessTree] | None:
-    """None if the supervisor does not work here. Raises OSError if the program cannot be started."""
+    """Start the program under the supervisor, or return None if the supervisor does not work here.
+
+    Raises OSError if the program cannot be started.
+    """
     loop = asyncio.get_running_loop()
     # UTF-8 mode passes any bytes in arguments through unchanged.
     python = [sys.executable, "-I", "-S", "-X", "utf8", supervisor.__file__]
@@ -125,7 +132,7 @@ class _SupervisedTree:
             self._control.send(supervisor.TERMINATE)
 
     def kill(self) -> None:
-        # Closing would not do: a fork of this process may hold the socket too.
+        # Closing would not suffice: a fork of this process may hold the socket too.
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
@@ -152,7 +159,7 @@ class _ProcessGroup:
     async def wait_gone(self) -> None:
         if sys.platform != "win32":
             with suppress(ProcessLookupError, PermissionError):
-                while True:  # nothing reports the end of a group
+                while True:  # no event reports the end of a group
                     os.killpg(self._leader, 0)
                     await asyncio.sleep(_POLL_S)
 
@@ -172,22 +179,22 @@ INHERITED = (
     "PROGRAMDATA", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR",
 )
 # fmt: on
-"""The variables that a server gets from us: enough to find programs and folders, nothing that opens a door."""
+"""Variables that a server inherits: enough to find programs and folders, but no credentials."""
 
 STDERR_BYTES = 4096
-"""How much of the end of stderr is kept for error messages."""
+"""Bytes of the end of stderr that are kept for error messages."""
 
 _INPUT_CLOSED_S = 1.5
 _TERMINATED_S = 1.5
 _KILLED_S = 1.0
-"""The steps of the ladder: 4 seconds in all."""
+"""Seconds per step of the ladder, 4 in all."""
 _CHUNK_BYTES = 64 * 1024
 
 
 def child_environment(allowed: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The child's environment: the allow-list, the names that were allowed besides, and what was given."""
+    """Return the child's environment: the inherited variables, the additionally allowed names, and the given values."""
     names = (*INHERITED, *allowed)
-    # A value that begins so is a function exported by an old shell: code, not data.
+    # A value starting with `()` is a function exported by an old shell: code, not data.
     return {name: os.environ[name] for name in names if not os.environ.get(name, "()").startswith("()")} | dict(given)
 
 
@@ -212,7 +219,10 @@ class ServerProcess:
 
     @classmethod
     async def start(cls, command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None) -> Self:
-        """Starts the command in a session of its own. Raises OSError."""
+        """Start the command in a separate session.
+
+        Raises OSError if it cannot be started.
+        """
         _check_folder(cwd)
         return cls(*await start_tree(_program(command, env), args, env=env, cwd=cwd))
 
@@ -222,13 +232,13 @@ class ServerProcess:
 
     @property
     def stderr(self) -> str:
-        """The end of what it wrote to stderr, without secrets."""
+        """End of its stderr, without secrets."""
         return redact(self._tail.decode("utf-8", "replace"))[-STDERR_BYTES:].strip()
 
     async def stop(self) -> None:
-        """Climbs the ladder until nothing is left, in at most 4 seconds.
+        """Stop the process tree with the ladder, in at most 4 seconds.
 
-        If it is cancelled, it kills the tree at once, and still waits until the tree is gone.
+        If cancelled, it kills the tree at once, and still waits until the tree has ended.
         """
         try:
             self.stdin.close()
@@ -238,19 +248,19 @@ class ServerProcess:
         finally:
             self.kill()
             try:
-                await self._is_gone(_KILLED_S)  # even a killed process takes its time to release memory
+                await self._is_gone(_KILLED_S)  # a killed process takes time to release memory
             finally:
                 self._reading.cancel()
                 self._tree.close()
-                with suppress(PermissionError):  # a child with another user's rights
+                with suppress(PermissionError):  # the child runs as another user
                     self._transport.close()
 
     def kill(self) -> None:
-        """Ends the tree at once, if that has not been done; from any thread, and without its event loop."""
+        """Kill the tree at once, unless already done. Callable from any thread, and without its event loop."""
         self._last_resort()
 
     async def _is_gone(self, within_s: float) -> bool:
-        """Whether the tree ends in time."""
+        """Return whether the tree ends in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self.exited.wait()
@@ -271,7 +281,10 @@ def _check_folder(cwd: str | None) -> None:
 
 
 def _program(command: str, env: Mapping[str, str]) -> str:
-    """The command as found on the child's PATH, which on Windows also knows `npx.cmd` and the like."""
+    """Find the command on the child's PATH.
+
+    On Windows this also finds `npx.cmd` and the like.
+    """
     if os.path.dirname(command):
         return command
     found = shutil.which(command, path=env.get("PATH"))
@@ -281,6 +294,6 @@ def _program(command: str, env: Mapping[str, str]) -> str:
 
 
 def _kill_tree(tree: ProcessTree, owner: int) -> None:
-    # A forked copy of us must not end what is not its own.
+    # A forked copy of this process must not kill its parent's servers.
     if os.getpid() == owner:
         tree.kill()

@@ -1,4 +1,4 @@
-"""The stdio transport: one JSON-RPC message per line, with a limit on its length.
+"""Stdio transport: one JSON-RPC message per line, with a limit on its length.
 
 It replaces the official client's, which buffers lines of any length and does not capture stderr.
 """
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 MAX_MESSAGE_BYTES = 32 * MIB
-"""One message of a server, enough for a result with files. A longer one closes the connection."""
+"""Maximum size of a server's message, enough for a result with files. A longer one closes the connection."""
 
 _CHUNK_BYTES = 256 * 1024
 _DRAIN_S = 0.5
-"""How long to wait for the last output of an exited process, if another process holds its pipe open."""
+"""Seconds to wait for the last output of an exited process, if another process holds its pipe open."""
 _NOISE_CHARACTERS = 200
 
 
@@ -29,14 +29,17 @@ class MessageTooLongError(Exception):
 
 
 class LineSplitter:
-    """Splits bytes into lines; buffers at most `max_bytes` of an incomplete one."""
+    """Splits bytes into lines, buffering at most `max_bytes` of an incomplete one."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the completed lines. Raises MessageTooLongError."""
+        """Return the completed lines.
+
+        Raises MessageTooLongError if a line exceeds the limit.
+        """
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = bytes(self._buffer) + lines[0]
@@ -49,14 +52,14 @@ class LineSplitter:
 
 
 class StdioTransport:
-    """Starts the process on enter, and stops its whole process tree on exit."""
+    """A transport that starts the process on enter, and stops its whole process tree on exit."""
 
     def __init__(self, start: Callable[[], Awaitable[ServerProcess]], on_close: Callable[[str], None]) -> None:
         self._start = start
         self._on_close = on_close
         self.process: ServerProcess | None = None
         self.noise: str = ""
-        """The first line on stdout that was not a message."""
+        """First line on stdout that was not a message."""
         self._is_stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._to_send: MemoryObjectReceiveStream[SessionMessage] | None = None
@@ -79,7 +82,7 @@ class StdioTransport:
         return read_stream, write_stream
 
     def stop_sending(self) -> None:
-        """Unblocks senders that wait for a server that does not read."""
+        """Unblock senders that wait for a server that does not read."""
         if self._to_send is not None:
             self._to_send.close()
 
@@ -88,7 +91,7 @@ class StdioTransport:
         assert process is not None
         self._is_stopping = True
         try:
-            # The reader keeps reading: a server that is blocked on writing would not notice that its input is closed.
+            # Keep reading meanwhile: a server that is blocked on writing would not notice that its input is closed.
             await process.stop()
         finally:
             for task in self._tasks:
@@ -134,7 +137,7 @@ class StdioTransport:
         received: "MemoryObjectSendStream[SessionMessage | Exception]",
         reading: asyncio.Task[None],
     ) -> None:
-        """Closes the transport when the process exits or closes its output, whichever comes first."""
+        """Close the transport when the process exits or closes its output, whichever comes first."""
         exiting = asyncio.create_task(process.exited.wait())
         try:
             await asyncio.wait({reading, exiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -146,10 +149,10 @@ class StdioTransport:
 
     def _close(self, reason: str, received: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
         self._report(reason)
-        received.close()  # pending requests fail now that the reason is known
+        received.close()  # fails pending requests, now that the reason is known
 
     def _report(self, reason: str) -> None:
-        if not self._is_stopping:  # What it does because it is being stopped is no reason.
+        if not self._is_stopping:  # Effects of stopping it are not a reason.
             self._on_close(reason)
 
     async def _write(
@@ -175,7 +178,7 @@ class StdioTransport:
 
 
 def parse_line(line: bytes) -> "SessionMessage | None":
-    """The message on the line, or None if it is not one.
+    """Parse the message on a line, or return None if it is not one.
 
     An invalid response with a request id becomes an error response, so that its caller does not wait forever.
     """

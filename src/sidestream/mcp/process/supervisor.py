@@ -1,4 +1,4 @@
-"""Runs a local server so that nothing it starts outlives it, or us. A script for Linux; it imports nothing of ours.
+"""A Linux script that runs a local server so that nothing it starts outlives it or us. It imports nothing of ours.
 
     python -I -S supervisor.py CONTROL OWNER PROGRAM ARGUMENT...
 
@@ -8,7 +8,7 @@ its parent, exits with the server's exit status. If one of the two is killed, th
 
 CONTROL is a socket. The supervisor sends "0" once the server runs, or the errno of a failed start. It receives
 TERMINATE; the end of the stream, or of the process OWNER, makes it kill the tree. It closes the socket when the tree
-is gone.
+has ended.
 """
 
 import os
@@ -20,14 +20,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 else:
-    import _signal as signal  # the same without enums, which take as long to import as Python to start
+    import _signal as signal  # the same without enums, whose import takes as long as Python's start
 
 TERMINATE = b"t"
 
 _LEFTOVERS_S = 1.5
-"""How long processes that outlive the server may take after SIGTERM."""
+"""Seconds that processes outliving the server have after SIGTERM."""
 _KILLING_S = 10.0
-"""Until then, what does not die is killed again: it may be younger. Another user's process may never die."""
+"""Seconds for which remaining processes are killed repeatedly, since new ones may appear. Another user's process may
+never die."""
 _POLL_S = 0.005
 _PDEATHSIG = 1
 _DUMPABLE = 4
@@ -39,7 +40,7 @@ def main() -> None:
     os.set_inheritable(control, False)
     owner_exit = _process_descriptor(owner)
     if os.getppid() != owner:
-        sys.exit(1)  # it has already ended
+        sys.exit(1)  # the owner has already exited
     _prctl(_CHILD_SUBREAPER, 1)
     status_reader, status_writer = os.pipe()
     if os.fork():
@@ -48,13 +49,16 @@ def main() -> None:
         _guard(status_reader)
     else:
         os.close(status_reader)
-        _prctl(_CHILD_SUBREAPER, 1)  # a fork does not inherit it
+        _prctl(_CHILD_SUBREAPER, 1)  # not inherited by a fork
         _Supervisor(control, owner_exit, status_writer).run(command)
         os._exit(0)
 
 
 def _guard(status_reader: int) -> None:
-    """Exits like the server. If the supervisor is killed, the guard has inherited the tree, and ends it."""
+    """Exit with the server's status.
+
+    If the supervisor is killed, the guard inherits the tree and kills it.
+    """
     _release_pipes()
     status = os.read(status_reader, 16)
     if not status:
@@ -62,7 +66,7 @@ def _guard(status_reader: int) -> None:
         os._exit(1)
     code = os.waitstatus_to_exitcode(int(status))
     if code < 0:
-        _prctl(_DUMPABLE, 0)  # the server has dumped its core, if it should
+        _prctl(_DUMPABLE, 0)  # only the server should dump its core
         if code != -signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
@@ -83,7 +87,7 @@ class _Supervisor:
         failure, self._server = _start(command)
         _release_pipes()
         _write(self._control, failure)
-        self._poll.register(self._status_writer, 0)  # an error is reported: the guard was killed
+        self._poll.register(self._status_writer, 0)  # reports an error if the guard was killed
         for descriptor in (child_exit, self._control, self._owner_exit):
             if descriptor is not None:
                 self._poll.register(descriptor, select.POLLIN)
@@ -103,7 +107,7 @@ class _Supervisor:
         return {descriptor for descriptor, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000 + 1)}
 
     def _is_terminate_request(self) -> bool:
-        """Passes the request on. False if the owner has closed its end."""
+        """Forward a terminate request. Return False if the owner has closed its end."""
         try:
             is_request = bool(os.read(self._control, 16))
         except ConnectionError:
@@ -113,7 +117,10 @@ class _Supervisor:
         return is_request
 
     def _reap(self) -> bool:
-        """Whether a descendant is left. What outlives the server gets SIGTERM, and some time."""
+        """Reap ended children, and return whether a descendant is left.
+
+        Processes that outlive the server get SIGTERM and `_LEFTOVERS_S` seconds.
+        """
         statuses, is_any_left = _reap()
         if self._server in statuses:
             self._report(statuses)
@@ -124,12 +131,12 @@ class _Supervisor:
 
     def _report(self, statuses: dict[int, int]) -> None:
         if self._server in statuses:
-            self._poll.unregister(self._status_writer)  # the guard exits now, as it should
+            self._poll.unregister(self._status_writer)  # the guard is expected to exit now
             _write(self._status_writer, statuses[self._server])
 
 
 def _start(command: list[str]) -> tuple[int, int]:
-    """The errno of a failure or 0, and the server's pid."""
+    """Start the server. Return the errno of a failure or 0, and the server's pid."""
     environment = _original_environment()
     reader, writer = os.pipe()
     pid = os.fork()
@@ -145,20 +152,20 @@ def _start(command: list[str]) -> tuple[int, int]:
         finally:
             os._exit(127)
     os.close(writer)
-    failure = os.read(reader, 16)  # empty once the program runs: it does not inherit the pipe
+    failure = os.read(reader, 16)  # empty once the program runs, which does not inherit the pipe
     os.close(reader)
     return int(failure or 0), pid
 
 
 def _original_environment() -> dict[bytes, bytes]:
-    """The environment as given. Python adds LC_CTYPE to its own if there is no locale."""
+    """Return the environment as given. Python adds LC_CTYPE to its own if no locale is set."""
     with open("/proc/self/environ", "rb") as file:
         entries = [entry.partition(b"=") for entry in file.read().split(b"\0") if entry]
     return {name: value for name, _, value in entries}
 
 
 def _kill_descendants() -> dict[int, int]:
-    """Kills until nothing is left. Returns what `_reap` does."""
+    """Kill descendants until none is left, and return the statuses of those reaped."""
     deadline_s = time.monotonic() + _KILLING_S
     reaped, is_any_left = _reap()
     while is_any_left and time.monotonic() < deadline_s:
@@ -170,7 +177,7 @@ def _kill_descendants() -> dict[int, int]:
 
 
 def _reap() -> tuple[dict[int, int], bool]:
-    """The status of each child that has ended, and whether there are others. Without children there are no orphans."""
+    """Return the status of each ended child, and whether there are others. Without children there are no orphans."""
     reaped: dict[int, int] = {}
     while True:
         try:
@@ -198,7 +205,7 @@ def _descendants() -> list[int]:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     status = file.read()
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             # proc_pid_stat(5): the name is in brackets and may contain some; state and parent follow.
             parent = int(status.rpartition(b") ")[2].split(None, 2)[1])
             children.setdefault(parent, []).append(int(name))
@@ -212,11 +219,11 @@ def _write(descriptor: int, number: int) -> None:
     try:
         os.write(descriptor, b"%d" % number)
     except BrokenPipeError:
-        return  # the reader was killed, which the poll reports
+        return  # the poll reports that the reader was killed
 
 
 def _release_pipes() -> None:
-    """Lets go of the server's pipes, so that each end notices when the other closes."""
+    """Release the server's pipes, so that each end notices when the other closes."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
@@ -224,7 +231,7 @@ def _release_pipes() -> None:
 
 
 def _child_exit_descriptor() -> int:
-    """Readable when a child has exited."""
+    """Return a descriptor that becomes readable when a child has exited."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -233,11 +240,14 @@ def _child_exit_descriptor() -> int:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """A handler: a signal without one would not wake the poll."""
+    """Ignore the signal. Without a handler it would not wake up the poll."""
 
 
 def _process_descriptor(pid: int) -> int | None:
-    """Readable when the process has exited. None before Linux 5.3: then the control socket alone reports it."""
+    """Return a descriptor that becomes readable when the process has exited.
+
+    Returns None before Linux 5.3, where only the control socket reports the exit.
+    """
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

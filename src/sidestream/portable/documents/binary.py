@@ -1,4 +1,4 @@
-"""PDF and Word files as text. It runs only in the process that parses documents, see `child`."""
+"""Conversion of PDF and Word files to text. Runs only in the document parser process, see `child`."""
 
 import importlib
 import io
@@ -10,14 +10,17 @@ from sidestream.errors import DocumentError
 from sidestream.portable.documents.document import Document, DocumentLimits
 
 MAX_RATIO = 200
-"""How much larger than the archive its content may be. Text compresses to a fifth, a bomb to a thousandth."""
+"""Maximum ratio of an archive's content to its size. Text compresses to a fifth, a bomb to a thousandth."""
 FREE_BYTES = 16 * 1024 * 1024
-"""Up to here the ratio is not looked at."""
+"""Content size up to which the ratio is not checked."""
 PAGE_BREAK = "\n\n"
 
 
 def read_pdf(data: bytes, limits: DocumentLimits, mime_type: str) -> Document:
-    """Return the text of all pages. Raises DocumentError if it needs a password."""
+    """Return the text of all pages.
+
+    Raises DocumentError if the file needs a password.
+    """
     pdfium: Any = importlib.import_module("pypdfium2")
     try:
         document = pdfium.PdfDocument(data)
@@ -56,7 +59,10 @@ def _pages(document: Any) -> Iterator[str]:
 
 
 def read_docx(data: bytes, limits: DocumentLimits, mime_type: str) -> Document:
-    """Return a Word file as Markdown. Raises DocumentError if it is an archive that was made to exhaust memory."""
+    """Convert a Word file to Markdown.
+
+    Raises DocumentError if it is damaged, or an archive made to exhaust memory.
+    """
     _check_archive(data)
     docx: Any = importlib.import_module("docx")
     document = docx.Document(io.BytesIO(data))

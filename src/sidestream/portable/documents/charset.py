@@ -1,4 +1,4 @@
-"""Bytes as text: which character set they have. Pure."""
+"""Character set detection and decoding. Pure."""
 
 import codecs
 import re
@@ -65,19 +65,25 @@ _DECLARED = re.compile(
     rb"""<meta[^>]{0,500}?charset\s*=\s*["']?([\w.:-]{1,40})|encoding\s*=\s*["']([\w.:-]{1,40})""", re.I
 )
 _NOT_ASCII = frozenset({"iso2022-jp", "utf-16-be", "utf-16-le"})
-"""Codecs that read bytes below 128 as something else than ASCII."""
+"""Codecs that do not decode bytes below 128 as ASCII."""
 _HEAD_BYTES = 4096
-"""Where a declaration must stand; browsers look no further than 1024 bytes."""
+"""Bytes in which a declaration must occur. Browsers look no further than 1024 bytes."""
 
 
 def read_text(data: bytes, limits: DocumentLimits, charset: str | None, mime_type: str) -> Document:
-    """Convert a text file. Raises DocumentError if it is binary."""
+    """Convert a file of text to a document.
+
+    Raises DocumentError if it is binary.
+    """
     text, warnings = decoded(data, charset)
     return text_document(text, limits, mime_type, warnings)
 
 
 def text_document(text: str, limits: DocumentLimits, mime_type: str, warnings: tuple[str, ...] = ()) -> Document:
-    """Return text as a document, with its lines ended by `\\n`. Raises DocumentError if it is binary."""
+    r"""Convert text to a document, normalizing line endings to `\n`.
+
+    Raises DocumentError if it is binary.
+    """
     if "\x00" in text:
         raise DocumentError("it is binary, although its name or its sender says that it is text", "format")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -91,17 +97,17 @@ def text_document(text: str, limits: DocumentLimits, mime_type: str, warnings: t
 
 
 def plain_utf8(data: bytes, charset: str | None) -> str | None:
-    """Return the text if it is UTF-8 beyond doubt; None if `decoded` must find out."""
+    """Decode bytes that are UTF-8 beyond doubt, or return None if `decoded` must detect the character set."""
     if b"\x00" in data or (codec_of(charset) in _NOT_ASCII and data.isascii()):
         return None
     return _strict(data, "utf-8-sig")
 
 
 def decoded(data: bytes, charset: str | None = None, *, is_markup: bool = False) -> tuple[str, tuple[str, ...]]:
-    """Return the text, and warnings about characters that could not be read.
+    """Decode bytes and return the text, with warnings about undecodable characters.
 
-    `charset` is what the sender declares. It may be wrong: what is valid UTF-8 with other letters than ASCII is UTF-8,
-    and what is not valid in the declared set is read by the next best.
+    `charset` is the sender's declaration, which may be wrong. Valid UTF-8 with non-ASCII letters is read as UTF-8, and
+    what is not valid in the declared set is read with the next best.
     """
     for mark, name in _BOMS:
         if data.startswith(mark):
@@ -119,7 +125,7 @@ def decoded(data: bytes, charset: str | None = None, *, is_markup: bool = False)
             return text, ()
     if declared is not None and declared != "utf-8":
         return data.decode(declared, "replace"), (f"some characters are not valid {declared} and were replaced",)
-    # Windows-1252 has five bytes without a meaning.
+    # Windows-1252 leaves five bytes undefined.
     text = _strict(data, "cp1252")
     if text is not None:
         return text, ()
@@ -127,7 +133,7 @@ def decoded(data: bytes, charset: str | None = None, *, is_markup: bool = False)
 
 
 def codec_of(label: str | None) -> str | None:
-    """Return the codec that a label stands for; None for an unknown label."""
+    """Return the codec that a label selects, or None if the label is unknown."""
     return _CODECS.get(label.strip("\t\n\f\r \"'").lower()) if label else None
 
 
@@ -145,14 +151,17 @@ def _strict(data: bytes, name: str) -> str | None:
 
 
 def _declared(data: bytes) -> str | None:
-    """Return the codec that a page names itself. It can be read as ASCII, so it is not UTF-16."""
+    """Return the codec that a page declares.
+
+    The declaration was readable as ASCII, so a declared UTF-16 means UTF-8.
+    """
     found = _DECLARED.search(data[:_HEAD_BYTES])
     codec = codec_of((found[1] or found[2]).decode("ascii")) if found else None
     return "utf-8" if codec in ("utf-16-be", "utf-16-le") else codec
 
 
 def _utf16(data: bytes) -> str | None:
-    """Recognise UTF-16 without a mark: every other byte of plain English is zero."""
+    """Detect UTF-16 without a byte order mark. Every other byte of plain English is zero."""
     head = data[:_HEAD_BYTES]
     half = len(head) // 2
     if half < 8:

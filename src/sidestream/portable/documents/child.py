@@ -1,8 +1,8 @@
-"""The process that parses documents, within limits of time and memory. Foreign documents are parsed nowhere else.
+"""The process that parses documents, within time and memory limits. Untrusted documents are parsed nowhere else.
 
 Where processes can be forked, `serve` is a template that has loaded the libraries and never sees a document. It forks a
-process for each one, ends it when its time is over or the caller has closed the connection, and reports how it ended
-unless it has answered. Elsewhere `serve_once` parses one document, and the caller watches.
+process for each one, kills it at its timeout or when the caller closes the connection, and reports how it ended unless
+it has answered. On other systems `serve_once` parses one document, and the caller watches the process.
 """
 
 import codecs
@@ -30,16 +30,16 @@ from sidestream.portable.documents.charset import load_codecs, read_text
 from sidestream.portable.documents.document import DOCX, HTML_TYPES, PDF, Document, DocumentLimits, others
 
 ORDER_BYTES = 512
-"""Length of an order to the template: JSON and spaces."""
+"""Length of an order to the template, as JSON padded with spaces."""
 LENGTHS = struct.Struct("<II")
-"""Of the request and of the document, before both."""
+"""Header with the lengths of the request and the document, which follow it."""
 ANSWER = struct.Struct("<i")
-"""The length of the answer, before it; in its place, a negative number says how the process ended: by this signal, or
-LATE or FAILED."""
+"""Header with the length of the answer, which follows it. A negative number instead says how the process ended: the
+signal's number, or LATE or FAILED."""
 LATE = -1000
-"""The process was killed since its time was over."""
+"""The process was killed at its timeout."""
 FAILED = -1001
-"""The process ended by itself without an answer."""
+"""The process exited by itself without an answer."""
 MAX_TITLE_CHARS = 300
 MAX_LINK_CHARS = 2048
 
@@ -47,17 +47,17 @@ Parse = Callable[[bytes, "ParseRequest"], Document | str]
 
 
 class ParseRequest(Struct, frozen=True, kw_only=True):
-    """What to parse, besides its bytes."""
+    """A request to parse a document, without its bytes."""
 
     kind: str
-    """The mime type."""
+    """Mime type."""
     charset: str = ""
     url: str = ""
     limits: DocumentLimits
 
 
 class Parsed(Struct, frozen=True, kw_only=True):
-    """The document, or why there is none."""
+    """The parsed document, or the error."""
 
     document: Document | None = None
     error: str = ""
@@ -70,12 +70,15 @@ class _Child(Struct, eq=False):
     pid: int
     connection: socket.socket
     ended: int
-    """A pipe that the process holds open."""
+    """Read end of a pipe that the process holds open."""
     deadline: float
 
 
 def serve(control: socket.socket) -> None:
-    """Start a process for each document whose connection is passed on. Returns when the caller has closed `control`."""
+    """Start a process for each document whose connection is passed on.
+
+    Returns when the caller has closed `control`.
+    """
     _load()
     children: list[_Child] = []
     while True:
@@ -83,7 +86,7 @@ def serve(control: socket.socket) -> None:
         watched.register(control, select.POLLIN)
         for child in children:
             watched.register(child.ended, select.POLLIN)
-            watched.register(child.connection, 0)  # Reports when the caller has closed it.
+            watched.register(child.connection, 0)  # Reports that the caller has closed it.
         first = min((child.deadline for child in children), default=None)
         events = watched.poll(None if first is None else max(0.0, first - time.monotonic()) * 1000)
         ready = {descriptor for descriptor, _ in events}
@@ -101,14 +104,14 @@ def serve(control: socket.socket) -> None:
 
 
 def _started(control: socket.socket, running: list[_Child]) -> _Child | None:
-    """Fork a process for the next order; None if there will be no more."""
+    """Fork a process for the next order. Return None if there will be no more."""
     order, descriptors, *_ = socket.recv_fds(control, ORDER_BYTES, 1)
     if not order:
         return None
     connection = socket.socket(fileno=descriptors[0])
     wanted = json.loads(order)
     if wanted["kind"] not in others():  # Their libraries may start threads, which do not survive a fork.
-        with suppress(Exception):  # The process that parses fails in the same way, and says so.
+        with suppress(Exception):  # The parser process fails in the same way, and reports it.
             parser_of(wanted["kind"])
     gc.freeze()
     ended, alive = os.pipe()
@@ -116,7 +119,7 @@ def _started(control: socket.socket, running: list[_Child]) -> _Child | None:
     if pid == 0:
         try:
             control.close()
-            for child in running:  # Their callers would wait for this process too.
+            for child in running:  # Else their callers would wait for this process too.
                 child.connection.close()
                 os.close(child.ended)
             os.setpgid(0, 0)
@@ -124,15 +127,18 @@ def _started(control: socket.socket, running: list[_Child]) -> _Child | None:
             with connection.makefile("rwb") as stream:
                 _parse(stream, stream)
         finally:
-            os._exit(1)  # The code counts only without an answer.
+            os._exit(1)  # The exit code matters only without an answer.
     os.close(alive)
-    with suppress(OSError):  # Both do it, whichever comes first. Programs that it starts are killed with it.
+    with suppress(OSError):  # Set by both, against a race. Programs that it starts are killed with it.
         os.setpgid(pid, pid)
     return _Child(pid, connection, ended, time.monotonic() + wanted["timeout_s"])
 
 
 def _end(child: _Child) -> None:
-    """Kill a process unless it has ended, and report how it ended. After an answer, the caller ignores the report."""
+    """Kill a process unless it has ended, and report how it ended.
+
+    After an answer, the caller ignores the report.
+    """
     is_late = child.deadline <= time.monotonic()
     for kill in (os.killpg, os.kill):
         with suppress(OSError):
@@ -142,7 +148,7 @@ def _end(child: _Child) -> None:
     with child.connection as connection, suppress(OSError):
         connection.setblocking(False)
         connection.send(ANSWER.pack(LATE if is_late else code if code < 0 else FAILED))
-        # What was not read would reset the connection, and the report with it.
+        # Unread data would reset the connection and discard the report.
         connection.shutdown(socket.SHUT_RD)
         while connection.recv(1 << 16):
             pass
@@ -156,16 +162,16 @@ def serve_once() -> None:
 
 
 def _load() -> None:
-    """Load what every document may need, since a file cannot be opened later."""
+    """Load everything that a document may need, since no file can be opened later."""
     load_codecs()
-    codecs.lookup("cp437")  # Of names in archives.
-    importlib.import_module("unicodedata")  # Of hosts in links.
+    codecs.lookup("cp437")  # For names in archives.
+    importlib.import_module("unicodedata")  # For hosts in links.
     with suppress(ModuleNotFoundError):
         importlib.import_module("resource")
 
 
 def _parse(incoming: Any, outgoing: Any) -> None:
-    """Answer one request. No library sees the document before the limits are set."""
+    """Answer one request. The limits are set before any library sees the document."""
     lengths = LENGTHS.unpack(incoming.read(LENGTHS.size))
     request = msgspec.msgpack.decode(incoming.read(lengths[0]), type=ParseRequest)
     data = incoming.read(lengths[1])
@@ -185,7 +191,7 @@ def _answer(parse: Parse, data: bytes, request: ParseRequest) -> bytes:
         answer = Parsed(error=str(error), reason=error.reason)
     except MemoryError:
         answer = Parsed(error="it needs too much memory to be read", reason="memory")
-    except Exception as error:  # Libraries raise anything for a damaged file.
+    except Exception as error:  # Libraries raise any exception for a damaged file.
         text = str(error)[:200].encode("utf-8", "replace").decode()
         answer = Parsed(error=f"it is damaged ({type(error).__name__}: {text})", reason="damaged")
     try:
@@ -196,7 +202,7 @@ def _answer(parse: Parse, data: bytes, request: ParseRequest) -> bytes:
 
 @cache
 def parser_of(kind: str) -> Parse:
-    """Load what parses a format."""
+    """Load the parser for a format."""
     if kind in others():
         reader = others()[kind]
         return lambda data, request: reader(data, request.limits)
@@ -214,13 +220,13 @@ def parser_of(kind: str) -> Parse:
         importlib.import_module("pypdfium2")
     else:
         library: Any = importlib.import_module("docx")
-        library.Document()  # Loads what it imports on first use.
+        library.Document()  # Triggers its lazy imports.
     read = read_pdf if kind == PDF else read_docx
     return lambda data, request: read(data, request.limits, request.kind)
 
 
 def _bounded(document: Document, limits: DocumentLimits) -> Document:
-    """Return a document that is no larger than the limits, and can be encoded."""
+    """Truncate a document to the limits, and make it encodable."""
     return replace(
         document,
         text=_encodable(document.text[: limits.max_chars]),
@@ -239,10 +245,13 @@ def _encodable(text: str) -> str:
 
 
 def _limit(limits: DocumentLimits, *, is_closed: bool) -> None:
-    """Set the limits of this process. `is_closed`: it opens no file, no connection and no program from now on."""
+    """Set the resource limits of this process.
+
+    With `is_closed`, it can open no file, connection or program from now on.
+    """
     resource: Any = sys.modules.get("resource")
     if resource is None:
-        return  # Windows: the caller's time limit is what there is.
+        return  # Windows: only the caller's timeout applies.
     used = 0
     if sys.platform == "linux":
         with open("/proc/self/statm") as mapped:
@@ -260,5 +269,5 @@ def _set(resource: Any, limit: int, bound: int) -> None:
         _, hard = resource.getrlimit(limit)
         ceiling = sys.maxsize if hard == resource.RLIM_INFINITY else hard
         soft = min(bound, ceiling)
-        # At the soft limit of CPU time the process ends with a signal of its own; at the hard one it is killed.
+        # At the soft CPU limit the process gets a distinct signal; at the hard one it is killed.
         resource.setrlimit(limit, (soft, min(soft + (limit == resource.RLIMIT_CPU), ceiling)))

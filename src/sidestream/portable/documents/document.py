@@ -1,4 +1,4 @@
-"""A document as text, with the offsets of its pages, and the formats that can be read."""
+"""Documents as text with page offsets, their limits, and the readable formats."""
 
 import mimetypes
 import os
@@ -12,60 +12,60 @@ from sidestream.limits import MIB
 
 
 class DocumentLimits(Struct, frozen=True, kw_only=True):
-    """Bounds of one document. What is longer is cut, and `Document.is_cut` says so; what is larger is refused."""
+    """Limits of one document. Longer text is cut, and `Document.is_cut` says so; a larger file is refused."""
 
     max_bytes: int = 64 * MIB
-    """The file. A book with pictures has some tens of megabytes. Above it: `DocumentError`."""
+    """Maximum file size in bytes, else `DocumentError`. A book with pictures is some tens of megabytes."""
     max_pages: int = 2000
-    """Pages that are read; the rest is cut."""
+    """Maximum pages read. The rest is cut."""
     max_chars: int = 20_000_000
-    """Characters of text; the rest is cut."""
+    """Maximum characters of text. The rest is cut."""
     max_depth: int = 400
-    """Nested elements of a page. Real ones have up to a hundred; parsers take quadratic time. Above it:
-    `DocumentError`."""
+    """Maximum nesting of a page's elements, else `DocumentError`. Real pages nest up to a hundred levels; parsers take
+    quadratic time."""
     cpu_s: int = 30
-    """CPU time of the process that parses it. A book of 2000 pages takes some seconds. After it: `DocumentError`."""
+    """CPU seconds of the parser process, else `DocumentError`. A book of 2000 pages takes some seconds."""
     timeout_s: float = 60.0
-    """Wall time of that process, in case the machine is busy. After it the process is killed: `DocumentError`."""
+    """Wall-clock seconds of that process, in case the machine is busy. It is then killed, with `DocumentError`."""
     memory_bytes: int = 1024 * MIB
-    """Address space of that process, besides the file and its libraries. Above it: `DocumentError`."""
+    """Address space in bytes of that process, besides the file and its libraries, else `DocumentError`."""
     max_links: int = 10_000
-    """Links of a page; the rest is left out. Real pages have some hundreds."""
+    """Maximum links of a page. The rest is left out. Real pages have some hundreds."""
 
 
 PAGE_LIMITS = DocumentLimits(cpu_s=10, timeout_s=30.0, memory_bytes=512 * MIB)
-"""Limits of a fetched page: any server may send it, and somebody waits for it. A page of 1 MB takes less than a
-second and 100 MB."""
+"""Limits of a fetched page, which any server may send and a user waits for. A page of 1 MB takes less than a second and
+100 MB."""
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """The text of a document. Offsets are characters of `text`."""
+    """The text of a document. Offsets count characters of `text`."""
 
     text: str
     mime_type: str
     title: str | None = None
     pages: tuple[int, ...] = ()
-    """Where each page begins; empty for a document without pages."""
+    """Start offsets of the pages. Empty for a document without pages."""
     links: tuple[str, ...] = ()
-    """The absolute URLs that a web page links to."""
+    """Absolute URLs that a web page links to."""
     is_cut: bool = False
-    """True if only the beginning is here, since a limit was reached."""
+    """Whether only the beginning is included, since a limit was reached."""
     warnings: tuple[str, ...] = ()
 
     def page_at(self, offset: int) -> int | None:
-        """The number of the page, from 1, on which a character stands; None for a document without pages."""
+        """Return the number of the page, from 1, that contains an offset, or None if the document has no pages."""
         return bisect_right(self.pages, offset) or None
 
 
 GROUP = "sidestream.documents"
-"""The entry points of other formats: their name is a mime type, their value a `Reader`."""
+"""Entry point group for other formats. Each entry's name is a mime type, its value a `Reader`."""
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 class Reader(Protocol):
-    """Reads one format. Raises DocumentError."""
+    """Reads one format. Raises DocumentError if the file cannot be read."""
 
     def __call__(self, data: bytes, limits: DocumentLimits) -> Document | str: ...
 
@@ -76,9 +76,9 @@ LIBRARIES = {
     PDF: ("pypdfium2",),
     DOCX: ("docx",),
 }
-"""Mime type → the libraries that parse it; whatever is text besides is read as it is."""
+"""Mime type → libraries that parse it. All other text is read verbatim."""
 IN_PLACE_BYTES = 256 * 1024
-"""UTF-8 up to here is decoded in place, within a millisecond: most files of an index are source code and notes."""
+"""Maximum UTF-8 bytes decoded in place, within a millisecond. Most files of an index are source code and notes."""
 
 _TEXT_TYPES_WORDS = """
 application/json application/xml application/javascript application/x-javascript application/toml
@@ -92,9 +92,9 @@ jsonl jsx kt lua make md markdown mdx mjs ml org patch php pl proto ps1 py pyi r
 svelte swift tex toml ts tsv tsx txt vue xml yaml yml zig zsh log
 """
 _TEXT_ENDINGS = frozenset(_TEXT_ENDINGS_WORDS.split())
-"""Endings of text files; `mimetypes` knows few of them, and some wrongly (`.ts`)."""
+"""Extensions of text files. `mimetypes` knows few of them, and some wrongly (`.ts`)."""
 CODE = "text/x-"
-"""The prefix of the types of source code: `text/x-py`, `text/x-rs` …"""
+"""Prefix of source code types, e.g. `text/x-py` and `text/x-rs`."""
 _CODE_ENDINGS_WORDS = """
 c cc clj cpp cs cxx dart ex exs go h hpp hs java js jsx kt lua mjs ml php pl proto ps1 py pyi r rb rs scala sh sql
 svelte swift ts tsx vue zig
@@ -105,7 +105,7 @@ _NAMES = frozenset({"dockerfile", "makefile", "license", "readme", "changelog", 
 
 
 def mime_type_of(name: str) -> str | None:
-    """The mime type that a file's name stands for; None if it says nothing."""
+    """Return the mime type that a file's name suggests, or None if it suggests none."""
     base = os.path.basename(name).lower()
     ending = base.rpartition(".")[2] if "." in base else ""
     if ending in _MARKDOWN:
@@ -120,7 +120,7 @@ def mime_type_of(name: str) -> str | None:
 
 
 def is_readable(mime_type: str) -> bool:
-    """True if a document of this type can be read, provided that the libraries are installed."""
+    """Return whether a document of this type can be read, given its libraries."""
     return mime_type in LIBRARIES or mime_type in others() or _is_text(mime_type)
 
 
@@ -130,7 +130,7 @@ def _is_text(mime_type: str) -> bool:
 
 @cache
 def others() -> dict[str, Reader]:
-    """Readers of other formats that installed packages bring, by mime type."""
+    """Return the readers that installed packages provide for other formats, by mime type."""
     from importlib.metadata import entry_points
 
     found: dict[str, Reader] = {}

@@ -1,6 +1,6 @@
-"""HTML as Markdown: the content of a page without its navigation, banners and hidden elements.
+"""Conversion of HTML to Markdown: a page's content without navigation, banners and hidden elements.
 
-It runs only in the process that parses documents, see `child`.
+Runs only in the document parser process, see `child`.
 """
 
 import re
@@ -27,27 +27,27 @@ DROPPED = ", ".join(
         *("[class*='social-' i]", "[class*='skip-link' i]", "[class*='related-' i]", "[class*='pagination' i]"),
     )
 )
-"""What is not part of a page's content, or not shown."""
+"""Selectors of elements that are hidden or not part of a page's content."""
 CONTENT = ("main", "[role=main]", "article")
-"""Where the content of a page stands, if it says so."""
+"""Selectors of a page's main content, if it is marked."""
 MIN_SHARE = 0.4
-"""How much of the text an element must hold to be the content, and to be kept although it looks like a banner."""
+"""Share of the text that makes an element the main content, or keeps it although it looks like a banner."""
 
 _MANY_TAGS = 5000
-"""Up to here even the deepest page is parsed in milliseconds."""
+"""Tags up to which even the deepest page is parsed in milliseconds."""
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)")
 _PLAIN = re.compile(r"/(?![/.])[\w/?=&%+~,-]*")
-"""A path on the same host."""
+"""Path on the same host."""
 _FLAT_WORDS = """
 area base br col embed hr img input link meta param source track wbr p li dt dd option optgroup tr td th
 tbody thead tfoot colgroup rt rp html head body
 """
 _FLAT = frozenset(_FLAT_WORDS.split())
-"""Elements without an end, or whose end may be left out: the next one of the kind ends them."""
+"""Elements without an end tag, or with an optional one. The next element of the kind ends them."""
 
 
 def read_html(data: bytes, limits: DocumentLimits, *, charset: str | None = None, url: str | None = None) -> Document:
-    """Return the content as Markdown, with absolute links if the page's URL is known."""
+    """Convert a page's content to Markdown, with absolute links if the page's URL is known."""
     html, warnings = decoded(data, charset, is_markup=True)
     _check_depth(html, limits)
     tree: Any = LexborHTMLParser(html)
@@ -107,7 +107,7 @@ def _links(tree: Any, base: str | None, limit: int) -> tuple[str, ...]:
     for href in dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href]")):
         if not href or href.startswith("#"):
             continue
-        # Most links, without the cost of the general case.
+        # Fast path for most links.
         if origin and _PLAIN.fullmatch(href):
             found[origin + href] = None
         elif link := _joined(base or "", href):
@@ -120,7 +120,7 @@ def _links(tree: Any, base: str | None, limit: int) -> tuple[str, ...]:
 def _drop(tree: Any) -> None:
     whole = len(tree.body.text()) if tree.body else 0
     for node in tree.css(DROPPED):
-        # A page about cookies is not a banner. What has no text is dropped anyway.
+        # A page about cookies is not a banner. Elements without text are dropped anyway.
         if node.tag not in ("html", "body", "main", "article") and len(node.text()) <= whole * MIN_SHARE:
             node.decompose()
 

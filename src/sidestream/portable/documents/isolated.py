@@ -1,4 +1,4 @@
-"""Calls the process that parses documents, see `child`. One template serves all event loops of this process."""
+"""Client of the document parser process, see `child`. One template serves all event loops of this process."""
 
 import asyncio
 import atexit
@@ -25,13 +25,13 @@ from sidestream.portable.documents.document import LIBRARIES, Document, Document
 
 CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds") and sys.platform != "win32"
 IDLE_S = 60.0
-"""How long the template is kept after the last document; it has some 30 MB."""
+"""Seconds for which the template is kept after the last document. It takes some 30 MB."""
 START_S = 30.0
-"""How long the process may take to start, besides the time for the document. A machine under load needs seconds."""
+"""Seconds that the process may take to start, besides the time for the document. A machine under load needs several."""
 STOP_S = 3.0
-"""How long the template may take to end its processes and itself, before it is killed."""
+"""Seconds that the template may take to end its processes and itself before it is killed."""
 _OVERHEAD_BYTES = 32 * MIB
-"""Of an answer, besides the text: a page's links."""
+"""Maximum bytes of an answer besides the text, such as a page's links."""
 _PROGRAM = (
     "import json, socket, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from sidestream.portable.documents import child; "
@@ -43,7 +43,10 @@ _slots: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = Weak
 async def read_isolated(
     kind: str, data: bytes, limits: DocumentLimits, *, charset: str | None = None, url: str | None = None
 ) -> Document:
-    """Return the document. Its process has ended, or is being killed, when this returns or raises."""
+    """Parse a document in another process.
+
+    When this returns or raises, the process has ended or is being killed.
+    """
     if not all(importlib.util.find_spec(library) for library in LIBRARIES.get(kind, ())):
         raise MissingExtraError("fetch", f"Reading {kind}")
     request = msgspec.msgpack.encode(
@@ -69,7 +72,7 @@ async def read_isolated(
 
 
 def _encodable(text: str) -> str:
-    """Return text without lone surrogates, which headers and addresses may hold."""
+    """Replace lone surrogates, which headers and URLs may hold."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -92,14 +95,14 @@ def _failure(status: int, limits: DocumentLimits) -> DocumentError:
 
 
 async def _forked(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | int:
-    """Have the template start the process. Closing the connection, also by cancellation, ends it."""
+    """Have the template start the process. Closing the connection, also by cancellation, kills it."""
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     with ours:
         ours.setblocking(False)
         with theirs:
             _order(json.dumps({"kind": kind[:200], "timeout_s": limits.timeout_s}), theirs)
-        with suppress(BrokenPipeError, ConnectionResetError):  # It has ended already, and says how.
+        with suppress(BrokenPipeError, ConnectionResetError):  # It has already ended, and reports how.
             await loop.sock_sendall(ours, sent)
         try:
             return await _answer(lambda size: loop.sock_recv(ours, size), limits)
@@ -110,7 +113,7 @@ async def _forked(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | int
 
 
 async def _started(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | int:
-    """Start a process for one document, where none can be forked."""
+    """Start a process for one document, where forking is not possible."""
     process = await asyncio.create_subprocess_exec(
         *_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
     )
@@ -132,7 +135,7 @@ async def _started(kind: str, sent: bytes, limits: DocumentLimits) -> bytes | in
 
 
 async def _answer(receive: Callable[[int], Awaitable[bytes]], limits: DocumentLimits) -> bytes | int:
-    """Return the answer of a process, or how it ended without one."""
+    """Return the answer of a process, or a number that says how it ended without one."""
     received = bytearray()
     wanted = ANSWER.size
     most = limits.max_chars * 4 + _OVERHEAD_BYTES
@@ -150,7 +153,7 @@ async def _answer(receive: Callable[[int], Awaitable[bytes]], limits: DocumentLi
 
 
 class _Template:
-    """The process that the others are forked from. It ends when its owner closes the socket, or ends itself."""
+    """The process from which the parser processes are forked. It exits when its owner closes the socket or exits."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -165,21 +168,21 @@ class _Template:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=_environment(),
-                start_new_session=True,  # Ctrl-C in a terminal ends the caller, which then closes the socket.
+                start_new_session=True,  # Ctrl-C must end the caller only, which then closes the socket.
             )
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Process id."""
         return self._process.pid
 
     @property
     def is_usable(self) -> bool:
-        """Whether it runs, and this process has started it: a fork must not share it."""
+        """Whether it is running and was started by this process, since a fork must not share it."""
         return os.getpid() == self._owner and self._process.poll() is None
 
     def stop(self) -> None:
-        """End it, with the processes that it has started."""
+        """Stop it and the processes that it has started."""
         self.control.close()
         if os.getpid() != self._owner:
             return
@@ -192,11 +195,11 @@ class _Template:
 
 _lock = threading.Lock()
 _shared: list[_Template] = []
-"""The template, if it is running."""
+"""Holds the template while it is running."""
 
 
 def _order(order: str, connection: socket.socket) -> None:
-    """Pass a connection to the template, which is started if it is not running."""
+    """Pass a connection to the template, starting the template if necessary."""
     with _lock:
         for template in [template for template in _shared if not template.is_usable]:
             _shared.remove(template)
@@ -204,12 +207,12 @@ def _order(order: str, connection: socket.socket) -> None:
         if not _shared:
             _shared.append(_Template())
         _shared[0].used = time.monotonic()
-        with suppress(BrokenPipeError, ConnectionResetError):  # It has just ended: so will the connection.
+        with suppress(BrokenPipeError, ConnectionResetError):  # It has just exited, which closes the connection.
             socket.send_fds(_shared[0].control, [order.encode().ljust(ORDER_BYTES)], [connection.fileno()])
 
 
 def _expire(loop: asyncio.AbstractEventLoop) -> None:
-    """End the template later, unless it is used again."""
+    """Schedule the template to stop, unless it is used again."""
     with _lock:
         for template in _shared:
             if template.timer is not None and template.timer[0] is loop:
@@ -218,7 +221,7 @@ def _expire(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def stop(idle_s: float = 0.0) -> None:
-    """End the template unless it was used in the last `idle_s` seconds. The next document starts another one."""
+    """Stop the template unless it was used in the last `idle_s` seconds. The next document starts another one."""
     with _lock:
         for template in [template for template in _shared if time.monotonic() - template.used >= idle_s]:
             _shared.remove(template)
@@ -229,12 +232,12 @@ atexit.register(stop)
 
 
 def kept_descriptors() -> set[int]:
-    """Return the descriptors that lead to the template. It is kept for the next document, so they are not leaks."""
+    """Return the descriptors that lead to the template, which are not leaks since it is kept for the next document."""
     return {template.control.fileno() for template in _shared}
 
 
 def _command() -> list[str]:
-    # The last entry: where this package is found by a hook, as editable installs may be.
+    # The last entry finds this package if a hook imports it, as with some editable installs.
     path = [*(os.path.abspath(entry) for entry in sys.path), str(Path(__file__).resolve().parents[3])]
     return [sys.executable, "-P", "-c", _PROGRAM, json.dumps(path)]
 

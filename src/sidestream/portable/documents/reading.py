@@ -1,4 +1,4 @@
-"""Reads a document: in place where that is safe, else in another process."""
+"""Reading of documents: in place where that is safe, else in another process."""
 
 from sidestream.errors import DocumentError
 from sidestream.files import media_types
@@ -15,11 +15,12 @@ async def read(
     url: str | None = None,
     limits: document.DocumentLimits | None = None,
 ) -> document.Document:
-    """Return the text of a document. Its format is the declared one, else that of its name, unless the content differs.
+    """Return the text of a document.
 
-    It is parsed in another process, which is killed if this call is cancelled. Raises DocumentError for a format that
-    is unknown, and for a document that is damaged, too large, or takes too much time or memory; MissingExtraError if
-    its library is not installed.
+    Its format is the declared one, else that of its name, unless the content shows another. It is parsed in another
+    process, which is killed if this call is cancelled. Raises DocumentError if the format is unknown, or if the
+    document is damaged, too large, or takes too much time or memory. Raises MissingExtraError if its library is not
+    installed.
     """
     limits = limits or document.DocumentLimits()
     if len(data) > limits.max_bytes:
@@ -36,7 +37,10 @@ async def read(
 
 
 def _kind(data: bytes, claimed: str | None) -> str:
-    """The mime type: what the first bytes show comes before a claim, which servers and names get wrong."""
+    """Return the mime type.
+
+    The first bytes take precedence over a claim, which servers and names get wrong.
+    """
     if data.startswith(b"%PDF-"):
         return "application/pdf"
     claimed = (claimed or "").partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""Pages of the web as documents: which addresses may be fetched, a cache with validators, and the conversion.
+"""Fetching of web pages as documents: the egress policy, a cache with validators, and the conversion.
 
 `Fetcher` fetches; `policy` decides, without I/O. May import documents and `wire`.
 """

@@ -1,4 +1,4 @@
-"""Fetches pages as documents, and keeps them as long as their servers say, or until these say that they changed."""
+"""A fetcher of web pages with a cache that follows the servers' freshness and validators."""
 
 import re
 import time
@@ -18,9 +18,9 @@ from sidestream.wire.egress import AddressPolicy, public_only
 from sidestream.wire.pages import Page, PageLimits, get_page
 
 MAX_CACHED_BYTES = 32 * MIB
-"""Text of cached pages, in memory; those used least recently go."""
+"""Maximum size of cached pages in memory. The least recently used are evicted."""
 MAX_FRESH_S = 3600.0
-"""How long a page is used without asking its server, whatever that allows."""
+"""Maximum seconds for which a page is used without revalidation, even if its server allows longer."""
 _MAX_AGE = re.compile(r"max-age\s*=\s*\"?(\d{1,9})")
 
 
@@ -28,9 +28,9 @@ class Fetched(Struct, frozen=True, kw_only=True):
     """A page as a document."""
 
     url: str
-    """The requested address."""
+    """Requested URL."""
     final_url: str
-    """The address that answered, after redirects."""
+    """URL that answered, after redirects."""
     document: Document
     body: bytes
     retrieved: datetime
@@ -38,7 +38,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
 
     @property
     def retrieved_at(self) -> str:
-        """When its server last confirmed it, in the form of RFC 3339."""
+        """Time at which its server last confirmed it, in RFC 3339 format."""
         return self.retrieved.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -50,7 +50,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
 
 
 class Fetcher:
-    """Fetches pages. One object keeps one cache."""
+    """Fetches pages, with one cache per instance."""
 
     def __init__(
         self,
@@ -68,7 +68,11 @@ class Fetcher:
         self._size = 0
 
     async def fetch(self, url: str) -> Fetched:
-        """The page. Raises FetchError; MissingExtraError if the library for its format is not installed."""
+        """Fetch a page, or return it from the cache.
+
+        Raises FetchError if it cannot be fetched or read, and MissingExtraError if the library for its format is not
+        installed.
+        """
         entry = self._cache.get(url)
         if entry is not None and time.monotonic() < entry.fresh_until:
             self._cache.move_to_end(url)
@@ -144,7 +148,7 @@ def _validators(entry: _Entry | None) -> dict[str, str]:
 
 
 def _content_type(header: str) -> tuple[str | None, str | None]:
-    header = header.encode("utf-8", "replace").decode()  # Headers may hold any bytes.
+    header = header.encode("utf-8", "replace").decode()  # Headers may hold lone surrogates.
     mime_type, _, rest = header.partition(";")
     found = re.search(r"charset\s*=\s*[\"']?([^\s;\"']+)", rest, re.I)
     return mime_type.strip().lower() or None, found[1] if found else None

@@ -1,4 +1,4 @@
-"""Which addresses may be fetched: by domain, and by where they were found. Pure."""
+"""Egress policy: which URLs may be fetched, by domain and by where they were found. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -12,23 +12,25 @@ from sidestream.messages.provenance import provenance_of
 from sidestream.text.urls import host_of, is_allowed, is_blocked, normal_host, plain_url, urls_in, urls_of
 
 Verdict = Literal["known", "linked", "ask"]
-"""Given by the user or found by a search; linked from a page on the same host; neither, so a person must decide."""
+"""Origin of a URL: given by the user or a search (`known`), linked from a page on the same host (`linked`), or neither,
+so that the user must decide (`ask`)."""
 
 MAX_HOPS = 3
-"""Links from page to page that are followed unasked. A page whose links spell out data letter by letter needs many."""
+"""Maximum links from page to page that are followed unasked. A page whose links spell out data letter by letter needs
+many."""
 
 
 class EgressPolicy(Struct, frozen=True, kw_only=True):
-    """Domains that may, or must not, be fetched; subdomains included. A path after a domain narrows it."""
+    """Domains that may or must not be fetched, including subdomains. A path after a domain narrows it."""
 
     allowed_domains: Sequence[str] = ()
     blocked_domains: Sequence[str] = ()
     allow_hosts: Sequence[str] = ()
-    """Hosts, or `host:port`, that may have a private address. They are allowed besides."""
+    """Hosts, or `host:port`, that may have a private address. They are always allowed."""
     max_hops: int = MAX_HOPS
 
     def check(self, url: str) -> None:
-        """Raises FetchError for an address that its domain rules out."""
+        """Raise FetchError if the URL's domain is blocked or not allowed."""
         if self.is_named(url):
             return
         host = host_of(url)
@@ -38,7 +40,7 @@ class EgressPolicy(Struct, frozen=True, kw_only=True):
             raise FetchError(f"{host} is none of the allowed domains", code="url_not_allowed")
 
     def is_named(self, url: str) -> bool:
-        """True for a host that the operator has named, wherever it is."""
+        """Return whether the operator has named the URL's host, which may then have any address."""
         if not self.allow_hosts:
             return False
         from yarl import URL
@@ -54,7 +56,7 @@ class EgressPolicy(Struct, frozen=True, kw_only=True):
 
 
 def _named(entry: str) -> tuple[str | None, int | None]:
-    """The host and the port of an entry: `host`, `host:port`, an IPv6 address, or `[address]:port`."""
+    """Parse an entry into host and port: `host`, `host:port`, an IPv6 address, or `[address]:port`."""
     bare = entry.strip()
     host, colon, port = bare.rpartition(":")
     if not colon or not port.isdecimal() or (":" in host and not host.endswith("]")):
@@ -64,23 +66,23 @@ def _named(entry: str) -> tuple[str | None, int | None]:
 
 
 class KnownAddresses:
-    """The addresses of a conversation, and how each became known."""
+    """The URLs known in a conversation, and how each became known."""
 
     def __init__(self, history: Iterable[ChatMessage] = ()) -> None:
         self._given: set[str] = set()
         self._linked: dict[str, tuple[int, str]] = {}
-        """Address → hops from one that was given, and the host that it was found on."""
+        """URL → hops from a given URL, and the host on which it was found."""
         self._hops: dict[str, int] = {}
-        """Address of a fetched page → its hops."""
+        """URL of a fetched page → its hops."""
         for message in history:
             self._read(message)
 
     def give(self, urls: Iterable[str]) -> None:
-        """Adds addresses that the user or a search gave."""
+        """Add URLs given by the user or a search."""
         self._given |= {plain_url(url) for url in urls}
 
     def fetched(self, url: str, final_url: str, links: Iterable[str]) -> None:
-        """Adds what a page links to: it counts on the page's own host."""
+        """Add a page's links. They count only on the page's own host."""
         hops = self.hops_of(url)
         host = host_of(final_url) or ""
         self._hops[plain_url(final_url)] = hops
@@ -91,7 +93,7 @@ class KnownAddresses:
                 self._linked[plain] = (hops + 1, host)
 
     def verdict(self, url: str, max_hops: int) -> Verdict:
-        """Whether an address may be fetched unasked."""
+        """Return whether a URL may be fetched unasked, and why."""
         plain = plain_url(url)
         if plain in self._given:
             return "known"
@@ -101,7 +103,7 @@ class KnownAddresses:
         return "ask"
 
     def hops_of(self, url: str) -> int:
-        """How many links lead to an address from one that was given."""
+        """Return the number of links that lead to a URL from a given one."""
         plain = plain_url(url)
         if plain in self._given:
             return 0
@@ -110,7 +112,7 @@ class KnownAddresses:
     def _read(self, message: ChatMessage) -> None:
         known = provenance_of(message)
         self.give(known.urls)
-        # A model or this program may have written what stands as the user's message: a task for a sub-agent, a summary.
+        # A user message may have been written by a model or this program: a task for a subagent, a summary.
         is_given = message.role in ("user", "system") and not known.is_written
         for part in message.parts:
             if isinstance(part, TextPart) and is_given:
@@ -121,7 +123,7 @@ class KnownAddresses:
                 self._read_page(part.result)
 
     def _read_page(self, result: Any) -> None:
-        """What `web_fetch` returned."""
+        """Add the links of a page that `web_fetch` returned."""
         page = as_object(result)
         url = str(page.get("url") or "")
         self.fetched(url, str(page.get("final_url") or url), urls_of(page.get("content")))

@@ -1,4 +1,4 @@
-"""A document cut into passages by its structure: sections, paragraphs, code blocks, definitions, pages. Pure."""
+"""Splitting of documents into passages by structure: sections, paragraphs, code blocks, definitions, pages. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 class Definition(Struct, frozen=True):
-    """A span of source code; `name` is empty for code between definitions, `depth` is 2 for a member."""
+    """A span of source code. `name` is empty for code between definitions, `depth` is 2 for a member."""
 
     start: int
     end: int
@@ -47,7 +47,10 @@ class _Line(Struct, frozen=True):
 
 
 def definitions_in(text: str, max_chars: int) -> Iterator[Definition]:
-    """The code, span by span, without the blank lines between them. A span that is too long is cut at its members."""
+    """Yield the spans of the code, without the blank lines between them.
+
+    A span longer than `max_chars` is split at its members.
+    """
     lines = [_line(found.start(), found[0]) for found in LINE.finditer(text)]
     at = 0
     while at < len(lines):
@@ -63,7 +66,7 @@ def definitions_in(text: str, max_chars: int) -> Iterator[Definition]:
 
 
 def _members(lines: list[_Line], whole: Definition) -> Iterator[Definition]:
-    """The span from each member to the next; what comes first is the span's own."""
+    """Yield the span from each member to the next. The first span is the definition's own."""
     first, _ = _opened(lines, 0, lines[0].indent)
     inner = [line.indent for line in lines[first + 1 :] if line.text and line.indent > lines[0].indent and _name(line)]
     indent = min(inner, default=0)
@@ -87,13 +90,13 @@ def _line(start: int, line: str) -> _Line:
 
 
 def _name(line: _Line) -> str:
-    """The name of the definition that a line begins; empty if it begins none."""
+    """Return the name of the definition that begins on a line, or an empty string."""
     found = _DEFINITION.match(line.text) or _ASSIGNED.match(line.text) or _SQL.match(line.text)
     if found is not None:
         return "" if found[1] in _NO_NAME else found[1].strip('":')
     head, opening, rest = line.text.partition("(")
     words = head.split()
-    # As in C and its family, and for methods: `type name(…) {`.
+    # As in the C family, and for methods: `type name(…) {`.
     is_body = bool(opening and words) and rest.endswith("{") and not re.search(r"=|;", head + rest)
     return words[-1].strip("*&") if is_body and words[0] not in _NO_NAME else ""
 
@@ -101,8 +104,8 @@ def _name(line: _Line) -> str:
 def _opened(lines: list[_Line], at: int, indent: int) -> tuple[int, str]:
     """Return the line of the definition that begins here, perhaps below comments and decorators, and its name.
 
-    Without one, it is the first line after the comments, so that no caller looks at them again: a file may consist of
-    them.
+    Without a definition, it is the first line after the comments, so that no caller scans them again. A file may
+    consist of comments only.
     """
     here = at
     while here < len(lines) and lines[here].indent == indent and _ABOVE.match(lines[here].text):
@@ -113,14 +116,14 @@ def _opened(lines: list[_Line], at: int, indent: int) -> tuple[int, str]:
 
 
 def _body_end(lines: list[_Line], at: int) -> int:
-    """The first line that does not belong to the definition."""
+    """Return the first line after the definition."""
     while at < len(lines) and (not lines[at].text or lines[at].indent or _CLOSING.match(lines[at].text)):
         at += 1
     return at
 
 
 def _plain_end(lines: list[_Line], at: int) -> int:
-    """The end of a run of code between definitions: a blank line, or where a definition begins."""
+    """Return the end of code between definitions: a blank line, or the start of a definition."""
     at += 1
     while at < len(lines) and lines[at].text:
         after, name = _opened(lines, at, 0)
@@ -131,7 +134,7 @@ def _plain_end(lines: list[_Line], at: int) -> int:
 
 
 def _last_text(lines: list[_Line], at: int, stop: int) -> int:
-    """The last line before `stop` that is not blank."""
+    """Return the last line before `stop` that is not blank."""
     last = stop - 1
     while last > at and not lines[last].text:
         last -= 1
@@ -139,13 +142,14 @@ def _last_text(lines: list[_Line], at: int, stop: int) -> int:
 
 
 TARGET_CHARS = 1000
-"""What a passage grows to: about the 256 tokens that the embedded model reads."""
+"""Target length of a passage, about the 256 tokens that the embedded model reads."""
 MAX_CHARS = 1400
-"""The longest passage; a longer block is cut at the end of a line, a sentence or a word."""
+"""Maximum length of a passage. A longer block is cut at the end of a line, a sentence or a word."""
 MAX_CODE_CHARS = 2_000_000
-"""Source code up to here is cut at its definitions. What is longer was generated, and its lines take much memory."""
+"""Maximum length of source code that is split at its definitions. Longer code is generated, and its lines take much
+memory."""
 MIN_CHARS = 250
-"""A section that is shorter is joined with the next one."""
+"""Minimum length of a section. A shorter one is joined with the next."""
 
 _MARKUP = frozenset({"text/html", "application/xhtml+xml", "text/markdown"})
 _HEADING = re.compile(r"(#{1,6})[ \t]+(?=[^ \t])")
@@ -165,12 +169,15 @@ class _Block(Struct, frozen=True):
     start: int
     end: int
     level: int = 0
-    """Of a heading; 0 for everything else."""
+    """Level of a heading. 0 means any other block."""
     title: str = ""
 
 
 def chunks_of(document: Document) -> list[Chunk]:
-    """The passages, in order. Together they hold all of the text but white space between them."""
+    """Split a document into passages, in order.
+
+    Together they hold all of the text except white space between them.
+    """
     text = document.text
     if document.mime_type.startswith(CODE) and len(text) <= MAX_CODE_CHARS:
         return [*_joined(text, _definitions(text), [])]
@@ -184,7 +191,7 @@ def chunks_of(document: Document) -> list[Chunk]:
 
 
 def _joined(text: str, blocks: Iterator[_Block], path: list[tuple[int, str]]) -> Iterator[Chunk]:
-    """Blocks joined to passages. `path` are the headings above, outermost first; it is changed."""
+    """Join blocks to passages. `path` holds the headings above, outermost first, and is updated."""
     start = end = -1
     heading = ""
     for block in blocks:
@@ -205,7 +212,7 @@ def _joined(text: str, blocks: Iterator[_Block], path: list[tuple[int, str]]) ->
 
 
 def _blocks(text: str, start: int, end: int, *, has_headings: bool) -> Iterator[_Block]:
-    """Headings, fenced code, and runs of lines between blank ones."""
+    """Yield headings, fenced code, and runs of lines between blank ones."""
     opened, last = -1, -1
     fence = ""
     for found in LINE.finditer(text, start, end):
@@ -235,13 +242,13 @@ def _blocks(text: str, start: int, end: int, *, has_headings: bool) -> Iterator[
 
 
 def _definitions(text: str) -> Iterator[_Block]:
-    """Definitions as sections, so that each begins a passage unless the one before it is short."""
+    """Yield definitions as sections, so that each begins a passage unless the previous one is short."""
     for found in definitions_in(text, MAX_CHARS):
         yield _Block(found.start, found.end, found.depth, found.name)
 
 
 def _cut(text: str, start: int, end: int, heading: str) -> Iterator[Chunk]:
-    """The span, in pieces if it is too long."""
+    """Yield the span, in pieces if it is too long."""
     while end - start > MAX_CHARS:
         at = _break(text, start, start + MAX_CHARS)
         yield Chunk(start, _trimmed(text, start, at), heading)
@@ -259,7 +266,10 @@ def _trimmed(text: str, start: int, end: int) -> int:
 
 
 def _break(text: str, start: int, limit: int) -> int:
-    """Where to cut before the limit: after a paragraph, a line, a sentence or a word, in the second half."""
+    """Return where to cut before the limit, in the second half.
+
+    Prefers the end of a paragraph, then of a line, a sentence or a word.
+    """
     half = start + (limit - start) // 2
     for mark in ("\n\n", "\n"):
         if (at := text.rfind(mark, half, limit)) > 0:

@@ -1,7 +1,7 @@
-"""The files of a folder: which ones are indexed, and reading one while others write it.
+"""Files of a folder: selecting the ones to index, and reading one while others write it.
 
-Somebody else may write to the folder while it is read. So a file is opened once, from the folder downwards and without
-following links; what was opened is checked, and read.
+Another process may write to the folder while it is read. A file is therefore opened once, from the folder downwards and
+without following links. The opened descriptor is then checked and read.
 """
 
 import errno
@@ -17,30 +17,31 @@ from sidestream.errors import ConfigurationError, DocumentError
 from sidestream.portable.documents import is_readable, mime_type_of
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "dist", "build", "target"})
-"""Generated or third-party; hidden folders are skipped too."""
+"""Generated or third-party folders. Hidden folders are skipped too."""
 SKIPPED_NAMES = frozenset({"package-lock.json", "yarn.lock", "pnpm-lock.yaml", "uv.lock", "poetry.lock", "Cargo.lock"})
 MAX_READS = 3
-"""How often a file that changes while it is read is read again."""
+"""Maximum attempts to read a file that changes while it is read."""
 MAX_DEPTH = 100
-"""Levels of folders; deeper ones are reported. Real trees have some twenty."""
+"""Maximum nesting of folders. Deeper ones are reported. Real trees have some twenty levels."""
 
 _HAS_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-"""False on Windows: there, names are checked before and after a file is opened."""
+"""Whether folders can be opened as descriptors. On Windows, names are checked before and after a file is opened
+instead."""
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-# A pipe must not block, and a terminal must not become ours.
+# Opening must not block on a pipe or acquire a controlling terminal.
 _FILE_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
 _FILE = os.O_RDONLY | sum(getattr(os, name, 0) for name in _FILE_FLAGS)
 
 
 class Stamp(Struct, frozen=True):
-    """What shows, without reading a file, that it has probably not changed."""
+    """Size and modification time, which show without reading a file that it has probably not changed."""
 
     size: int
     modified_ns: int
 
 
 UNREAD = Stamp(-1, 0)
-"""The stamp of what is skipped."""
+"""Stamp of a skipped entry."""
 
 
 class Contents(Struct, frozen=True):
@@ -52,24 +53,27 @@ class Contents(Struct, frozen=True):
 
 
 class FolderEntry(Struct, frozen=True, kw_only=True):
-    """A file of a folder, or something in it that is skipped."""
+    """A file of a folder, or an entry that is skipped."""
 
     path: str
-    """The absolute path, as the index keeps it. Bytes of a name that are not UTF-8 are escaped."""
+    """Absolute path, as the index stores it. Bytes of a name that are not UTF-8 are escaped."""
     parts: tuple[str, ...] = ()
-    """The names that lead from the root to the file, without links."""
+    """Names that lead from the root to the file, without links."""
     stamp: Stamp = UNREAD
     problem: str | None = None
-    """Why it is skipped."""
+    """Reason for which it is skipped."""
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path, as the index keeps it."""
+    """Return the absolute path, as the index stores it."""
     return os.path.abspath(os.path.expanduser(path))
 
 
 def root_of(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of what is indexed. Raises ConfigurationError if there is nothing."""
+    """Return the absolute path of a file or folder to index.
+
+    Raises ConfigurationError if it does not exist or is not valid UTF-8.
+    """
     root = absolute(path)
     if not _is_utf8(root):
         raise ConfigurationError(f"the path {root!a} is not valid UTF-8; rename it")
@@ -79,10 +83,10 @@ def root_of(path: str | os.PathLike[str]) -> str:
 
 
 class Root:
-    """A file or folder that is indexed. Links in it lead to files in it, or are skipped.
+    """A file or folder that is indexed. Links are skipped unless they lead to files inside it.
 
-    `within` are folders that it must lie in, wherever its own path leads. Raises OSError if it cannot be opened,
-    ConfigurationError if it lies elsewhere.
+    `within` lists folders that it must lie in after resolving links. Raises OSError if it cannot be opened, and
+    ConfigurationError if it lies outside of them.
     """
 
     def __init__(self, path: str, within: Sequence[str] = ()) -> None:
@@ -101,9 +105,9 @@ class Root:
             raise ConfigurationError(f"{path} leads out of {', '.join(within)}")
 
     def entries(self) -> list[FolderEntry]:
-        """List the files to index, and what is skipped although it looks like one, by path.
+        """List the files to index, and skipped entries that look like files, by path.
 
-        Raises OSError and DocumentError if the root itself cannot be read.
+        Raises OSError or DocumentError if the root itself cannot be read.
         """
         if self._name:
             with self._opened(()) as folder:
@@ -118,7 +122,7 @@ class Root:
                     raise DocumentError(f"it is nested more than {MAX_DEPTH} folders deep", "nested")
                 with self._opened(parts) as folder, os.scandir(folder) as items:
                     for item in items:
-                        with suppress(FileNotFoundError):  # It was removed meanwhile.
+                        with suppress(FileNotFoundError):  # Removed meanwhile.
                             found += self._listed(item, folder, parts, pending)
             except (OSError, DocumentError) as error:
                 if not parts:
@@ -129,18 +133,21 @@ class Root:
         return sorted(found, key=lambda entry: entry.path)
 
     def contents(self, entry: FolderEntry, max_bytes: int) -> Contents:
-        """Return the file, as it was at one moment as far as can be seen. Raises OSError and DocumentError."""
+        """Read a file, as a consistent snapshot as far as can be detected.
+
+        Raises OSError if it cannot be read, and DocumentError if it is too large or was replaced.
+        """
         with self._opened(entry.parts[:-1]) as folder:
             descriptor = _opened_file(entry.parts[-1], folder)
         with open(descriptor, "rb") as file:
             for attempt in range(MAX_READS):
                 stamp = _stamp_of(os.fstat(descriptor))
-                # The size says nothing of a file that grows, nor of some that the system makes up.
+                # The size is unreliable for growing files and for some virtual ones.
                 data = b"" if stamp.size > max_bytes else file.read(max_bytes + 1)
                 if max(len(data), stamp.size) > max_bytes:
                     raise DocumentError(f"it is larger than {max_bytes} bytes", "too-large")
                 if _stamp_of(os.fstat(descriptor)) == stamp or attempt == MAX_READS - 1:
-                    # The stamp from before: if the file has changed since, the next look sees it.
+                    # Keep the earlier stamp: if the file has changed since, the next refresh notices.
                     return Contents(data, hashlib.sha256(data).hexdigest(), stamp)
                 file.seek(0)
         raise AssertionError
@@ -148,7 +155,7 @@ class Root:
     def _listed(
         self, item: "os.DirEntry[str]", folder: int | str, parts: tuple[str, ...], pending: list[tuple[str, ...]]
     ) -> Iterator[FolderEntry]:
-        """Return what becomes of an item of a folder; folders to look into are added to `pending`."""
+        """Yield the entry of a folder's item, if any. Subfolders to visit are added to `pending`."""
         name = item.name
         if name.startswith(".") or name in SKIPPED_FOLDERS | SKIPPED_NAMES:
             return
@@ -170,7 +177,7 @@ class Root:
     def _linked(
         self, path: str, name: str, folder: int | str, parts: tuple[str, ...], *, is_file_name: bool
     ) -> Iterator[FolderEntry]:
-        """Return the file in this folder that a link leads to, or why the link is skipped."""
+        """Yield the file in this folder that a link leads to, or the reason why the link is skipped."""
         place = os.path.join(self._folder, *parts, name)
         try:
             status = os.stat(name, dir_fd=folder) if isinstance(folder, int) else os.stat(place)
@@ -190,7 +197,7 @@ class Root:
 
     @contextmanager
     def _opened(self, parts: Sequence[str]) -> Generator[int | str]:
-        """Open a folder below the root: its descriptor, or its path where descriptors do not serve."""
+        """Open a folder below the root and yield its descriptor, or its path where descriptors are not supported."""
         if not _HAS_DESCRIPTORS:
             yield os.path.join(self._folder, *parts)
             return
@@ -209,7 +216,7 @@ class Root:
 
 
 def message_of(error: OSError | DocumentError) -> str:
-    """Return what to say of a file that could not be read."""
+    """Describe why a file could not be read."""
     if isinstance(error, DocumentError):
         return str(error)
     is_link = error.errno in (errno.ELOOP, errno.ENOTDIR)
@@ -217,8 +224,11 @@ def message_of(error: OSError | DocumentError) -> str:
 
 
 def _opened_file(name: str, folder: int | str) -> int:
-    """Open a regular file for reading. Raises DocumentError if it is something else by now."""
-    _check_regular(_lstat(name, folder))  # Opening a device may already do something.
+    """Open a regular file for reading.
+
+    Raises DocumentError if it is something else by now.
+    """
+    _check_regular(_lstat(name, folder))  # Opening a device may have side effects.
     if isinstance(folder, int):
         descriptor = os.open(name, _FILE, dir_fd=folder)
     else:
@@ -249,7 +259,7 @@ def _stamp_of(status: os.stat_result) -> Stamp:
 
 
 def _place(folder: int | str, expected: str) -> str:
-    """Return where an open folder really is, as far as the system tells."""
+    """Return the real path of an open folder, as far as the system tells."""
     try:
         return os.readlink(f"/proc/self/fd/{folder}") if isinstance(folder, int) else os.path.realpath(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""An index of files: added and refreshed by content, searched by words and vectors, with both rankings fused."""
+"""File index: updated by content, searched by words and vectors, with both rankings fused."""
 
 import asyncio
 import hashlib
@@ -23,34 +23,37 @@ from sidestream.portable.index.records import Counts, Database, IndexedFile, Jso
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
 
 RANK_CONSTANT = 60
-"""Of reciprocal rank fusion, as its authors chose it: how little the first places differ."""
+"""Constant of reciprocal rank fusion, as its authors chose it. It controls how little the first ranks differ."""
 CANDIDATES = 50
-"""How many hits of each ranking are fused, at least."""
+"""Minimum hits of each ranking that are fused."""
 MAX_WORDS = 40
-"""Words of a query that count."""
+"""Maximum words of a query that are used."""
 _WORD = re.compile(r"\w+")
 _COMMON_WORDS = """
 a an and are as at be by can do does for from has have how i in is it its me my of on or our that the their
 there this to was we were what when where which who why will with you your
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
-"""Words that are in every passage; alone they still count."""
+"""Words that occur in every passage. They are used if a query has no others."""
 
 
 def match_words(query: str) -> list[str]:
-    """The words of a query that tell passages apart. Empty if it has none."""
+    """Return the query's words that distinguish passages. Empty if it has no words."""
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
     telling = [word for word in words if word not in _COMMON] or words
     return telling[:MAX_WORDS]
 
 
 def match_expression(query: str) -> str:
-    """The query for FTS5: any of its words. Empty if there are none."""
+    """Convert a query to an FTS5 expression that matches any of its words. Empty if it has no words."""
     return " OR ".join(f'"{word}"' for word in match_words(query))
 
 
 def fused(keyword: Sequence[int], nearest: Sequence[int], weights: HybridSearch | None) -> list[tuple[int, float]]:
-    """Hits of two rankings by reciprocal rank, best first. A score is 1 for what is first in each ranking with hits."""
+    """Fuse two rankings by reciprocal rank, best first.
+
+    A score of 1 means first in each ranking that has hits.
+    """
     text = weights.text_weight if weights else 1.0
     meaning = weights.embedding_weight if weights else 1.0
     rankings = [(ranking, weight) for ranking, weight in ((keyword, text), (nearest, meaning)) if ranking and weight]
@@ -63,7 +66,7 @@ def fused(keyword: Sequence[int], nearest: Sequence[int], weights: HybridSearch 
 
 
 def fits(attributes: Mapping[str, Any], condition: Comparison | Combination) -> bool:
-    """Whether a file's attributes fulfil a filter. An attribute that is missing is not equal to anything."""
+    """Return whether a file's attributes match a filter. A missing attribute equals nothing."""
     if isinstance(condition, Combination):
         results = (fits(attributes, part) for part in condition.filters)
         return all(results) if condition.operator == "and" else any(results)
@@ -102,14 +105,14 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 T = TypeVar("T")
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
-"""Texts → their vectors."""
+"""Returns the vectors of strings."""
 Progress = Callable[[str, int, int], None]
-"""`files` or `vectors`, how many are done, and how many there are."""
+"""Receives the stage (`files` or `vectors`), the number done, and the total."""
 
 BATCH = 16
-"""Texts that are embedded together: few, so that search has them soon and little is lost when it is stopped."""
+"""Strings that are embedded together. A small batch is searchable soon, and little is lost when work is stopped."""
 PASSING = ("changed", "process")
-"""Reasons for which the next refresh reads a file again, although it has not changed."""
+"""Temporary problems, after which the next refresh reads an unchanged file again."""
 MAX_QUERY_CHARS = 2000
 DEFAULT_LIMIT = 10
 
@@ -121,14 +124,14 @@ def _ignore(stage: str, done: int, total: int) -> None:
 
 
 class AddReport(Struct, frozen=True, kw_only=True):
-    """What `add` did, in files."""
+    """Result of `add`, in numbers of files."""
 
     added: int = 0
     changed: int = 0
     unchanged: int = 0
     removed: int = 0
     problems: dict[str, str] = {}
-    """Path → why it could not be read."""
+    """Path → reason for which it could not be read."""
 
     def __add__(self, other: "AddReport") -> "AddReport":
         return AddReport(
@@ -158,16 +161,16 @@ class Index:
         self._is_open = False
         self._work: asyncio.Task[None] | None = None
         self._coverage: float | None = None
-        """The share of passages with a vector; None if it must be looked up."""
+        """Share of passages with a vector. None means that it must be looked up."""
         self.problem: str | None = None
-        """Why there are no vectors, so that files are found by their words only."""
+        """Reason for which vectors are missing, so that files are found by their words only."""
 
     def __repr__(self) -> str:
         return f"Index({self._database.location!r})"
 
     @property
     def location(self) -> str:
-        """The path of its file, or the URL of its database without a password."""
+        """Path of its file, or URL of its database without a password."""
         return self._database.location
 
     async def __aenter__(self) -> Self:
@@ -179,7 +182,7 @@ class Index:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stops the work in the background and closes the index. What is missing follows when it is opened again."""
+        """Stop the background work and close the index. Missing vectors are computed when it is opened again."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
@@ -195,10 +198,10 @@ class Index:
         within: Sequence[str] = (),
         progress: Progress = _ignore,
     ) -> AddReport:
-        """Index files and folders, or what has changed in them; files that are gone are removed.
+        """Index new and changed files in the paths, and remove missing ones.
 
-        `attributes` are for filters. What cannot be read, or is a link that leads elsewhere, is reported and does not
-        stop the others. Raises ConfigurationError if a path does not exist, or leads out of the folders `within`.
+        `attributes` are for filters. Files that cannot be read, and links that lead outside, are reported without
+        stopping the others. Raises ConfigurationError if a path does not exist, or leads out of the folders `within`.
         """
         roots = [root_of(path) for path in paths]
         report = AddReport()
@@ -213,7 +216,7 @@ class Index:
         return report
 
     async def refresh(self, progress: Progress = _ignore) -> AddReport:
-        """Looks at everything that was added again. A folder that does not exist any more keeps its files."""
+        """Update everything that was added. A folder that no longer exists keeps its files."""
         report = AddReport()
         for path in await self._call(self._database.roots):
             try:
@@ -228,7 +231,7 @@ class Index:
         return report
 
     async def remove(self, *paths: str | os.PathLike[str]) -> int:
-        """Removes files, and all files in folders; returns how many there were."""
+        """Remove files, and all files in folders. Return how many were removed."""
         wanted = [absolute(path) for path in paths]
         known = [file.path for file in await self._call(self._database.files)]
         gone = [path for path in known if any(_is_in(path, folder) for folder in wanted)]
@@ -238,23 +241,26 @@ class Index:
         return len(gone)
 
     async def list(self) -> list[IndexedFile]:
-        """The files, by path."""
+        """Return the files, by path."""
         return await self._call(self._database.files)
 
     async def roots(self) -> "list[str]":
-        """The files and folders that were added."""
+        """Return the files and folders that were added."""
         return await self._call(self._database.roots)
 
     async def read_times(self) -> dict[str, float]:
-        """What was added → when it was read last, in seconds since 1970; without what never was completely."""
+        """Map each added path to the time it was last read, in seconds since 1970.
+
+        Paths that were never read completely are left out.
+        """
         return await self._call(self._database.read_times)
 
     async def counts(self) -> Counts:
-        """How much it holds, and how many of its passages have a vector."""
+        """Return the numbers of files, passages and vectors."""
         return await self._call(self._database.counts)
 
     async def text(self, digest: str) -> str | None:
-        """The text of a document that a passage belongs to."""
+        """Return the text of the document that a passage belongs to, or None."""
         return await self._call(self._database.text, digest)
 
     async def search(
@@ -267,7 +273,10 @@ class Index:
         weights: HybridSearch | None = None,
         score_threshold: float = 0.0,
     ) -> "list[Passage]":
-        """The best passages, by words and by meaning, of all files or those in `paths` that fulfil the filters."""
+        """Return the best passages by words and meaning.
+
+        Searches all files, or those in `paths`, that match the filters.
+        """
         query = query[:MAX_QUERY_CHARS]
         digests = await self._scope(paths, filters)
         count = max(CANDIDATES, limit * 2)
@@ -287,7 +296,11 @@ class Index:
         ][:limit]
 
     async def _weights(self, given: HybridSearch | None) -> HybridSearch:
-        """The weights of the two rankings: while vectors are missing, what has one must not come first for that."""
+        """Return the weights of the two rankings.
+
+        While vectors are missing, the vector ranking counts less, so that passages with a vector do not come first for
+        that reason alone.
+        """
         if self._coverage is None or self._coverage < 1:
             counts = await self._call(self._database.counts)
             self._coverage = counts.vectors / counts.passages if counts.passages else 1.0
@@ -297,12 +310,15 @@ class Index:
         return HybridSearch(embedding_weight=given.embedding_weight * self._coverage, text_weight=given.text_weight)
 
     def start(self) -> None:
-        """Computes missing vectors in the background."""
+        """Compute missing vectors in the background."""
         if self._embed is not None and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(self._embed_quietly())
 
     async def complete(self, progress: Progress = _ignore) -> None:
-        """Waits until every passage has a vector. Raises what the embeddings model raises."""
+        """Wait until every passage has a vector.
+
+        Raises the embedding model's errors.
+        """
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
@@ -317,7 +333,10 @@ class Index:
         return sorted({file.digest for file in await self._call(self._database.files) if scope.holds(file)})
 
     async def _vector(self, query: str) -> Sequence[float] | None:
-        """The query's vector; None if nothing could be compared with it, or the model fails: words still find."""
+        """Return the query's vector, or None if there are no vectors or the model fails.
+
+        The search then uses words only.
+        """
         if self._embed is None or await self._call(self._database.model) is None:
             return None
         await self._check_model()
@@ -332,7 +351,7 @@ class Index:
         attributes = await self._call(self._database.root_attributes, path)
         try:
             entries = await asyncio.to_thread(root.entries)
-        except (OSError, DocumentError) as error:  # Its files are kept, as those of a folder that is missing.
+        except (OSError, DocumentError) as error:  # Its files are kept, like those of a missing folder.
             return AddReport(problems={path: message_of(error)})
         report = AddReport()
         gone = [*known.keys() - {entry.path for entry in entries}]
@@ -340,7 +359,7 @@ class Index:
             progress("files", done, len(entries))
             try:
                 report += await self._add_file(root, entry, known.get(entry.path), attributes)
-            except FileNotFoundError:  # It was removed since the folder was listed.
+            except FileNotFoundError:  # Removed since the folder was listed.
                 gone += [entry.path] if entry.path in known else []
             except (OSError, DocumentError) as error:
                 message = message_of(error)
@@ -364,7 +383,7 @@ class Index:
             raise DocumentError(entry.problem, "skipped")
         contents = await asyncio.to_thread(root.contents, entry, self._limits.max_bytes)
         mime_type = mime_type_of(path) or "application/octet-stream"
-        # One content read as two formats is two documents.
+        # The same content in two formats is two documents.
         digest = hashlib.sha256(f"{mime_type}:{contents.digest}".encode()).hexdigest()
         file = IndexedFile(
             path=path,
@@ -387,7 +406,10 @@ class Index:
         return AddReport(added=known is None, changed=known is not None, problems=problems)
 
     async def _put_problem(self, entry: FolderEntry, attributes: Mapping[str, Json], problem: str) -> None:
-        """Note that a file cannot be read, with its stamp: it is not tried again until that changes."""
+        """Record that a file cannot be read, with its stamp.
+
+        It is not tried again until the stamp changes.
+        """
         file = IndexedFile(
             path=entry.path,
             file_id=file_id_of(entry.path),
@@ -434,7 +456,7 @@ class Index:
         log.warning("no vectors in %s: %s", self.location, self.problem)
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls the database in its thread, and opens it first."""
+        """Call the database in its thread, opening it first if necessary."""
         loop = asyncio.get_running_loop()
         if not self._is_open:
             await loop.run_in_executor(self._thread, self._database.open)
@@ -443,7 +465,7 @@ class Index:
 
 
 class _Scope:
-    """Which files a search is about."""
+    """The files that a search covers."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], filters: Comparison | Combination | None) -> None:
         self._folders = [absolute(path) for path in paths]

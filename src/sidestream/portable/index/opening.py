@@ -1,4 +1,4 @@
-"""The database of an index by its path or URL, or at the default location."""
+"""Choice of an index's database by path or URL, with a default location."""
 
 import os
 
@@ -7,15 +7,15 @@ from sidestream.files.folders import data_folder
 from sidestream.portable.index.records import Database
 
 VARIABLE = "SIDESTREAM_INDEX"
-"""The environment variable with the default location."""
+"""Environment variable with the default location."""
 DEFAULT_MODEL = "local"
-"""The model string of the embeddings unless another is chosen: the embedded model needs no key."""
+"""Default model string of the embeddings. The embedded model needs no key."""
 
 
 def database_at(where: str | os.PathLike[str] | None = None) -> Database:
-    """The database at a path or URL; without one, at `SIDESTREAM_INDEX`, or else a file in the platform's data folder.
+    """Return the database at a path or URL.
 
-    Nothing is opened before the first use.
+    The default is `SIDESTREAM_INDEX`, or else a file in the platform's data folder. It is opened on first use.
     """
     place = os.fspath(where) if where is not None else os.environ.get(VARIABLE) or str(data_folder() / "index.db")
     scheme = place.partition("://")[0].lower() if "://" in place else ""

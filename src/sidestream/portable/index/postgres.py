@@ -1,4 +1,4 @@
-"""An index in a PostgreSQL database, beside the store: full-text search for words, pgvector for vectors."""
+"""Index in a PostgreSQL database, beside the store, with full-text search for words and pgvector for vectors."""
 
 import json
 import re
@@ -15,9 +15,9 @@ from sidestream.text.redaction import Secret, redact_url
 
 VERSION = 1
 WRITER = 0x53445349
-"""The advisory lock of whoever writes: as with a file, one at a time."""
+"""Advisory lock of the writer. As with a file, only one process writes at a time."""
 MAX_INDEXED_DIMENSIONS = 2000
-"""The longest vectors that an index of pgvector takes; longer ones are compared one by one."""
+"""Maximum dimensions that a pgvector index supports. Longer vectors are compared one by one."""
 SCHEMA = (
     "CREATE SCHEMA IF NOT EXISTS sidestream_index",
     "CREATE TABLE sidestream_index.meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -44,7 +44,7 @@ _NO_PGVECTOR = (
 
 
 class PostgresIndex:
-    """An index in a database. See `Database`."""
+    """A `Database` on PostgreSQL."""
 
     def __init__(self, url: str) -> None:
         self._url = Secret(url)
@@ -212,7 +212,7 @@ class PostgresIndex:
         )
         given = (wanted, limit, limit) if digests is None else (wanted, list(digests), limit, limit)
         with self._errors(), self._connection.transaction():
-            # So that the index of vectors finds enough of them, also in a few documents.
+            # Make the vector index find enough hits, even within a few documents.
             self._run("SET LOCAL hnsw.iterative_scan = strict_order")
             self._run(f"SET LOCAL hnsw.ef_search = {min(1000, max(100, limit * 2))}")
             return [found for (found,) in self._run(sql, given)]
@@ -325,5 +325,8 @@ def _vector(vector: Sequence[float]) -> str:
 
 
 def _text(text: str | None) -> str | None:
-    """PostgreSQL stores neither NUL nor halves of characters: each becomes one character, since offsets count them."""
+    """Replace NUL and lone surrogates, which PostgreSQL cannot store.
+
+    Each is replaced by one character, since offsets count them.
+    """
     return None if text is None else _UNSTORABLE.sub("\ufffd", text)

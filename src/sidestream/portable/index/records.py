@@ -1,4 +1,4 @@
-"""What an index keeps of files and passages, and what keeps it."""
+"""Records of files and passages in an index, and the `Database` protocol."""
 
 import hashlib
 import json
@@ -25,10 +25,10 @@ class IndexedFile(Struct, frozen=True, kw_only=True):
     size: int = 0
     modified_ns: int = 0
     attributes: dict[str, Json] = {}
-    """Those that were given with `add`."""
+    """Attributes given with `add`."""
     passages: int = 0
     problem: str | None = None
-    """Why it could not be read, or only in part."""
+    """Reason for which it could not be read, or only in part."""
 
     @property
     def stamp(self) -> Stamp:
@@ -36,12 +36,12 @@ class IndexedFile(Struct, frozen=True, kw_only=True):
 
     @property
     def filename(self) -> str:
-        """The last part of its path."""
+        """Last part of its path."""
         return self.path.replace("\\", "/").rpartition("/")[2]
 
     @property
     def all_attributes(self) -> dict[str, Json]:
-        """What filters see: its name, path, type, size and time, and the attributes that were given."""
+        """Attributes for filters: name, path, type, size and time, and those given with `add`."""
         name = self.filename
         return {
             "filename": name,
@@ -56,7 +56,7 @@ class IndexedFile(Struct, frozen=True, kw_only=True):
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """A hit: a passage of a file. `start` and `end` are characters of the file's text, pages count from 1."""
+    """A hit: a passage of a file. `start` and `end` count characters of the file's text, pages count from 1."""
 
     file_id: str
     filename: str
@@ -69,12 +69,12 @@ class Passage(Struct, frozen=True, kw_only=True):
     title: str | None = None
     heading: str = ""
     digest: str = ""
-    """Of the file's content: `Index.text` returns the text that it had."""
+    """Digest of the file's content. `Index.text` returns the corresponding text."""
     attributes: dict[str, Json] = {}
 
 
 class Counts(Struct, frozen=True):
-    """How much an index holds; `vectors` of `passages` can be found by meaning."""
+    """Size of an index. `vectors` of the `passages` can be found by meaning."""
 
     files: int
     passages: int
@@ -94,31 +94,34 @@ class PassageRow(Struct, frozen=True, kw_only=True):
 
 
 class PendingText(Struct, frozen=True):
-    """A text whose vector is missing."""
+    """Text whose vector is missing."""
 
     digest: str
     text: str
 
 
 class Database(Protocol):
-    """Where an index is kept. Its methods block; they are called by one thread. All raise StoreError."""
+    """Storage of an index. Its blocking methods are called by one thread, and all raise StoreError on failure."""
 
     location: str
 
     def open(self) -> None:
-        """Creates or migrates it. Raises NewerSchemaError if a newer version wrote it."""
+        """Create or migrate it.
+
+        Raises NewerSchemaError if a newer version wrote it.
+        """
         ...
 
     def close(self) -> None: ...
 
     def model(self) -> str | None:
-        """The model of its vectors; None if it has none yet."""
+        """Return the model of its vectors, or None if it has no vectors yet."""
         ...
 
     def set_model(self, model: str, dimensions: int) -> None: ...
 
     def roots(self) -> list[str]:
-        """The folders and files that were added."""
+        """Return the folders and files that were added."""
         ...
 
     def add_root(self, path: str, attributes: Mapping[str, Json]) -> None: ...
@@ -128,64 +131,67 @@ class Database(Protocol):
     def root_attributes(self, path: str) -> dict[str, Json]: ...
 
     def set_read(self, path: str, time: float) -> None:
-        """Notes that what was added was read completely at this time, in seconds since 1970."""
+        """Record that an added path was read completely at this time, in seconds since 1970."""
         ...
 
     def read_times(self) -> dict[str, float]:
-        """What was added → when it was read last; without those that never were."""
+        """Map each added path to the time it was last read. Paths that never were are left out."""
         ...
 
     def files(self) -> list[IndexedFile]: ...
 
     def put(self, file: IndexedFile, document: Document | None, chunks: Sequence[Chunk]) -> bool:
-        """Stores a file, in place of what was known of its path.
+        """Store a file, replacing the previous record of its path.
 
-        Without a document, one of the file's digest must be stored: False, and nothing is changed, if none is. A file
-        without a digest has no document.
+        Without a document, one with the file's digest must already be stored. If none is, it returns False and changes
+        nothing. A file without a digest has no document.
         """
         ...
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Removes files, and the documents that no other file has."""
+        """Remove files, and the documents that no other file has."""
         ...
 
     def pending(self, limit: int) -> list[PendingText]: ...
 
     def put_vectors(self, vectors: Mapping[str, Sequence[float]]) -> None:
-        """Digest of a text → its vector."""
+        """Store vectors, by the digest of their text."""
         ...
 
     def counts(self) -> Counts: ...
 
     def keyword(self, query: str, digests: Sequence[str] | None, limit: int) -> list[int]:
-        """Ids of passages that contain words of the query, best first, of these documents or of all."""
+        """Return ids of passages that contain words of the query, best first.
+
+        `digests` restricts the search to these documents.
+        """
         ...
 
     def nearest(self, vector: Sequence[float], digests: Sequence[str] | None, limit: int) -> list[int]:
-        """Ids of passages by the distance of their vectors."""
+        """Return ids of passages by the distance of their vectors, nearest first."""
         ...
 
     def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """The passages with these ids, once for each file that contains them."""
+        """Return the passages with these ids, once for each file that contains them."""
         ...
 
     def text(self, digest: str) -> str | None:
-        """The text of a document."""
+        """Return the text of a document, or None."""
         ...
 
 
 Opens = Callable[[], Database]
 READ = "read:"
-"""The prefix of the keys under which the times of `set_read` are kept."""
+"""Prefix of the keys under which the times of `set_read` are stored."""
 
 
 def file_id_of(path: str) -> str:
-    """The id of a file in results and citations: the same as long as its path is."""
+    """Return the id of a file in results and citations, which depends only on its path."""
     return f"file_{hashlib.sha256(path.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def stored_file(row: Sequence[Any], passages: int = 0) -> IndexedFile:
-    """A file from a row: path, digest, type, title, size, time, attributes as JSON, problem."""
+    """Convert a row to a file: path, digest, type, title, size, time, attributes as JSON, problem."""
     path, digest, mime_type, title, size, modified_ns, attributes, problem = row
     return IndexedFile(
         path=path,
@@ -202,10 +208,13 @@ def stored_file(row: Sequence[Any], passages: int = 0) -> IndexedFile:
 
 
 def embedded_text(title: str | None, heading: str, text: str) -> str:
-    """What is embedded of a passage: with its headings, since a passage alone may not say what it is about."""
+    """Return the text to embed for a passage.
+
+    It includes the headings, since a passage alone may not say what it is about.
+    """
     return "\n".join(part for part in (title or "", heading, text) if part)
 
 
 def digest_of(text: str) -> str:
-    """The digest under which the vector of a text is kept."""
+    """Return the digest under which the vector for this text is stored."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

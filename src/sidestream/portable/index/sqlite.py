@@ -1,4 +1,4 @@
-"""An index in one SQLite file: FTS5 for words, sqlite-vec for vectors."""
+"""Index in one SQLite file, with FTS5 for words and sqlite-vec for vectors."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from sidestream.portable.index.vectors import (
 from sidestream.store.blobs.folder import make_private
 
 APPLICATION_ID = 0x53445349
-"""Marks the file, in its header, as an index of Sidestream."""
+"""Marks the file, in its header, as a Sidestream index."""
 VERSION = 1
 SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -48,7 +48,7 @@ _FILE = "f.path, f.digest, f.mime_type, f.title, f.size, f.modified_ns, f.attrib
 
 
 class SqliteIndex:
-    """An index in a file. See `Database`."""
+    """A `Database` in a file."""
 
     def __init__(self, path: str | os.PathLike[str], driver: Driver | None = None) -> None:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
@@ -57,7 +57,7 @@ class SqliteIndex:
         self._connection: VectorConnection | None = None
         self._vectors: Nearest | None = None
         self.driver: Driver | None = None
-        """How vectors are searched, once it is open."""
+        """Driver that searches vectors, once it is open."""
 
     def open(self) -> None:
         if self._connection is not None:
@@ -65,7 +65,7 @@ class SqliteIndex:
         with store_errors(self.path):
             make_private(self.path.parent)
             is_new = not self.path.exists()
-            if is_new:  # SQLite would use the umask.
+            if is_new:  # SQLite would apply the umask instead.
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             connection, self.driver = connect(self.path, self._wanted)
             try:
@@ -128,7 +128,7 @@ class SqliteIndex:
 
     def put(self, file: records.IndexedFile, document: Document | None, chunks: Sequence[Chunk]) -> bool:
         with store_errors(self.path), transaction(self._db):
-            # Looked at here: another process may have stored or removed the same document meanwhile.
+            # Checked inside the transaction: another process may have stored or removed the same document meanwhile.
             if file.digest and not self._has_document(file.digest):
                 if document is None:
                     return False
@@ -225,7 +225,10 @@ class SqliteIndex:
         return self._connection
 
     def _find_vectors(self) -> Nearest | None:
-        """What finds vectors; None if there are none. Another process may have added the first ones meanwhile."""
+        """Return the vector search, or None if there are no vectors.
+
+        Another process may have added the first ones meanwhile.
+        """
         if self._vectors is None:
             self._vectors = self._made_vectors()
         return self._vectors
@@ -245,7 +248,10 @@ class SqliteIndex:
                     connection.execute(statement)
 
     def _version(self, connection: VectorConnection) -> int:
-        """The schema's version; 0 for an empty file."""
+        """Return the schema's version, or 0 for an empty file.
+
+        Raises StoreError for another program's database, and NewerSchemaError for a newer schema.
+        """
         sql = (
             "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
             "FROM pragma_user_version, pragma_application_id"
@@ -297,7 +303,7 @@ class SqliteIndex:
             nearest.add(self._db.execute(sql, (number,)).fetchall())
 
     def _drop_unused(self) -> None:
-        """Removes documents that no file has any more. Their vectors stay only if other passages have the same text."""
+        """Remove documents that no file uses. Their vectors are kept only if other passages have the same text."""
         unused = "SELECT id FROM documents WHERE digest NOT IN (SELECT digest FROM files)"
         documents = [found for (found,) in self._db.execute(unused).fetchall()]
         for document in documents:

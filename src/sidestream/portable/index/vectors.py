@@ -1,7 +1,7 @@
-"""The nearest vectors in an SQLite file: by sqlite-vec, or by a matrix in memory where it cannot be loaded.
+"""Nearest-vector search in an SQLite file, by sqlite-vec, or by a matrix in memory where it cannot be loaded.
 
-The table `vectors` is what counts; the table of sqlite-vec is made from it. A process without the extension cannot
-update that table, so it leaves a note, and the next process with the extension does.
+The table `vectors` is authoritative; the table of sqlite-vec is derived from it. A process without the extension cannot
+update that table, so it marks it as stale, and the next process with the extension updates it.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from sidestream.errors import MissingExtraError, StoreError
 
 Driver = Literal["sqlite3", "apsw", "matrix"]
 BUSY_TIMEOUT_S = 30.0
-"""How long a writer waits for another process."""
+"""Seconds that a writer waits for another process."""
 
 
 class Cursor(Protocol):
@@ -25,7 +25,7 @@ class Cursor(Protocol):
 
 
 class VectorConnection(Protocol):
-    """What both libraries have in common."""
+    """The interface that both libraries share."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Cursor: ...
 
@@ -35,7 +35,10 @@ class VectorConnection(Protocol):
 
 
 def connect(path: Path, driver: Driver | None = None) -> tuple[VectorConnection, Driver]:
-    """A connection, and which way was found; with `driver`, that way. Raises MissingExtraError if none is possible."""
+    """Open a connection, and return it with the driver used. `driver` forces one.
+
+    Raises MissingExtraError if no driver is available.
+    """
     for way in _WAYS if driver is None else (driver,):
         made = _WAYS[way](path)
         if made is not None:
@@ -99,14 +102,14 @@ def _module(name: str) -> Any:
 
 
 def library_errors() -> tuple[type[Exception], ...]:
-    """The errors of the libraries."""
+    """Return the error classes of the SQLite libraries."""
     apsw = _module("apsw")
     return (sqlite3.Error, apsw.Error) if apsw is not None else (sqlite3.Error,)
 
 
 @contextmanager
 def store_errors(path: Path) -> Generator[None]:
-    """Raises StoreError for what SQLite and the disk report in the block."""
+    """Convert SQLite and disk errors in the block to StoreError."""
     try:
         yield
     except library_errors() as error:
@@ -123,7 +126,7 @@ _ADVICE = {
     "ReadOnlyError": "it cannot be written; check its permissions",
     "CantOpenError": "it cannot be opened; check that its folder exists and may be written",
 }
-"""Error of apsw → what to do; those of the standard library have the code of the same meaning."""
+"""apsw error class → advice. The standard library's errors have the corresponding code."""
 _CODES = {
     5: "BusyError",
     8: "ReadOnlyError",
@@ -141,7 +144,7 @@ def _advice(error: Exception) -> str:
 
 @contextmanager
 def transaction(connection: VectorConnection) -> Generator[None]:
-    """Commits at the end of the block, or rolls back if it raises."""
+    """Commit at the end of the block, or roll back if it raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -160,21 +163,21 @@ _MISSING = (
 
 
 class Nearest(Protocol):
-    """Finds vectors; changes are made within the caller's transaction."""
+    """Finds vectors. Changes are made within the caller's transaction."""
 
     def add(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Vectors of passages, by their ids."""
+        """Add vectors of passages, by their ids."""
         ...
 
     def remove(self, ids: Sequence[int]) -> None: ...
 
     def search(self, vector: Sequence[float], scope: Sequence[int] | None, limit: int) -> list[int]:
-        """Ids by the cosine of their vectors, nearest first, among all or those in the scope."""
+        """Return ids by cosine similarity, nearest first, among all or those in the scope."""
         ...
 
 
 class VectorTable:
-    """The table of sqlite-vec."""
+    """Vector search with the table of sqlite-vec."""
 
     def __init__(self, connection: VectorConnection, dimensions: int) -> None:
         self._connection = connection
@@ -193,7 +196,7 @@ class VectorTable:
         self._connection.executemany("DELETE FROM nearest WHERE chunk = ?", [(number,) for number in ids])
 
     def search(self, vector: Sequence[float], scope: Sequence[int] | None, limit: int) -> list[int]:
-        # `k`, not LIMIT: older versions of SQLite do not pass a limit on to the table.
+        # Use `k` rather than LIMIT, which older versions of SQLite do not pass on to the table.
         sql = "SELECT chunk FROM nearest WHERE embedding MATCH ? AND k = ?"
         parameters: list[Any] = [array("f", vector).tobytes(), limit]
         if scope is not None:
@@ -202,7 +205,7 @@ class VectorTable:
         return [number for (number,) in self._connection.execute(sql, parameters).fetchall()]
 
     def _update(self) -> None:
-        """Statement by statement: whatever a process did not come to, the next one does."""
+        """Update the table statement by statement. The next process continues whatever was left undone."""
         stale = "SELECT n.chunk FROM nearest n LEFT JOIN chunks c ON c.id = n.chunk WHERE c.id IS NULL"
         self.remove([number for (number,) in self._connection.execute(stale).fetchall()])
         self.add(self._connection.execute(_MISSING).fetchall())
@@ -210,7 +213,7 @@ class VectorTable:
 
 
 class Matrix:
-    """All vectors in memory: as fast as the table up to some ten thousand passages."""
+    """Vector search with all vectors in memory, as fast as the table up to some ten thousand passages."""
 
     def __init__(self, connection: VectorConnection, dimensions: int) -> None:
         import numpy
@@ -246,7 +249,7 @@ class Matrix:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, '1')", (_STALE,))
 
     def _content(self) -> tuple[Any, Any]:
-        """Ids and normalised vectors; read again if this or another process has changed them."""
+        """Return ids and normalized vectors, reloaded if this or another process has changed them."""
         np = self._np
         ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
         state = version, self._changes

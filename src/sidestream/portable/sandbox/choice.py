@@ -1,4 +1,4 @@
-"""Which sandbox runs code: the one that is named, else the first default that works here. Never none unless named."""
+"""Choice of a sandbox: the named one, else the first default that works here. Never "none" unless named."""
 
 import sys
 from importlib import import_module
@@ -17,20 +17,23 @@ _BACKENDS = {
 """Name → module and class."""
 
 AUTO = ("bubblewrap", "runsc")
-"""What `auto` tries, in this order. Monty runs a part of Python only, so it is for those who name it."""
+"""Sandboxes that `auto` tries, in this order. Monty supports only a subset of Python, so it must be named."""
 
 _own: dict[str, Sandbox] = {}
 
 
 def use_sandbox(sandbox: Sandbox) -> None:
-    """Makes a sandbox of yours known, under its name: `CodeInterpreter(sandbox="vendor")`."""
+    """Register your own sandbox under its name, as in `CodeInterpreter(sandbox="vendor")`."""
     if sandbox.name in (*_BACKENDS, "auto"):
         raise ConfigurationError(f"a sandbox cannot be called {sandbox.name!r}: that is one of ours")
     _own[sandbox.name] = sandbox
 
 
 def sandbox_named(name: str) -> Sandbox:
-    """The sandbox with this name. Raises ConfigurationError."""
+    """Return the sandbox with this name.
+
+    Raises ConfigurationError if the name is unknown.
+    """
     if name in _own:
         return _own[name]
     if name not in _BACKENDS:
@@ -42,7 +45,10 @@ def sandbox_named(name: str) -> Sandbox:
 
 
 async def start(name: str, spec: ContainerSpec) -> Container:
-    """A container of the named sandbox; of `auto`, of the first that works. Raises SandboxError."""
+    """Start a container of the named sandbox, or for `auto` of the first that works.
+
+    Raises SandboxError if none can be started.
+    """
     if name != "auto":
         return await sandbox_named(name).start(spec)
     if sys.platform != "linux":

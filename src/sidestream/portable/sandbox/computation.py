@@ -1,5 +1,7 @@
-"""Pydantic's Monty: an interpreter of a part of Python that makes no system call. For computation only: no files, no
-packages, no shell; it works on every system."""
+"""Sandbox with Pydantic's Monty, an interpreter of a Python subset that makes no system calls.
+
+For computation only: no files, no packages, no shell. It works on every system.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -18,7 +20,7 @@ from sidestream.portable.sandbox.worker import owned
 T = TypeVar("T")
 _GRACE_S = 2.0
 _PART_SIZE = 4
-"""Characters that count for each part of a value: looking at it takes time, too."""
+"""Characters counted for each part of a value, since visiting it takes time too."""
 
 
 class _Session(Protocol):
@@ -28,7 +30,7 @@ class _Session(Protocol):
 
 
 class Monty:
-    """`CodeInterpreter(sandbox="monty")`."""
+    """The sandbox of `CodeInterpreter(sandbox="monty")`."""
 
     name = "monty"
 
@@ -60,7 +62,7 @@ async def _start(spec: port.ContainerSpec) -> "MontyContainer":
 
 
 class MontyContainer:
-    """A session of one worker process."""
+    """A container with one session of one worker process."""
 
     def __init__(self, identity: str, pool: Any, session: Any, limits: SandboxLimits) -> None:
         self.id = identity
@@ -88,7 +90,7 @@ class MontyContainer:
                 loop.call_soon_threadsafe(flooded.set)
 
         try:
-            # The limit inside counts execution only: a program that waits for its tools may take longer.
+            # The inner limit counts execution only: a program that waits for its tools may take longer.
             async with asyncio.timeout(None if functions else self._limits.cell_s + _GRACE_S):
                 value = await _unless(
                     flooded, self._session.feed_run(code, external_lookup=functions, print_callback=on_print)
@@ -113,7 +115,7 @@ class MontyContainer:
             ending = "output"
         elif calls is not None and calls.is_flooded:
             ending = "flood"
-        # After a limit nothing is known about the heap.
+        # The state of the heap is unknown after a limit.
         if ending not in ("completed", "raised"):
             await self.kill()
         return port.CellOutcome(ending=ending, logs=sink.end())
@@ -131,12 +133,12 @@ class MontyContainer:
         if self.is_alive:
             self.is_alive = False
             pool = self._pool
-            del self._pool, self._session  # they hold the pipes, whoever still holds this
+            del self._pool, self._session  # they hold the pipes; others may still hold this object
             await pool.__aexit__(None, None, None)
 
 
 async def _unless(stops: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """The result of the work; None, and the work is cancelled, if it is to stop first."""
+    """Return the result of the work, or cancel it and return None if the event is set first."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stops.wait())
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -147,7 +149,7 @@ async def _unless(stops: asyncio.Event, work: Awaitable[T]) -> T | None:
 
 
 class _Calls:
-    """The tools of a program as functions: what it passes to them is bounded before anything else looks at it."""
+    """A program's tools as functions. Arguments are bounded before anything else processes them."""
 
     def __init__(self, limits: SandboxLimits, call_tool: port.CallTool) -> None:
         self._limits = limits
@@ -157,7 +159,7 @@ class _Calls:
         self.is_flooded = False
 
     def function(self, name: str) -> Callable[..., Any]:
-        """The function of a tool."""
+        """Return the function for a tool."""
 
         async def call(*positional: Any, **arguments: Any) -> Any:
             if positional:
@@ -184,18 +186,21 @@ class _Calls:
 
 
 def _shown(value: Any, max_size: int) -> str:
-    """A value as Python writes it. Raises nothing: one that is too large, or cannot be written, is described."""
+    """Return a value's repr.
+
+    Never raises: a value that is too large, or has no repr, is described.
+    """
     size = _size(value, max_size)
     if size is not None:
-        with suppress(ValueError, RecursionError):  # an integer with too many digits; too many lists in lists
+        with suppress(ValueError, RecursionError):  # an integer with too many digits; lists nested too deeply
             return repr(value)
     return f"[a value of the type {type(value).__name__} that is too large to show: print a part of it]"
 
 
 def _size(value: Any, max_size: int, *, max_depth: int = 1000) -> int | None:
-    """About how long a value is when it is written out; None if it is longer than that, or deeper.
+    """Estimate the length of a value when written out, or return None if it exceeds the size or depth.
 
-    A list that is in a value a thousand times is one object here, and a thousand copies in a text.
+    A list that occurs a thousand times in a value is one object here, but a thousand copies in its text.
     """
     size, pending = 0, [(value, 0)]
     while pending:

@@ -1,8 +1,9 @@
-"""The containers of this process: whose each is, which one a call gets, and when it ends.
+"""Containers of this process: their holders, which one a call gets, and when it ends.
 
 A container belongs to one kind of tool, one sandbox, one owner and one group of that owner's calls: those of a run, or
 of a conversation. It is found by these facts alone. They come from the run, not from a tool or a model.
-One that nobody uses ends after some time; so does the one that was idle longest, when there are too many.
+
+An unused container ends after some time; so does the longest idle one when there are too many.
 """
 
 import asyncio
@@ -27,30 +28,30 @@ GONE = (
     "without its variables"
 )
 _MAX_KNOWN = 1000
-"""Groups of which a toolset remembers that they had a container."""
+"""Maximum groups that a toolset remembers having given a container."""
 
 
 class Holder(Struct, frozen=True):
-    """Whose a container is. Calls with equal holders share one."""
+    """Identity under which a container is kept. Calls with equal holders share one."""
 
     kind: str
-    """The key of the tool."""
+    """Key of the tool."""
     sandbox: str
     spec: ContainerSpec
     owner: Hashable
-    """Who may name the container by its id."""
+    """Owner, who may name the container by its id."""
     group: Hashable
-    """The owner's calls that share it."""
+    """Group of the owner's calls that share it."""
 
 
 class KeptContainer:
-    """A container with what is known about it."""
+    """A container with its usage data."""
 
     def __init__(self, container: Container, holder: Holder, siblings: set[Holder]) -> None:
         self.container = container
         self.holder = holder
         self.siblings = siblings
-        """The holders of all containers of its toolset."""
+        """Holders of all containers of its toolset."""
         self.users = 0
         self.calls = 0
         self.used_at = monotonic()
@@ -61,13 +62,16 @@ class KeptContainer:
         return self.container.is_alive
 
     async def put(self, files: Sequence[CodeFile]) -> None:
-        """Writes files that it does not have yet. Raises SandboxError."""
+        """Write files that the container does not have yet.
+
+        Raises SandboxError if one does not fit.
+        """
         missing = {_digest(file): file for file in files if _digest(file) not in self._given}
         await self.container.put(list(missing.values()))
         self._given |= missing.keys()
 
     def has(self, file: CodeFile) -> None:
-        """Notes a file that was made in it, so that it is not put into it again when the history has it."""
+        """Record a file that was made in the container, so that it is not written again from the history."""
         self._given.add(_digest(file))
 
 
@@ -76,14 +80,14 @@ def _digest(file: CodeFile) -> str:
 
 
 _kept: dict[Holder, KeptContainer] = {}
-"""Containers of all agents: a conversation keeps its own when it continues with another agent."""
+"""Containers of all agents. A conversation keeps its own when it continues with another agent."""
 _starting: "dict[Holder, Future[KeptContainer | None]]" = {}
 _lock = threading.Lock()
-"""Of the containers: they expire in the sandbox thread, and calls come from any."""
+"""Guards the containers, which expire in the sandbox thread while calls come from any thread."""
 
 
 class Containers:
-    """The containers of one toolset. Those that it has started end with it."""
+    """The containers of one toolset. Those it has started end with it."""
 
     def __init__(
         self, sandbox: str, spec: ContainerSpec, *, kind: str = "", idle_s: float = MAX_CONTAINER_IDLE_S
@@ -95,17 +99,18 @@ class Containers:
         self._known: dict[Holder, None] = {}
         self._own: set[Holder] = set()
         self._begun: set[Future[KeptContainer | None]] = set()
-        """Starts that have not ended."""
+        """Pending starts."""
         weakref.finalize(self, _abandon, self._own)
 
     @asynccontextmanager
     async def use(
         self, owner: Hashable, group: Hashable = None, *, named: str | None = None, had_one: bool = False
     ) -> AsyncGenerator[tuple[KeptContainer, bool]]:
-        """Yield the container of a group, and whether it replaces one that is gone. Raises SandboxError.
+        """Yield the container of a group, and whether it replaces a lost one.
 
-        Without a group, the container is this call's alone. `named` is the id of a container of the same kind, sandbox
-        and owner, which is used if the group has none. `had_one`: the group had one, perhaps in another process.
+        Without a group, the container serves this call only. `named` is the id of a container of the same kind, sandbox
+        and owner, which is used if the group has none. `had_one` says that the group had one before, perhaps in another
+        process. Raises SandboxError if no container can be started.
         """
         holder = Holder(self._kind, self._sandbox, self._spec, owner, object() if group is None else group)
         kept = _take(holder, named)
@@ -128,16 +133,16 @@ class Containers:
                 await _end(kept)
 
     async def aclose(self) -> None:
-        """Ends all, also those of calls that were cancelled while they started. Safe to call twice."""
+        """End all containers, including those of calls cancelled while they started. Safe to call twice."""
         await asyncio.gather(*map(asyncio.wrap_future, list(self._begun)), return_exceptions=True)
         for holder in list(self._own):
             if (kept := _kept.get(holder)) is not None:
                 await _end(kept)
 
     async def _started(self, holder: Holder) -> KeptContainer:
-        """A new container; calls of one group that begin together share it. Counts a use."""
+        """Start a container and count a use. Calls of one group that begin together share it."""
         start: Future[KeptContainer | None] = Future()
-        start.set_running_or_notify_cancel()  # those that wait for it do not cancel it
+        start.set_running_or_notify_cancel()  # waiting calls must not cancel it
         while (begun := _starting.setdefault(holder, start)) is not start:
             if (kept := await asyncio.wrap_future(begun)) is not None:
                 return _used(kept)
@@ -159,11 +164,14 @@ class Containers:
             del _starting[holder]
             self._begun.discard(start)
             if not start.done():
-                start.set_result(None)  # this call was cancelled: another one that waits starts one
+                start.set_result(None)  # cancelled: a waiting call starts another one
 
 
 def _take(holder: Holder, named: str | None) -> KeptContainer | None:
-    """The container of a holder, else the named one that it may use; None if it is gone. Counts a use."""
+    """Return a holder's container, else the named one if it may use it, and count a use.
+
+    Returns None if the container is missing or has ended.
+    """
     with _lock:
         found = _kept.get(holder)
         if found is None and named is not None:
@@ -201,7 +209,7 @@ async def _end(kept: KeptContainer) -> None:
 
 
 def _forget(kept: KeptContainer) -> bool:
-    """True if it was known. Called with the lock."""
+    """Remove the container from the registry, holding the lock. Return whether it was there."""
     if _kept.get(kept.holder) is not kept:
         return False
     del _kept[kept.holder]
@@ -210,7 +218,7 @@ def _forget(kept: KeptContainer) -> bool:
 
 
 def _expire(kept: KeptContainer, idle_s: float) -> None:
-    """Called by the worker: ends a container that was not used since."""
+    """End a container that has not been used since. Called by the worker."""
     with _lock:
         is_idle = kept.users == 0 and kept.used_at + idle_s - monotonic() <= 0.001
         if not is_idle or not _forget(kept):
@@ -223,21 +231,24 @@ _ending: set["asyncio.Future[None]"] = set()
 
 
 def _abandon(holders: set[Holder]) -> None:
-    """The toolset was never closed and is gone."""
+    """End the containers of a toolset that was garbage-collected without being closed."""
     for holder in list(holders):
-        # Without the lock: the garbage collector may call this while its thread has it.
+        # Without the lock: the garbage collector may call this while its own thread holds it.
         if (kept := _kept.pop(holder, None)) is not None:
             WORKER.submit(kept.container.kill)
 
 
 @atexit.register
 def _end_all() -> None:
-    """At the end of the program: waits a moment, so that no folder or group is left behind."""
+    """End all containers at the program's exit.
+
+    Waits a moment, so that no folder or group is left behind.
+    """
     ending = [WORKER.submit(kept.container.kill) for kept in list(_kept.values())]
     _kept.clear()
     for future in ending:
         if future is not None:
             try:
                 future.result(5)
-            except Exception:  # the process ends, and with it every container
+            except Exception:  # the process is ending, and every container with it
                 return

@@ -1,4 +1,4 @@
-"""What a kernel sends, within bounds: the sizes of its frames, output as text, and deliverables."""
+"""Bounded reading of what a kernel sends: frame sizes, output as text, and deliverables."""
 
 import codecs
 from collections.abc import Callable
@@ -8,18 +8,18 @@ from sidestream.limits import SandboxLimits
 from sidestream.portable.sandbox.port import CodeFile, Ending
 
 CHUNK_BYTES = 1 << 16
-"""Output that is read, or sent in a frame, at once."""
+"""Maximum output that is read at once, or sent in one frame."""
 MAX_HEADER_BYTES = 256
 _MAX_WORD_BYTES = 256
-"""A status, a number or the name of a function."""
+"""Maximum length of a status, a number or a function name."""
 _MAX_NAME_BYTES = 4096
-"""The path of a file, or why something failed."""
+"""Maximum length of a file's path or an error message."""
 _MAX_REPORTED = 20_000
-"""Deliverables that are sent or named after one cell: the kernel looks at half of these."""
+"""Maximum deliverables sent or named after one cell. The kernel looks at half as many."""
 
 
 class EndedError(Exception):
-    """The container ended, or must: `ending` says why."""
+    """The container has ended, or must end, for the reason in `ending`."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending)
@@ -29,7 +29,7 @@ class EndedError(Exception):
 def checked_sizes(header: str, limits: SandboxLimits) -> tuple[str, list[int]]:
     """Return the kind of a frame and the sizes of its payloads, before any of them is read.
 
-    Raises EndedError for what no kernel sends.
+    Raises EndedError if no kernel would send such a frame.
     """
     kind, *sizes = header.split() or [""]
     word, name, file = _MAX_WORD_BYTES, _MAX_NAME_BYTES, limits.file_bytes + 1
@@ -53,7 +53,7 @@ def checked_sizes(header: str, limits: SandboxLimits) -> tuple[str, list[int]]:
 
 
 class OutputText:
-    """Output as text: the beginning is kept, all of it is counted, and what is kept is passed on."""
+    """Output decoded as text. The beginning is kept and passed on, and all of it is counted."""
 
     def __init__(self, max_bytes: int, on_text: Callable[[str], None]) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -63,7 +63,7 @@ class OutputText:
         self.total = 0
 
     def feed(self, data: bytes, *, is_last: bool = False) -> None:
-        """Take more output."""
+        """Add output."""
         self.total += len(data)
         kept = data[: max(0, self._left)]
         self._left -= len(data)
@@ -73,7 +73,7 @@ class OutputText:
             self._on_text(text)
 
     def end(self) -> str:
-        """Return what was kept."""
+        """Return the text that was kept, with a note if some was cut."""
         self.feed(b"", is_last=True)
         if self._left < 0:
             self._pieces.append(f"\n[cut: {-self._left} more bytes of output are not shown]\n")
@@ -94,7 +94,10 @@ class Found:
         self._reported = 0
 
     def add(self, kind: str, payloads: list[bytes]) -> None:
-        """Take a frame. Raises EndedError for one that is not about a deliverable."""
+        """Add a frame.
+
+        Raises EndedError if it is not about a deliverable, or if there are too many.
+        """
         self._reported += 1
         if self._reported > _MAX_REPORTED:
             raise EndedError("died")
@@ -114,7 +117,7 @@ class Found:
                 raise EndedError("died")
 
     def all_notes(self) -> tuple[str, ...]:
-        """Return what was left out, for the model."""
+        """Return notes for the model about what was left out."""
         more = (f"{self._skipped} more files were not delivered",) if self._skipped else ()
         return (*self._notes, *more)
 

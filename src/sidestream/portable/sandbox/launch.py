@@ -1,4 +1,4 @@
-"""Starting the process of a container: the files that it gets as descriptors, and the kernel that runs in it."""
+"""Starting of a container's process: its descriptors, and the kernel that runs in it."""
 
 import asyncio
 import marshal
@@ -19,14 +19,14 @@ from sidestream.portable.sandbox.runtime import KERNEL
 from sidestream.portable.sandbox.workspace import User
 
 INSIDE = Path(__file__).parent / "inside"
-"""What runs inside a container."""
+"""Folder with the code that runs inside a container."""
 _PIPE_BYTES = 1 << 20
 _INFO_BYTES = 4096
 
 
 @cache
 def kernel_files() -> dict[str, bytes]:
-    """The files that the kernel consists of, by name; compiled, since otherwise each container would do it."""
+    """Return the kernel's files by name, compiled so that containers need not do it."""
     return {
         "enter.pyc": _compiled("enter.py"),
         "kernel.pyc": _compiled("kernel.py"),
@@ -40,12 +40,12 @@ def _compiled(name: str) -> bytes:
 
 
 def new_id() -> str:
-    """The id of a container, in the form of OpenAI's."""
+    """Return a new container id, in OpenAI's format."""
     return f"cntr_{secrets.token_hex(16)}"
 
 
 def kernel_arguments(limits: SandboxLimits, *, folder: str = FOLDER, bounds_processes: bool = True) -> list[str]:
-    """The arguments of the kernel: its folder, what it delivers, and the limits that it sets itself."""
+    """Return the kernel's arguments: its folder, its delivery limits, and the resource limits that it sets itself."""
     resources = {
         "AS": limits.memory_bytes,
         "CPU": limits.cpu_s,
@@ -68,9 +68,9 @@ class Started(NamedTuple):
     process: Process
     frames: asyncio.StreamReader
     frames_end: asyncio.ReadTransport
-    """Our end of the pipe with the frames. The process can be waited for whether or not they have been read."""
+    """Our end of the frame pipe. The process can be waited for whether or not the frames have been read."""
     logs: int
-    """Our end of the pipe with the output."""
+    """Our end of the output pipe."""
 
 
 class Launch:
@@ -81,7 +81,7 @@ class Launch:
         self._info: int | None = None
 
     def give(self, data: bytes) -> str:
-        """The number of a descriptor from which the process reads the data."""
+        """Return the number of a descriptor from which the process reads the data."""
         descriptor = os.memfd_create("sidestream", os.MFD_CLOEXEC)
         self._theirs.append(descriptor)
         os.write(descriptor, data)
@@ -89,13 +89,16 @@ class Launch:
         return str(descriptor)
 
     def receive(self) -> str:
-        """The number of a descriptor to which the process reports its child."""
+        """Return the number of a descriptor to which the process reports its child."""
         self._info, theirs = os.pipe()
         self._theirs.append(theirs)
         return str(theirs)
 
     async def start(self, arguments: Sequence[str], *, user: User | None = None, **options: Any) -> Started:
-        """Start the process, which gets no environment of its own. Raises SandboxError."""
+        """Start the process, with an empty environment unless `env` is given.
+
+        Raises SandboxError if it cannot be started.
+        """
         logs, their_logs = os.pipe()
         os.set_blocking(logs, False)
         ours, their_frames = os.pipe()
@@ -132,7 +135,7 @@ class Launch:
         return Started(process, frames, frames_end, logs)
 
     def child_pid(self) -> int | None:
-        """The first process inside, as this machine numbers it."""
+        """Return the host's pid of the first process inside, or None."""
         if self._info is None:
             return None
         found = re.search(rb'"child-pid":\s*(\d+)', os.read(self._info, _INFO_BYTES))
@@ -153,7 +156,7 @@ class Launch:
 
 @contextmanager
 def launch() -> Generator[Launch]:
-    """Closes what is ours of the descriptors."""
+    """Yield a launch, and close our side of its descriptors afterwards."""
     starting = Launch()
     try:
         yield starting

@@ -1,4 +1,4 @@
-"""A container as a process: frames to its kernel, its output, the tool calls of its program, and its end."""
+"""A container as a process: frames to its kernel, its output, its program's tool calls, and its end."""
 
 import asyncio
 import os
@@ -26,11 +26,11 @@ from sidestream.portable.sandbox.frames import (
 from sidestream.portable.sandbox.launch import Started
 
 Send = Callable[[bytes, bytes], Awaitable[None]]
-"""Sends the number of a call and its answer into the container. Raises EndedError."""
+"""Sends the number of a call and its answer into the container. Raises EndedError if the container has ended."""
 
 
 class Calls:
-    """The calls of one program. What it sends was not checked: code inside can write frames of its own."""
+    """The tool calls of one program. They are unchecked input, since code inside can write its own frames."""
 
     def __init__(self, limits: SandboxLimits, call_tool: port.CallTool, send: Send) -> None:
         self._limits = limits
@@ -39,27 +39,30 @@ class Calls:
         self._clock = asyncio.get_running_loop().time
         self._made = 0
         self._working = 0
-        """Calls whose tools work."""
+        """Calls whose tools are running."""
         self._waited_s = self._waits_since = 0.0
         self._writing = asyncio.Lock()
         self.pending: dict[asyncio.Task[None], int] = {}
-        """Calls whose answers were not read yet → the bytes of their arguments."""
+        """Calls whose answers have not been read yet → bytes of their arguments."""
 
     @property
     def shares(self) -> tuple[int, int]:
-        """Pending calls and bytes of their arguments that the kernel stays within.
+        """Pending calls and argument bytes that the kernel stays within.
 
-        They are half of the limits: of an answer that the kernel has read, this side may not know yet.
+        They are half of the limits, since this side may not know yet that the kernel has read an answer.
         """
         return self._limits.pending_calls // 2, self._limits.argument_bytes // 2
 
     @property
     def waited_s(self) -> float:
-        """Seconds in which at least one tool worked. An answer that is not read is not waited for."""
+        """Seconds in which at least one tool was running. Unread answers do not count."""
         return self._waited_s + (self._clock() - self._waits_since if self._working else 0.0)
 
     def begin(self, number: bytes, name: bytes, arguments: bytes) -> None:
-        """Begin to answer a call. Raises EndedError for more than a program may have."""
+        """Start to answer a call.
+
+        Raises EndedError if the program exceeds its limits.
+        """
         self._made += 1
         limits = self._limits
         if (
@@ -73,7 +76,7 @@ class Calls:
         answering.add_done_callback(self.pending.pop)
 
     async def cancel(self) -> None:
-        """Cancel what the program has not waited for."""
+        """Cancel the calls that the program has not waited for."""
         left = list(self.pending)
         for answering in left:
             answering.cancel()
@@ -94,7 +97,7 @@ class Calls:
             self._waits_since = self._clock()
             self._working -= 1
         try:
-            # One after the other, so that only one of them is in memory as bytes.
+            # One after the other, so that only one answer is in memory as bytes.
             async with self._writing:
                 await self._send(number, msgspec.json.encode(answer))
         except EndedError:
@@ -103,14 +106,14 @@ class Calls:
 
 _log = get_logger(__name__)
 _GRACE_S = 5.0
-"""A command has its own limit inside. If the kernel does not report the end by then, the container is killed."""
+"""Seconds after a command's own limit at which the container is killed, if the kernel has not reported the end."""
 _TICK_S = 0.25
-"""How often it is looked at what code does while tools work for it."""
+"""Seconds between checks of what code does while tools work for it."""
 _RESTLESS = "its processes could not be stopped after the call, so the container was ended"
 
 
 class ProcessContainer:
-    """A kernel behind pipes. What it sends is checked: code inside can send anything."""
+    """A kernel behind pipes. Its frames are checked, since code inside can send anything."""
 
     def __init__(self, identity: str, started: Started, limits: SandboxLimits, folder: str = port.FOLDER) -> None:
         self.id = identity
@@ -125,16 +128,16 @@ class ProcessContainer:
         self._is_resting = False
         self.on_end: list[Callable[[], None]] = []
         self.stop: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """Ends what does not end with the process, if the backend has such."""
+        """Ends what does not end with the process, if the backend needs that."""
         self.inner: int | None = None
-        """A pidfd of the first process inside, where the backend reports it."""
+        """Pidfd of the first process inside, if the backend reports it."""
         self.pause: Callable[[bool], Coroutine[Any, Any, bool]] = self._pause
-        """Stops all processes inside, or lets them go on. False if they cannot be stopped."""
+        """Stops all processes inside, or continues them. Returns False if they cannot be stopped."""
         asyncio.get_running_loop().add_reader(self._logs, self._read_logs)
 
     @property
     def pid(self) -> int:
-        """Of the process that was started."""
+        """Id of the process that was started."""
         return self._process.pid
 
     @property
@@ -142,7 +145,10 @@ class ProcessContainer:
         return self._process.returncode is None
 
     async def ready(self) -> None:
-        """Waits for the kernel. Raises SandboxError, with what the backend said, if it does not start."""
+        """Wait for the kernel.
+
+        Raises SandboxError, with the backend's output, if it does not start.
+        """
         self._sink = sink = OutputText(CHUNK_BYTES, lambda text: None)
         try:
             async with asyncio.timeout(self._limits.start_s):
@@ -249,7 +255,7 @@ class ProcessContainer:
 
     async def kill(self) -> None:
         if self.is_alive:
-            # The backend's process leads a group of its own; what is inside dies with its first process.
+            # The backend's process leads a separate group; processes inside die with their first one.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._frames_end.close()
@@ -263,7 +269,7 @@ class ProcessContainer:
         self._close()
 
     async def _inner_gone(self) -> None:
-        """Waits for the first process inside, which ends after everything else inside."""
+        """Wait for the first process inside, which ends after all others inside."""
         descriptor, self.inner = self.inner, None
         if descriptor is None:
             return
@@ -298,9 +304,10 @@ class ProcessContainer:
         seconds: float,
         calls: Calls | None = None,
     ) -> tuple[port.Ending, tuple[str, ...]]:
-        """Runs the work with its output in the sink; whatever makes it impossible to continue ends the container.
+        """Run the work with its output in the sink, and return how it ended, with notes for the model.
 
-        Returns how it ended, and what the model must know. Afterwards nothing runs inside until the next call.
+        Any failure that makes it impossible to continue ends the container. Afterwards nothing runs inside until the
+        next call.
         """
         self._sink = sink
         self._flooded.clear()
@@ -334,9 +341,9 @@ class ProcessContainer:
     async def _first_done(
         self, tasks: "set[asyncio.Future[Any]]", seconds: float, calls: Calls | None
     ) -> "set[asyncio.Future[Any]]":
-        """The tasks that are done first; none after some seconds.
+        """Return the tasks that finish first, or none after `seconds`.
 
-        The time in which tools work for the code does not count, but the time in which it computes always does.
+        Time in which tools work for the code does not count, but time in which the code computes always does.
         """
         clock = asyncio.get_running_loop().time
         at, waited, activity = clock(), 0.0, processes.activity(self.pid) if calls else None
@@ -360,16 +367,16 @@ class ProcessContainer:
             await self.pause(False)
 
     async def _rest(self) -> bool:
-        """Stops all processes inside, or ends the container. False if it had to end."""
+        """Stop all processes inside, or end the container. Return False if it had to end."""
         try:
             self._is_resting = await self.pause(True)
         finally:
-            if not self._is_resting:  # also if this was cancelled
+            if not self._is_resting:  # also if cancelled
                 await self.kill()
         return self._is_resting
 
     async def _pause(self, is_paused: bool) -> bool:
-        # Where the first process inside is known, the one that was started only waits for it.
+        # If the first process inside is known, the started one only waits for it.
         with_root = self.inner is None
         if is_paused:
             return await processes.stop(self.pid, with_root=with_root)
@@ -387,7 +394,10 @@ class ProcessContainer:
             raise EndedError("died") from None
 
     async def _receive(self) -> tuple[str, list[bytes]]:
-        """The next frame. Raises EndedError at the end of the pipe, and for what no kernel sends."""
+        """Return the next frame.
+
+        Raises EndedError at the end of the pipe, or if no kernel would send such a frame.
+        """
         pipe = self._frames
         try:
             header = (await pipe.readline()).decode("ascii")
@@ -399,7 +409,10 @@ class ProcessContainer:
             raise EndedError("died") from None
 
     def _read_logs(self) -> None:
-        """Some output has come. None is read between two calls, so that nobody is busy with what nobody reads."""
+        """Read available output.
+
+        Output between two calls is discarded, since it has no receiver.
+        """
         try:
             data = os.read(self._logs, CHUNK_BYTES)
         except BlockingIOError:
@@ -412,7 +425,7 @@ class ProcessContainer:
                 self._flooded.set()
 
     def _drain(self) -> None:
-        """Reads what is in the pipe: everything that was printed before the frame that was received last."""
+        """Read the rest of the pipe, i.e. everything printed before the last received frame."""
         with suppress(OSError):
             while self._logs >= 0 and (data := os.read(self._logs, CHUNK_BYTES)):
                 if self._sink is None or self._sink.total > self._limits.output_bytes:

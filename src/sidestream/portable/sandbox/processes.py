@@ -1,7 +1,7 @@
-"""The processes of a container as this machine sees them: whether they compute, and how they rest between two calls.
+"""A container's processes as seen from the host: whether they compute, and how they rest between two calls.
 
-All of it is read and done from outside, so that nothing inside can pretend. A process inside whose parent ends gets the
-container's first process as its parent, so the container is the tree below the process that was started.
+Everything is read and done from outside, so that code inside cannot fake it. An orphan inside is adopted by the
+container's first process, so the container is the process tree below the started one.
 """
 
 import asyncio
@@ -17,15 +17,16 @@ _STOPPED = frozenset("TtZX")
 """States of a process that runs no code: stopped, or ended."""
 _PAUSE_S = 0.002
 _REST_S = 5.0
-"""Until all processes have stopped. One that the kernel holds up, or that forks faster than it is stopped, does not."""
+"""Seconds until all processes must have stopped. One that the kernel blocks, or that forks faster than it is stopped,
+does not stop."""
 
 
 class Activity(Struct, frozen=True):
-    """What processes have done so far."""
+    """The activity of processes so far."""
 
     cpu_s: float
     is_running: bool
-    """Whether one of their threads runs now: the CPU time of a child that nobody waits for is lost with it."""
+    """Whether one of their threads is running now. The CPU time of a child that is never waited for is lost with it."""
 
 
 class _Process(Struct, frozen=True):
@@ -37,7 +38,7 @@ class _Process(Struct, frozen=True):
 
 
 def activity(root: int) -> Activity | None:
-    """Return what a process and all below it have done; None where the system does not tell."""
+    """Return the activity of a process and all below it, or None where the system does not report it."""
     found = list(_tree(root))
     if not found:
         return None
@@ -46,10 +47,13 @@ def activity(root: int) -> Activity | None:
 
 
 async def stop(root: int, *, with_root: bool) -> bool:
-    """Stop all processes below a process, and itself if asked. False if some go on after a few seconds."""
+    """Stop all processes below a process, and itself if `with_root`.
+
+    Returns False if some are still running after a few seconds.
+    """
     clock = asyncio.get_running_loop().time
     end, quiet = clock() + _REST_S, 0
-    # One that was not stopped yet may have woken another one that was: all must be found stopped twice.
+    # A process that is still running may have woken a stopped one, so all must be found stopped twice.
     while quiet < 2:
         running = [process for process in _inside(root, with_root) if process.state not in _STOPPED]
         quiet = 0 if running else quiet + 1
@@ -63,8 +67,8 @@ async def stop(root: int, *, with_root: bool) -> bool:
 
 
 def wake(root: int, *, with_root: bool) -> None:
-    """Let all processes go on that `stop` has stopped."""
-    # Children first: the kernel hangs up on a stopped group whose parent has gone.
+    """Continue all processes that `stop` has stopped."""
+    # Children first: the kernel hangs up on a stopped group whose parent has exited.
     for process in reversed(list(_inside(root, with_root))):
         _send(process, signal.SIGCONT)
 
@@ -77,7 +81,7 @@ def _send(process: _Process, number: signal.Signals) -> None:
     with suppress(OSError):
         descriptor = os.pidfd_open(process.pid)
         try:
-            # The number may belong to another process by now.
+            # The pid may belong to another process by now.
             found = _read(process.pid)
             if found is not None and found.parent == process.parent:
                 signal.pidfd_send_signal(descriptor, number)
@@ -86,7 +90,7 @@ def _send(process: _Process, number: signal.Signals) -> None:
 
 
 def _tree(root: int) -> Iterator[_Process]:
-    """A process and all below it, parents first."""
+    """Yield a process and all below it, parents first."""
     pending = [root]
     while pending:
         process = _read(pending.pop(0))
@@ -109,7 +113,7 @@ def _children(process: _Process) -> list[int]:
 
 @cache
 def _lists_children() -> bool:
-    """Whether the kernel was built to list the children of a process."""
+    """Return whether the kernel was built to list the children of a process."""
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -124,7 +128,7 @@ def _read(pid: int) -> _Process | None:
 
 
 def _stat(pid: int, thread: int | None = None) -> tuple[str, list[str]]:
-    """The state, and the fields of `stat` from the state on."""
+    """Return the state, and the fields of `stat` starting with it."""
     path = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""gVisor: a kernel of its own in user space, for those who trust bubblewrap's shared kernel less than its speed."""
+"""Sandbox with gVisor, a kernel in user space, for users who prefer a separate kernel to bubblewrap's speed."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ _DEVICES_BYTES = 64 * 1024
 
 
 class Runsc:
-    """`CodeInterpreter(sandbox="runsc")`."""
+    """The sandbox of `CodeInterpreter(sandbox="runsc")`."""
 
     name = "runsc"
 
@@ -51,7 +51,7 @@ async def _start(spec: ContainerSpec) -> ProcessContainer:
             (place / "kernel" / name).write_bytes(data)
         (place / "config.json").write_text(json.dumps(_bundle(spec, place)))
         with launch() as starting:
-            # The program finds helpers by PATH; nothing of it is passed on.
+            # The program finds helpers by PATH; the environment is not passed on.
             command = [*program, "run", "--bundle", str(place), identity]
             started = await starting.start(command, env={"PATH": os.defpath})
         container = ProcessContainer(identity, started, spec.limits)
@@ -67,13 +67,16 @@ async def _start(spec: ContainerSpec) -> ProcessContainer:
 
 
 async def _delete(command: list[str]) -> None:
-    """Ends the processes of the sandbox, which do not end with the one that started them."""
+    """Run `runsc delete` or another command, and wait for it.
+
+    The sandbox's processes do not end with the one that started them.
+    """
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, env={})
     await process.wait()
 
 
 async def _pause(command: list[str]) -> bool:
-    """Stops or resumes what runs in the sandbox, whose processes this machine does not see one by one."""
+    """Pause or resume the sandbox, whose processes are not individually visible to the host."""
     await _delete(command)
     return True
 
@@ -87,8 +90,8 @@ def _bundle(spec: ContainerSpec, place: Path) -> dict[str, Any]:
     mounts += [_memory(folder, 4096) for folder in seen.hidden]
     sizes = {"/dev": _DEVICES_BYTES, "/dev/shm": _SHARED_MEMORY_BYTES, "/tmp": size, FOLDER: size}
     mounts += [_memory(folder, bound) for folder, bound in sizes.items()]
-    mounts += [_memory("/sys", 4096, "ro")]  # else gVisor mounts its own
-    # Uid 0 of the sandbox is nobody outside; with another one, rootless gVisor cannot write its own folders.
+    mounts += [_memory("/sys", 4096, "ro")]  # otherwise gVisor mounts its own
+    # Uid 0 in the sandbox is unprivileged outside; with another one, rootless gVisor cannot write its own folders.
     return {
         "ociVersion": "1.0.2",
         "hostname": "sandbox",

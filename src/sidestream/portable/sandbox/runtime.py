@@ -1,4 +1,4 @@
-"""What a container sees of this machine, read-only: system programs, the interpreter and installed packages."""
+"""Read-only view of the host in a container: system programs, the interpreter and installed packages."""
 
 import os
 import re
@@ -15,30 +15,30 @@ USUAL_PACKAGES = (
     *("matplotlib", "numpy", "openpyxl", "pandas", "pillow", "python-docx", "scikit-learn", "scipy", "seaborn"),
     *("statsmodels", "sympy", "tabulate"),
 )
-"""What code for data imports. Those that are installed are offered if nothing else is configured."""
+"""Packages that code for data imports. The installed ones are offered by default."""
 
 PYTHON = "/opt/python"
 PACKAGES = "/opt/packages"
 KERNEL = "/opt/kernel"
 
-# Not /usr as a whole: /usr/src and /usr/local often hold the very application that must not be seen.
+# Not /usr as a whole: /usr/src and /usr/local often hold the very application that must stay hidden.
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
 _ETC = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts")
 
 
 class Mount(Struct, frozen=True):
-    """A path of this machine, and where it is inside."""
+    """A path on the host, and its path inside."""
 
     source: str
     target: str
 
 
 class Runtime(Struct, frozen=True):
-    """What is mounted, links, folders that are hidden, the interpreter inside, and its environment."""
+    """Mounts, links, hidden folders, the interpreter inside, and its environment."""
 
     mounts: tuple[Mount, ...]
     links: tuple[tuple[str, str], ...]
-    """Target and path, as on this machine: `usr/lib`, `/lib`."""
+    """Target and path, as on the host, e.g. `usr/lib` and `/lib`."""
     hidden: tuple[str, ...]
     """Folders inside that are covered by empty ones."""
     python: str
@@ -62,7 +62,10 @@ ENVIRONMENT = {
 
 @cache
 def runtime(packages: tuple[str, ...] | None) -> Runtime:
-    """What a container with these packages sees. Raises SandboxError if one is not installed."""
+    """Return the view of a container with these packages.
+
+    Raises SandboxError if one is not installed.
+    """
     python, mounts, hidden = _interpreter()
     mounts += [Mount(path, path) for name in _SYSTEM if os.path.isdir(path := f"/usr/{name}")]
     mounts += [Mount(path, path) for path in ("/nix/store", "/gnu/store") if os.path.isdir(path)]
@@ -81,7 +84,7 @@ def runtime(packages: tuple[str, ...] | None) -> Runtime:
 
 
 def _interpreter() -> tuple[str, list[Mount], list[str]]:
-    """The interpreter that runs us, without the packages beside it."""
+    """Return the running interpreter, its mounts, and the package folders to hide."""
     executable = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     if hasattr(sys, "frozen") or not os.path.basename(executable).startswith(("python", "pypy")):
         raise SandboxError(f"a sandbox needs the Python interpreter, and {executable} is none")
@@ -96,7 +99,7 @@ def _interpreter() -> tuple[str, list[Mount], list[str]]:
         shared = _shared_library(prefix)
         mounts += [Mount(shared, f"{PYTHON}/lib/{os.path.basename(shared)}")] if shared else []
     else:
-        # An interpreter of its own brings its libraries too.
+        # A standalone interpreter brings its libraries too.
         mounts.append(Mount(os.path.join(prefix, "lib"), f"{PYTHON}/lib"))
     hidden = [f"{inside}/{name}" for name in ("site-packages",) if os.path.isdir(os.path.join(library, name))]
     return python, mounts, hidden
@@ -111,7 +114,7 @@ def _shared_library(prefix: str) -> str | None:
 
 
 def _packages(names: tuple[str, ...] | None) -> list[Mount]:
-    """The folders and modules of the named distributions, and of all that they require."""
+    """Return the mounts for the named distributions and everything they require."""
     from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
     found: dict[str, Distribution] = {}
@@ -139,7 +142,7 @@ def _packages(names: tuple[str, ...] | None) -> list[Mount]:
 
 
 def _requirements(lines: Iterable[str]) -> list[str]:
-    """The names of what is required without an extra."""
+    """Return the names of requirements that need no extra."""
     names: list[str] = []
     for line in lines:
         requirement, _, marker = line.partition(";")
@@ -154,5 +157,5 @@ def _plain(name: str) -> str:
 
 
 def package_names(packages: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The packages of a config, as a key."""
+    """Return the packages of a config as a cache key."""
     return None if packages is None else tuple(sorted(set(packages)))

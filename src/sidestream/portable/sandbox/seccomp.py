@@ -1,9 +1,9 @@
-"""The system call filter of a sandbox: a deny-list as classic BPF, without a library.
+"""System call filter of a sandbox: a deny-list as classic BPF, without a library.
 
-Namespaces hide the host. This removes the parts of the kernel that code in a sandbox has no use for and that most
-exploits go through, memory that no limit counts, and modes and device files that would outlive the container in a
-workspace. A denied call fails with EPERM, as it would without the privilege. One that programs can do without fails
-with ENOSYS, as in an older kernel, so that they take their other way.
+Namespaces hide the host. The filter removes the parts of the kernel that sandboxed code does not need and that most
+exploits use, memory that no limit counts, and modes and device files that would outlive the container in a workspace. A
+denied call fails with EPERM, as it would without the privilege. A call that programs can do without fails with ENOSYS,
+as in an older kernel, so that they use their fallback.
 """
 
 import errno
@@ -15,33 +15,33 @@ from typing import Any
 from msgspec import Struct
 
 _LOAD, _EQUAL, _AND_SET, _AND, _RETURN = 0x20, 0x15, 0x45, 0x54, 0x06
-"""Load a word of the call's data; jump if equal; jump if a bit is set; mask the word; return a verdict."""
+"""Load a word of the call's data; jump if equal; jump if a bit is set; mask the word; return an action."""
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 """Offsets in the kernel's `struct seccomp_data`."""
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _DENY, _ABSENT, _NO_FAMILY = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS, _ERRNO | errno.EAFNOSUPPORT
 _X32 = 0x40000000
-"""Set in the numbers of the x32 ABI, which would bypass the list."""
+"""Bit in the numbers of the x32 ABI, which would bypass the list."""
 
 _NEW_NAMESPACES = 0x7E020000
-"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET; NEWTIME is none of clone."""
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET. NEWTIME is not a flag of clone."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-"""Terminal requests that type or paste into the terminal of whoever started us."""
+"""Terminal requests that type or paste into the terminal of the parent program."""
 _SET_ID_BITS = 0o6000
-"""S_ISUID and S_ISGID: a program with one of them runs as its owner, whoever starts it."""
+"""S_ISUID and S_ISGID. A program with one of them always runs as its owner or group."""
 _FILE_TYPE, _DEVICES = 0o170000, (0o020000, 0o060000)
 """S_IFMT, and S_IFCHR and S_IFBLK."""
 _O_CREAT = 0o100
 _CREATES = _O_CREAT | 0o20000000
-"""O_CREAT and the bit of O_TMPFILE: without them `open` has no mode."""
+"""O_CREAT and the bit of O_TMPFILE. Without them `open` has no mode."""
 _PROFILE_NAMES = {0xC000003E: "SCMP_ARCH_X86_64", 0xC00000B7: "SCMP_ARCH_AARCH64"}
 _FAMILIES = (1, 2, 10)
-"""AF_UNIX, AF_INET and AF_INET6. AF_VSOCK reaches the hypervisor from any network namespace. Python looks up names
-and addresses without AF_NETLINK."""
+"""AF_UNIX, AF_INET and AF_INET6. AF_VSOCK reaches the hypervisor from any network namespace. Python looks up names and
+addresses without AF_NETLINK."""
 
 
 class Mode(Struct, frozen=True):
-    """A call that takes the mode of a file: its number, and which arguments are the mode and the flags."""
+    """A call that takes a file mode: its number, and the positions of the mode and the flags."""
 
     number: int
     mode: int
@@ -49,16 +49,16 @@ class Mode(Struct, frozen=True):
 
 
 class Architecture(Struct, frozen=True):
-    """The audit number of a machine, and its numbers for the calls that are denied or whose arguments are checked."""
+    """A machine's audit number, and its numbers of the calls that are denied or checked."""
 
     audit: int
     denied: dict[str, int]
     absent: dict[str, int]
-    """openat2 has its mode, and clone3 its flags, in memory that a filter cannot read. What memfd_create makes is no
-    file of a folder with a size and counts for no process."""
+    """Calls that fail as unknown. openat2 has its mode, and clone3 its flags, in memory that a filter cannot read. A
+    memfd_create file belongs to no size-limited folder and counts for no process."""
     modes: dict[str, Mode]
     nodes: dict[str, Mode]
-    """Calls that make device files."""
+    """Calls that create device files."""
     sockets: dict[str, int]
     clone: int
     ioctl: int
@@ -125,7 +125,7 @@ ARCHITECTURES: dict[str, Architecture] = {"x86_64": _X86_64, "aarch64": _AARCH64
 
 
 def filter_program(machine: str | None = None) -> bytes | None:
-    """The filter for this machine, as the kernel reads it; None for a machine whose numbers are unknown."""
+    """Return the filter for this machine in the kernel's format, or None if its call numbers are unknown."""
     architecture = ARCHITECTURES.get(machine or platform.machine())
     if architecture is None:
         return None
@@ -156,10 +156,10 @@ def filter_program(machine: str | None = None) -> bytes | None:
 
 
 def filter_profile(machine: str | None = None) -> dict[str, Any]:
-    """The filter of gVisor, in the form of the Open Container Initiative; empty for an unknown machine.
+    """Return gVisor's filter in the Open Container Initiative format, empty for an unknown machine.
 
-    Sockets and terminals are those of gVisor's own kernel. It would deny clone3 with EPERM, and glibc starts threads
-    with it.
+    Sockets and terminals are those of gVisor's own kernel. clone3 is left out, since gVisor would deny it with EPERM,
+    and glibc starts threads with it.
     """
     architecture = ARCHITECTURES.get(machine or platform.machine())
     if architecture is None:
@@ -193,12 +193,12 @@ def _condition(argument: int, mask: int, value: int) -> dict[str, Any]:
 
 
 def _checked(number: int, check: Sequence[bytes]) -> list[bytes]:
-    """Applies a check of arguments to one call, which is allowed if no instruction of the check returns."""
+    """Apply an argument check to one call, which is allowed if no instruction of the check returns."""
     return [_jump(_EQUAL, number, 0, len(check) + 1), *check, _statement(_RETURN, _ALLOW)]
 
 
 def _mode_check(call: Mode) -> list[bytes]:
-    """Denies set-uid and set-gid modes. The mode stays loaded."""
+    """Deny set-uid and set-gid modes. The mode stays loaded."""
     check = [_argument(call.mode), *_verdict_if_any(_SET_ID_BITS)]
     if call.flags is None:
         return check
@@ -206,7 +206,7 @@ def _mode_check(call: Mode) -> list[bytes]:
 
 
 def _argument(index: int) -> bytes:
-    """Loads the low half of an argument, which is all that the kernel takes of an int or a mode."""
+    """Load the low half of an argument, which is all that the kernel reads of an int or a mode."""
     return _statement(_LOAD, _ARGUMENTS + 8 * index)
 
 

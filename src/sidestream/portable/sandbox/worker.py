@@ -1,7 +1,8 @@
-"""The thread that owns containers, and a container as its users see it: each call goes to that thread and back.
+"""The thread that owns containers, and a wrapper that sends each call to that thread and back.
 
 Containers must outlive the event loop of a call (`send_sync` has one per call), and the kernel ends a container with
-the *thread* that started it. So one thread, with a loop of its own, starts all, and lives as long as any of them.
+the *thread* that started it. Therefore one thread with its own loop starts all of them, and lives as long as any of
+them.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class SandboxThread:
-    """The thread and its loop. `hold` before the first use, `release` after the last."""
+    """The thread and its loop. Call `hold` before the first use, `release` after the last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +31,7 @@ class SandboxThread:
         self._stage: Stage | None = None
 
     def hold(self) -> None:
-        """Starts the thread if it does not run."""
+        """Register a holder, starting the thread if necessary."""
         with self._lock:
             self._holders += 1
             if self._thread is None:
@@ -40,7 +41,7 @@ class SandboxThread:
                 self._thread.start()
 
     def release(self) -> None:
-        """Ends the thread with its last holder."""
+        """Remove a holder. The thread ends with the last one."""
         with self._lock:
             self._holders -= 1
             if self._holders or self._loop is None:
@@ -52,9 +53,10 @@ class SandboxThread:
             thread.join()
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, finishes: bool = False) -> T:
-        """Runs the work in the thread. If the caller is cancelled, so is the work, unless it `finishes`.
+        """Run the work in the thread and return its result.
 
-        Returns or raises when the work has ended, never before: what it must undo is undone by then.
+        If the caller is cancelled, so is the work, unless `finishes` is set. It returns or raises only when the work
+        has ended, including its cleanup.
         """
         loop = self._loop
         if loop is None:
@@ -77,17 +79,17 @@ class SandboxThread:
                     loop.call_soon_threadsafe(lambda: tasks[0].cancel())
                 is_cancelled = True
         if is_cancelled:
-            waiting.exception()  # it is not the caller's any more
+            waiting.exception()  # retrieved, since the caller will not see it
             raise asyncio.CancelledError
         return waiting.result()
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, None]]) -> "Future[None] | None":
-        """Begins work in the thread, if it runs, and does not wait."""
+        """Start work in the thread without waiting, if the thread is running."""
         loop = self._loop
         return asyncio.run_coroutine_threadsafe(work(), loop) if loop is not None else None
 
     def call_later(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls the function in the thread after some time, if the thread still runs then."""
+        """Call the function in the thread after some seconds, if the thread is still running then."""
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the thread is ending
@@ -95,7 +97,10 @@ class SandboxThread:
 
     @property
     def stage(self) -> Stage:
-        """The view of this thread, for root. Called by the thread. Raises SandboxError."""
+        """The stage of this thread, for root.
+
+        Only the thread may use it. Raises SandboxError if it cannot be created.
+        """
         if self._stage is None:
             self._stage = Stage()
         return self._stage
@@ -105,7 +110,7 @@ class SandboxThread:
         try:
             loop.run_forever()
         finally:
-            # Whoever waits for a task learns that it has ended.
+            # Cancel the remaining tasks, so that their waiters learn that they have ended.
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
@@ -118,7 +123,7 @@ class SandboxThread:
             loop.close()
 
     def forget(self) -> None:
-        """In a fork of the process: the thread is not there."""
+        """Reset the state in a forked process, which does not have the thread."""
         self.__init__()
 
 
@@ -137,14 +142,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class OwnedContainer:
-    """Usable in any event loop, one after the other. Holds the thread until it is killed."""
+    """A container that is usable in any event loop, one call at a time. Holds the thread until it is killed."""
 
     def __init__(self, inner: port.Container) -> None:
         self._inner = inner
         self._is_held = True
         self._gone: Future[None] = Future()
         self._turn = asyncio.Lock()
-        """Of the owning thread: calls take turns, whatever loop they come from."""
+        """Lock of the owning thread. Calls take turns, whatever loop they come from."""
 
     @property
     def id(self) -> str:
@@ -208,9 +213,9 @@ async def _call(call_tool: port.CallTool, name: str, arguments: Json) -> port.To
 
 
 async def owned(start: Callable[[], Coroutine[Any, Any, port.Container]]) -> port.Container:
-    """Starts a container in the thread that owns containers.
+    """Start a container in the thread that owns containers.
 
-    A start is never broken off: if the caller is cancelled, the container ends once it is there.
+    A start is never interrupted. If the caller is cancelled, the container is killed once it has started.
     """
     made: list[port.Container] = []
 

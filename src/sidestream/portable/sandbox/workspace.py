@@ -1,4 +1,4 @@
-"""A folder of the user's in a container: who works on it, special files, and staging for root."""
+"""User folders in a container: the user that works on them, special files, and staging for root."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from sidestream.logs import get_logger
 from sidestream.portable.sandbox.port import SandboxError
 
 UNPRIVILEGED = 65534
-"""The user and group inside a container, and outside for one without a workspace that root starts."""
+"""User and group inside a container, and outside for a container without a workspace that root starts."""
 
 _KERNEL_FILE_SYSTEMS = frozenset({
     "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
@@ -25,21 +25,21 @@ _log = get_logger(__name__)
 
 
 class RootWorkspaceWarning(UserWarning):
-    """Commands of a model run as root on a folder of this machine."""
+    """A model's commands run as root in a folder of this machine."""
 
 
 class User(NamedTuple):
-    """Whom a process runs as."""
+    """User and group of a process."""
 
     uid: int
     gid: int
 
 
 def container_user(workspace: str | None, *, allow_root: bool = False, drops_user: bool = True) -> User | None:
-    """Return whom the processes of a container run as; None means whoever runs this program.
+    """Return the user for a container's processes. None means the user who runs this program.
 
-    Root hands a container to the owner of its workspace, or to nobody. Raises SandboxError if the owner is root, or the
-    sandbox cannot drop the user, unless `allow_root` is set.
+    Root runs a container as the owner of its workspace, or as an unprivileged user. Raises SandboxError if the owner is
+    root, or if the sandbox cannot drop the user, unless `allow_root` is set.
     """
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return None
@@ -65,14 +65,14 @@ def container_user(workspace: str | None, *, allow_root: bool = False, drops_use
 
 
 def warn_of_root(workspace: str) -> None:
-    """Say that commands run as root on the folder, in the log and as a warning."""
+    """Warn that commands run as root in the folder, in the log and as a warning."""
     text = f"allow_root=True: commands of a model run as root on {workspace}, and may change every file of root's in it"
     _log.warning(text)
     warnings.warn(text, RootWorkspaceWarning, stacklevel=2)
 
 
 def _primary_group(uid: int) -> int:
-    """A group that is not root's, for a folder with root's group."""
+    """Return a group other than root's, for a folder with root's group."""
     import pwd
 
     with suppress(KeyError):
@@ -99,9 +99,9 @@ def check_mounts(workspace: str) -> None:
 
 
 def sockets_in(workspace: str) -> list[str]:
-    """Return the sockets in the folder on which a process of this machine listens, relative to it.
+    """Return the sockets in the folder on which a host process listens, relative to it.
 
-    No namespace separates a container from them. One that was bound with a relative path is not found.
+    No namespace separates a container from them. A socket bound with a relative path is not found.
     """
     found: set[str] = set()
     for line in _lines("/proc/net/unix"):
@@ -135,7 +135,10 @@ _MNT_DETACH = 2
 
 
 def is_reachable(path: str, user: User | None = None) -> bool:
-    """True if the user, or any user, may read the path: each folder above it can be entered, and it can be read."""
+    """Return whether the user, or any user, may read the path.
+
+    Each folder above it must be enterable, and the path itself readable.
+    """
     place = os.path.realpath(path)
     try:
         status = os.stat(place)
@@ -147,7 +150,7 @@ def is_reachable(path: str, user: User | None = None) -> bool:
 
 
 def _rights(status: os.stat_result, user: User | None) -> int:
-    """The mode bits that count for the user, where those for others are."""
+    """Return the mode bits that apply to the user, shifted to the position of those for others."""
     if user is not None and user.uid == status.st_uid:
         return status.st_mode >> 6 & 0o7
     if user is not None and user.gid == status.st_gid:
@@ -156,12 +159,15 @@ def _rights(status: os.stat_result, user: User | None) -> int:
 
 
 def reachable_folder() -> str:
-    """A folder for temporary files that any user may enter: `TMPDIR` may be a private one."""
+    """Return a folder for temporary files that any user may enter, since `TMPDIR` may be private."""
     return next(filter(is_reachable, (tempfile.gettempdir(), *_PUBLIC_FOLDERS)), tempfile.gettempdir())
 
 
 class Stage:
-    """The view of one thread. Every method is called by that thread."""
+    """A mount namespace of one thread, in which unprivileged processes reach private files.
+
+    Only that thread may call its methods.
+    """
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -181,13 +187,13 @@ class Stage:
             ) from error
 
     def view(self, path: str) -> str:
-        """Where an unprivileged process that this thread starts finds the file or folder."""
+        """Return a path at which an unprivileged process of this thread finds the file or folder."""
         if path not in self._views:
             self._views[path] = path if is_reachable(path) else self.views((path,))[0]
         return self._views[path]
 
     def views(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """The same for files that must stay beside each other."""
+        """Return such paths for files that must stay beside each other."""
         key = "\0".join(paths)
         if key not in self._staged:
             place = os.path.join(self._folder, str(len(self._staged)))
@@ -204,7 +210,7 @@ class Stage:
 
     @contextmanager
     def lent(self, folder: int) -> Generator[str]:
-        """Where such a process finds an open folder, until the end of the context."""
+        """Yield a path at which such a process finds an open folder, during the block."""
         place = tempfile.mkdtemp(dir=self._folder)
         try:
             self._mount(f"/proc/self/fd/{folder}".encode(), os.fsencode(place), None, _MS_BIND | _MS_REC)
@@ -216,7 +222,7 @@ class Stage:
             os.rmdir(place)
 
     def close(self) -> None:
-        """Removes the folder; the mounts in it end with the thread."""
+        """Remove the folder. The mounts in it end with the thread."""
         self._libc.umount2(os.fsencode(self._folder), _MNT_DETACH)
         os.rmdir(self._folder)
 

@@ -1,7 +1,7 @@
-"""Web search through engines behind one port: SearXNG, keyed APIs, any MCP tool, a local corpus.
+"""Web search through interchangeable engines: SearXNG, keyed APIs, any MCP tool, a local corpus.
 
-`engine_named` finds the engine of a name such as `brave` or `searxng:http://…`. Another provider's hosted search is not
-an engine: it is delegated, see `sidestream.portable.tools.web_search`.
+`engine_named` returns the engine for a name such as `brave` or `searxng:http://…`. Another provider's hosted search is
+not an engine: it is delegated, see `sidestream.portable.tools.web_search`.
 """
 
 from sidestream.portable.search.engine import Hit, Query, SearchEngine

@@ -1,4 +1,4 @@
-"""Engines with an HTTP API: SearXNG, Brave, Exa, Tavily."""
+"""Search engines with an HTTP API: SearXNG, Brave, Exa, Tavily."""
 
 import os
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from sidestream.text.redaction import redact_url, register_secret
 from sidestream.transport.calls import HttpCall, Transport
 
 TIMEOUT_S = 30.0
-"""For one search; slow engines answer within ten seconds."""
+"""Timeout of one search in seconds. Slow engines answer within ten."""
 _HTML = "content-type"
-"""The code of a response that is a page although data was requested."""
+"""Error code of an HTML response to a request for data."""
 
 
 class Api(Struct, frozen=True, kw_only=True):
-    """How one engine is called."""
+    """Request and response format of one engine."""
 
     name: str
     base_url: str
     key_variable: str | None = None
     base_variable: str | None = None
     request: Callable[[str, str, Query], HttpCall]
-    """Base URL, key and query → the request."""
+    """Builds the request from base URL, key and query."""
     hits: Callable[[JsonObject], list[Hit]]
-    """Answer → hits."""
+    """Extracts the hits from an answer."""
 
 
 class ApiEngine:
@@ -55,7 +55,7 @@ class ApiEngine:
         return found
 
     async def aclose(self) -> None:
-        """Nothing runs."""
+        """Do nothing, since there is nothing to stop."""
 
     def _base_url(self) -> str:
         named = os.environ.get(self._api.base_variable or "", "").strip()
@@ -86,7 +86,7 @@ class ApiEngine:
             failed = errors.SearchError(
                 f"{self.name} answered with something else than a JSON object", code="unavailable"
             )
-        # Outside of `except`, so that the request is not in its traceback.
+        # Raised outside of `except`, which keeps the request out of its traceback.
         raise failed
 
     def _failure(self, error: errors.RunError, call: HttpCall) -> errors.SearchError:
@@ -112,7 +112,7 @@ class ApiEngine:
 
 
 def _unresponsive(answer: JsonObject) -> str | None:
-    """SearXNG names the engines behind it that failed."""
+    """Describe the engines behind SearXNG that failed, or return None."""
     failed = [": ".join(map(str, as_list(entry))) for entry in as_list(answer.get("unresponsive_engines"))]
     return f"the engines behind it failed ({'; '.join(failed[:5])})" if failed else None
 
@@ -128,7 +128,7 @@ def _post(url: str, body: JsonObject, headers: dict[str, str]) -> HttpCall:
 
 
 def _searxng(base: str, key: str, query: Query) -> HttpCall:
-    # Week is known to newer versions only; month contains it.
+    # Only newer versions support `week`; `month` contains it.
     freshness = {"day": "day", "week": "month", "month": "month", "year": "year"}
     locale = f"{query.language}-{query.country}" if query.language and query.country else query.language
     parameters = {"q": with_sites(query), "format": "json", "language": locale}

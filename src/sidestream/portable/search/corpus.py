@@ -1,4 +1,4 @@
-"""A folder of pages as the web: for tests, for work without a network, and for a company's own pages."""
+"""A folder of pages used as the web: for tests, offline work, and a company's own pages."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _ADDRESS = re.compile(r"^(?:url|source):\s*(https?://\S+)", re.I | re.M)
 
 
 class CorpusEngine:
-    """Searches the files of a folder. A file may say, in a line `url: https://…`, which page it is a copy of."""
+    """Searches the files of a folder. A line `url: https://…` in a file names the page it is a copy of."""
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.name = f"corpus:{folder}"

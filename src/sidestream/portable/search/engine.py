@@ -1,4 +1,4 @@
-"""What a search engine is asked, what it finds, and what it must be."""
+"""Queries, hits and the protocol of search engines."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -21,11 +21,11 @@ class Query(Struct, frozen=True, kw_only=True):
     allowed_domains: Sequence[str] = ()
     blocked_domains: Sequence[str] = ()
     freshness: Freshness | None = None
-    """Only what was published or changed since."""
+    """Maximum age of the publication or last change."""
     language: str | None = None
-    """As in `en`."""
+    """Language code, e.g. `en`."""
     country: str | None = None
-    """As in `US`."""
+    """Country code, e.g. `US`."""
 
 
 class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,22 +39,28 @@ class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SearchEngine(Protocol):
-    """Searches. `name` is the one it was chosen by."""
+    """A search engine. `name` is the one it was selected by."""
 
     @property
     def name(self) -> str: ...
 
     async def search(self, query: Query) -> list[Hit]:
-        """What it finds, best first. Raises SearchError."""
+        """Return the hits, best first.
+
+        Raises SearchError if the search fails.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Stops what it has started."""
+        """Stop everything that the engine has started."""
         ...
 
 
 def hits_in(entries: Any, names: dict[str, str]) -> list[Hit]:
-    """The entries of an answer as hits; `names`: our field → the engine's. Entries without an address are left out."""
+    """Convert an answer's entries to hits.
+
+    `names` maps our fields to the engine's. Entries without a URL are left out.
+    """
     found: list[Hit] = []
     for entry in objects(entries):
         fields = as_object(entry)
@@ -75,7 +81,7 @@ def hits_in(entries: Any, names: dict[str, str]) -> list[Hit]:
 
 
 def parsed(data: bytes | str) -> Any:
-    """The value of a JSON text; None if it is none."""
+    """Parse JSON text, or return None if it is invalid."""
     try:
         return jsontext.loads(data)
     except ValueError:
@@ -83,18 +89,21 @@ def parsed(data: bytes | str) -> Any:
 
 
 def filtered(hits: Sequence[Hit], query: Query) -> list[Hit]:
-    """The hits in the allowed domains, each address once: engines take domains as a wish."""
+    """Return the hits in the allowed domains, each URL once.
+
+    Engines treat domains as a preference only.
+    """
     chosen: dict[str, Hit] = {}
     for hit in hits:
         is_wanted = not query.allowed_domains or is_allowed(hit.url, query.allowed_domains)
-        # A file of a corpus has no domain.
+        # A corpus file has no domain.
         if is_wanted and (hit.url.startswith("file://") or not is_blocked(hit.url, query.blocked_domains)):
             chosen.setdefault(hit.url, hit)
     return list(chosen.values())[: query.count]
 
 
 def with_sites(query: Query) -> str:
-    """The query in words, with the operators that most engines know for domains."""
+    """Return the query's text with the `site:` operators that most engines support."""
     allowed = " OR ".join(f"site:{name}" for name in query.allowed_domains)
     blocked = " ".join(f"-site:{name}" for name in query.blocked_domains)
     return " ".join(part for part in (query.text, f"({allowed})" if " OR " in allowed else allowed, blocked) if part)

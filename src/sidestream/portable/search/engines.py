@@ -1,4 +1,4 @@
-"""Which engine a name stands for."""
+"""Lookup of search engines by name."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from sidestream.tools.toolset import Toolset
 from sidestream.transport.calls import Transport
 
 VARIABLE = "SIDESTREAM_SEARCH"
-"""The environment variable with the default engine."""
+"""Environment variable with the default engine."""
 CHOICES: dict[str, str] = {
     "searxng:URL": "a SearXNG instance of your own, with its JSON format enabled",
     "brave": "Brave Search; BRAVE_API_KEY",
@@ -25,13 +25,16 @@ CHOICES: dict[str, str] = {
     "PROVIDER:MODEL": "the hosted search of another provider, e.g. google:gemini-3-flash",
     "corpus:FOLDER": "the files of a folder, without a network",
 }
-"""Form of a name → what it is."""
+"""Form of a name → description."""
 
 
 def engine_named(
     name: str, transport: Callable[[], Transport], limits: Limits, open_index: Callable[[], Index]
 ) -> SearchEngine | None:
-    """The engine of a name; None if it can only be the model of a provider. Raises ConfigurationError."""
+    """Return the engine with this name, or None if it can only be a provider's model.
+
+    Raises ConfigurationError if the name is incomplete or invalid.
+    """
     kind, _, rest = name.strip().partition(":")
     limits = replace(limits, first_byte_timeout_s=TIMEOUT_S, max_retries=min(limits.max_retries, 1))
     if kind in KEYED and not rest:
@@ -57,7 +60,7 @@ def engine_named(
 
 
 def no_engine() -> str:
-    """What to do if no engine is configured."""
+    """Return the advice for a missing search engine."""
     rows = "; ".join(f"{name} ({what})" for name, what in CHOICES.items())
     return f"no search engine is configured. Set {VARIABLE} or WebSearch(engine=…) to one of: {rows}"
 

@@ -1,4 +1,4 @@
-"""Any tool of an MCP server as a search engine."""
+"""Any MCP tool as a search engine."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -21,7 +21,10 @@ _LINK = re.compile(r"\[([^\]\n]{1,300})\]\((https?://[^\s)]+)\)|(https?://[^\s<>
 
 
 class McpEngine:
-    """A tool of an MCP server. Its input is found by its schema, its hits by their form: JSON, or links in a text."""
+    """An MCP tool as an engine.
+
+    Its input is derived from its schema, its hits from their form: JSON, or links in text.
+    """
 
     def __init__(self, server: str, tool: str, toolset: Callable[[], Toolset]) -> None:
         self.name = f"mcp:{server}/{tool}"
@@ -70,7 +73,10 @@ def _hits(result: Any) -> list[Hit]:
 
 
 def _values(value: Any, texts: list[str]) -> Iterable[list[Any]]:
-    """The lists of objects in a result, the outer ones first; texts that are JSON are read, others are collected."""
+    """Yield the lists of objects in a result, outer ones first.
+
+    Strings that are JSON are parsed, others are added to `texts`.
+    """
     if is_array(value):
         if any(is_object(entry) and any(name in entry for name in _URL_NAMES) for entry in value):
             yield value
@@ -94,7 +100,7 @@ def _names(entries: list[Any]) -> dict[str, str]:
 
 
 def _links(text: str) -> Iterable[Hit]:
-    """The links of a text, each with the words around it."""
+    """Yield the links in plain text, each with the text around it."""
     for found in _LINK.finditer(text):
         around = " ".join(text[max(0, found.start() - 200) : found.end() + 300].split())
         yield Hit(url=found[2] or found[3].rstrip(".,;"), title=found[1] or "", snippet=around)

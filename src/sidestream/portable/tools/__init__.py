@@ -1,4 +1,4 @@
-"""Server-side tools on this machine, one module for each.
+"""Local server-side tools, one module for each.
 
 May import the other folders of `portable`.
 """

@@ -1,4 +1,4 @@
-"""Apply patch on a folder of the user's: one file at a time, written as a whole or not at all, never outside of it."""
+"""Apply patch in a user's folder: one file at a time, written as a whole or not at all, never outside of it."""
 
 import os
 import secrets
@@ -23,7 +23,11 @@ Operation = Literal["create_file", "update_file", "delete_file"]
 
 
 def toolset(config: ApplyPatch, services: Services) -> Toolset:
-    """The tool `apply_patch`. Raises ConfigurationError for a workspace that is no folder."""
+    """Create the tool `apply_patch`.
+
+    Raises UnsupportedError without a workspace or on an unsupported system, and ConfigurationError if the workspace is
+    not a folder.
+    """
     if config.workspace is None:
         raise UnsupportedError(
             'ApplyPatch runs here on a folder of yours: ApplyPatch(workspace="."). Without one, a function of yours '
@@ -73,8 +77,11 @@ class Workspace:
 
     @contextmanager
     def _parent(self, path: str, *, creates: bool) -> Generator[tuple[int, str]]:
-        """The open folder of a file, and its name. Links are resolved first; then every step is made without them, so
-        that a link that is put there meanwhile is refused and not followed."""
+        """Open the folder of a file, and yield its descriptor and the file's name.
+
+        Links are resolved first. Then every step is made without following links, so that a link put there meanwhile is
+        refused.
+        """
         if "\0" in path or not path.strip():
             raise ToolError("a path is required")
         target = os.path.realpath(os.path.join(self._folder, path))
@@ -97,7 +104,7 @@ class Workspace:
 
 
 def _made(parent: int, name: str) -> bool:
-    """Makes a folder, and returns whether there was none."""
+    """Create a folder. Return False if it exists."""
     try:
         os.mkdir(name, 0o777, dir_fd=parent)
     except FileExistsError:
@@ -106,7 +113,7 @@ def _made(parent: int, name: str) -> bool:
 
 
 def _hand_over(descriptor: int, owner: os.stat_result) -> None:
-    """Gives what root has made to an owner; whoever else made it owns it."""
+    """Give what root has created to an owner. Other users keep what they create."""
     if os.geteuid() == 0:
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
@@ -130,9 +137,9 @@ def _read(parent: int, name: str) -> str:
 
 
 def _write(parent: int, name: str, text: str, *, replaces: bool) -> None:
-    """Writes a file beside it first: whoever reads it, or a crash, finds the old one or the new one.
+    """Write a file atomically, so that readers and crashes see either the old or the new one.
 
-    What root writes belongs to the owner of the old file, or of the folder. No new text runs as someone else's program.
+    What root writes belongs to the owner of the old file, or of the folder. No new text runs as another user's program.
     """
     owner = _check_file(parent, name) if replaces else os.stat(parent)
     mode = owner.st_mode & 0o777 if replaces else 0o666
@@ -151,7 +158,7 @@ def _write(parent: int, name: str, text: str, *, replaces: bool) -> None:
         if replaces:
             os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         else:
-            # Unlike a rename, a link does not replace what is there.
+            # Unlike a rename, a link does not replace an existing file.
             os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
             os.unlink(temporary, dir_fd=parent)
     except BaseException:

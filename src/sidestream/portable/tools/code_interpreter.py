@@ -1,5 +1,4 @@
-"""The code interpreter on every model: Python in a container of this machine, with the events and results of a hosted
-one."""
+"""Code interpreter for every model: Python in a local container, with the events and results of a hosted one."""
 
 from sidestream.jsontext import JsonObject
 from sidestream.portable.sandbox.port import FOLDER, CellOutcome, CodeFile
@@ -12,7 +11,7 @@ from sidestream.tools.toolset import Toolset
 
 
 def toolset(config: CodeInterpreter, services: Services) -> Toolset:
-    """The tool `code_interpreter`."""
+    """Create the tool `code_interpreter`."""
     interpreter = _Interpreter(config)
     # Without a sandbox there is a network.
     is_open_world = config.sandbox == "none"
@@ -39,18 +38,18 @@ class _Interpreter:
 
 
 def _logs(context: ToolContext, text: str) -> None:
-    # No hosted tool has such an event: providers report the output when the code has ended.
+    # Hosted tools have no such event: providers report the output when the code has ended.
     emit_event(context, "code_interpreter_call", "logs", logs=text)
 
 
 def report(machine: Machine, context: ToolContext, place: Place, outcome: CellOutcome) -> ToolOutcome:
-    """Emits what a cell made; returns its result, in the shape of a hosted call's."""
+    """Emit a cell's deliverables, and return its result in the format of a hosted call."""
     images = _named(place, outcome.images)
     deliver(context, place, (*images, *outcome.files))
     reason = machine.explained(outcome.ending)
     status = "completed" if reason is None else "failed"
     outputs: list[JsonObject] = [{"type": "logs", "logs": outcome.logs}] if outcome.logs else []
-    # The bytes are in the file parts: in a result they would fill the model's context.
+    # The bytes are in the file parts; in a result they would fill the model's context.
     outputs += [{"type": "image", "url": f"sandbox:{image.path}"} for image in images]
     result: JsonObject = {"status": status, "container_id": place.container_id, "outputs": outputs}
     if outcome.files:

@@ -1,7 +1,7 @@
 """Tools by delegation: a model that hosts a tool runs its calls for one that does not.
 
-The run inside the run emits its events, previews, files and sources as those of the call, marked with the model that
-made them; what it uses counts for the outer run, and its approvals are the outer run's.
+The inner run emits its events, previews, files and sources as those of the call, marked with the model that made them.
+Its usage counts for the outer run, and its approvals are the outer run's.
 """
 
 from collections.abc import Callable
@@ -27,22 +27,22 @@ from sidestream.tools.toolset import Toolset
 from sidestream.turn.state import AwaitDecision, suspended_run
 
 TIMEOUT_S = 600.0
-"""A run on another model may take minutes: images, research, code."""
+"""Timeout in seconds. A run on another model may take minutes for images, research or code."""
 
 
 class Delegated(Struct, frozen=True, kw_only=True):
-    """How one tool looks to the model that delegates it."""
+    """A tool as the delegating model sees it."""
 
     argument: str
     description: str
     about: str
-    """What the argument is."""
+    """Description of the argument."""
     prompt: str
-    """What the other model is asked; `{}` is the argument."""
+    """Prompt for the other model, in which `{}` is the argument."""
 
 
 _READING = frozenset({"web_search", "web_fetch", "file_search"})
-"""Tools that change nothing: an interrupted call of one is made again."""
+"""Tools that only read, so that an interrupted call can be repeated."""
 
 TOOLS: dict[str, Delegated] = {
     "image_generation": Delegated(
@@ -82,11 +82,14 @@ TOOLS: dict[str, Delegated] = {
         prompt="Use your shell for this, and answer with the result.\n\n{}",
     ),
 }
-"""Key of a tool → how it is delegated."""
+"""Key of a tool → its delegation."""
 
 
 def toolset(config: ServerSideTool, services: Services) -> Toolset:
-    """The tool, run by the model `config.via`, or by the first provider with a key that hosts it."""
+    """Create the tool, run by the model `config.via` or by the first provider with a key that hosts it.
+
+    Raises UnsupportedError if the tool cannot be delegated, and ConfigurationError if the model does not host it.
+    """
     shape = TOOLS.get(config.key)
     if shape is None:
         raise UnsupportedError(f"{type(config).__name__} cannot be delegated; those that can are {', '.join(TOOLS)}")
@@ -105,7 +108,7 @@ def toolset(config: ServerSideTool, services: Services) -> Toolset:
             if question is not None:
                 return question
             if context.suspended is not None and context.suspended.state == QUESTION:
-                context = replace(context, suspended=None)  # Its run has not begun.
+                context = replace(context, suspended=None)  # The inner run has not begun.
         prompt = shape.prompt.format(request)
         return await delegated(services.start_run(model, prompt, (hosted,), context), hosted, model, context)
 
@@ -127,7 +130,10 @@ def toolset(config: ServerSideTool, services: Services) -> Toolset:
 
 
 def default_host(kind: type[ServerSideTool]) -> str:
-    """The provider with a key that hosts a tool, the one with most tools first. Raises UnsupportedError without any."""
+    """Return the provider with a key that hosts a tool, preferring the one with the most tools.
+
+    Raises UnsupportedError if there is none.
+    """
     hosts = hosts_of(kind)
     with_key = [entry for entry in installed_providers() if entry.has_key and entry.name in hosts]
     if not with_key:
@@ -140,7 +146,7 @@ def default_host(kind: type[ServerSideTool]) -> str:
 
 
 async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: ToolContext) -> ToolOutcome:
-    """The outcome of a call that a run on another model makes; what the run yields is emitted as the call's own."""
+    """Return the outcome of a call made by a run on another model. The run's parts are emitted as the call's own."""
     keys, results = event_keys(tool), list[ToolResult]()
     async with run:
         async for part in run:
@@ -160,7 +166,7 @@ async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: To
 
 
 def _joined(results: list[ToolResult], said: str, model: str) -> Json:
-    """The result in the hosted tool's shape, with what the other model said of it, and who that was."""
+    """Return the result in the hosted tool's format, with the other model's answer and name."""
     last = next((entry for entry in reversed(results) if not entry.is_error), results[-1])
     fields: JsonObject = dict(as_object(last.result)) or ({} if last.result in (None, {}) else {"output": last.result})
     sources = [source for entry in results for source in as_object(entry.result).get("sources") or ()]
@@ -177,7 +183,7 @@ def _emit(part: StreamPart, keys: frozenset[str], model: str, context: ToolConte
         case File():
             context.emit(replace(part, id=f"{context.call_id}:{part.id}", provider_metadata=marks))
         case Source():
-            # Its span is of a text that only this tool has seen.
+            # Its span refers to text that only this tool has seen.
             bare = replace(part, id=f"{context.call_id}:{part.id}", text_id=None, start=None, end=None)
             context.emit(replace(bare, provider_metadata=marks))
         case Finish():
@@ -198,7 +204,7 @@ def _check_hosted(config: ServerSideTool, model: str) -> None:
 def _hosts(provider: Provider, model: str, config: ServerSideTool) -> bool:
     if provider.server_side_tools:
         return type(config) in provider.server_side_tools
-    # It declares none, as recordings do, which answer whatever is requested: its encoder finds out.
+    # A provider that declares no tools, as recordings do, may answer any request, so try its encoder.
     name = ModelString.parse(model).models.get("chat") or provider.default_models.get("chat", "")
     request = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(config,))
     try:

@@ -1,4 +1,4 @@
-"""File search on every model: over folders, files and indexes of this machine."""
+"""File search for every model, over local folders, files and indexes."""
 
 import asyncio
 import os
@@ -20,21 +20,21 @@ from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
 
 MAX_RESULTS = 10
-"""Passages of one call unless `max_results` says more: about 10,000 characters for the model to read."""
+"""Default maximum passages of one call, about 10,000 characters for the model to read."""
 MAX_QUERIES = 5
 INDEX = "index:"
-"""The prefix of a store that is an index itself."""
+"""Prefix of a store that is an index itself."""
 
 
 def toolset(config: FileSearch, services: Services) -> Toolset:
-    """The tool `file_search`."""
+    """Create the tool `file_search`."""
     search = _FileSearch(config, services)
     tool = Tool.from_function(search.run, name=config.key, key=config.key, reads_outside=True, on_interruption="retry")
     return Functions(config.key, [tool], search.aclose)
 
 
 class _Store(Struct, frozen=True):
-    """An index, and the path in it that a search is about; None: all of it."""
+    """An index, and the path in it to search. None means all of it."""
 
     index: Index
     path: str | None = None
@@ -53,7 +53,7 @@ class _FileSearch:
         Args:
             queries: What to look for, as one to three short questions or sets of keywords.
         """
-        # A small model may leave the query out: then the question itself is one.
+        # A small model may omit the query; fall back to the user's question.
         given = [query for query in queries if query.strip()] or [_question(context)]
         wanted = [query.strip() for query in given if query.strip()][:MAX_QUERIES]
         if not wanted:
@@ -67,7 +67,7 @@ class _FileSearch:
         return ToolOutcome(result | ({"notes": notes} if notes else {}))
 
     async def aclose(self) -> None:
-        """Stops the work in the background and closes the indexes."""
+        """Stop the background work and close the indexes."""
         stores, self._stores = self._stores, []
         for index in {id(store.index): store.index for store in stores}.values():
             await index.aclose()
@@ -93,7 +93,7 @@ class _FileSearch:
         return sorted(best.values(), key=lambda passage: -passage.score)[:limit]
 
     async def _opened(self) -> list[_Store]:
-        """The stores, with what has changed in their folders since; looked at once per agent."""
+        """Return the stores, updated with changes in their folders once per agent."""
         async with self._opening:
             if not self._stores:
                 self._stores = [await self._open(store) for store in self._config.stores]
@@ -119,7 +119,7 @@ class _FileSearch:
 
 
 def _question(context: ToolContext) -> str:
-    """What the user said last."""
+    """Return the user's last message."""
     texts = [message.text for message in context.history if message.role == "user"]
     return texts[-1] if texts else ""
 

@@ -1,4 +1,4 @@
-"""A toolset of functions that stand in for a hosted tool: the usual form of a tool that runs here."""
+"""Toolset of functions that replace a hosted tool, the usual form of a local tool."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -10,7 +10,7 @@ async def _nothing() -> None:
 
 
 class Functions:
-    """Tools that are known from the start. `close` stops what they have started."""
+    """Tools that are known from the start. `close` stops everything they have started."""
 
     warnings: tuple[str, ...] = ()
 
@@ -21,13 +21,12 @@ class Functions:
 
     @property
     def label(self) -> str:
-        """The key of the hosted tool."""
+        """Key of the hosted tool."""
         return self._key
 
     async def list(self) -> Sequence[Tool]:
-        """The tools."""
         return self._tools
 
     async def aclose(self) -> None:
-        """Stops what they have started. Safe to call twice."""
+        """Stop everything the tools have started. Safe to call twice."""
         await self._close()

@@ -1,4 +1,4 @@
-"""What tools that run code here share: the container of a call, files of the conversation, and what code delivers."""
+"""Shared parts of local tools that run code: a call's container, the conversation's files, and deliverables."""
 
 from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -28,11 +28,11 @@ RunsCode = CodeInterpreter | Shell | ProgrammaticToolCalling
 
 
 class Place(Struct, frozen=True):
-    """Where a call runs."""
+    """The container that a call runs in."""
 
     kept: KeptContainer
     notes: tuple[str, ...] = ()
-    """What the model must know about it."""
+    """Notes about it for the model."""
 
     @property
     def container_id(self) -> str:
@@ -40,12 +40,12 @@ class Place(Struct, frozen=True):
 
 
 class Machine:
-    """The containers of one tool. Raises UnsupportedError for settings that only a provider has."""
+    """The containers of one tool. Raises UnsupportedError if a setting is supported by providers only."""
 
     def __init__(self, config: RunsCode, *, workspace: str | None = None) -> None:
         self._config = config
         if config.sandbox != "auto":
-            sandbox_named(config.sandbox)  # raises where there is none
+            sandbox_named(config.sandbox)  # raises if it is unknown
         self.limits = _limits(config)
         packages = None if config.packages is None else tuple(config.packages)
         allow_root = getattr(config, "allow_root", False)
@@ -54,9 +54,10 @@ class Machine:
 
     @asynccontextmanager
     async def place(self, context: ToolContext, *, is_private: bool = False) -> AsyncGenerator[Place]:
-        """The container of this call, with the files of the conversation in it. Raises ToolError.
+        """Yield the container of this call, with the conversation's files in it.
 
-        Calls of a run share a container, those of a conversation if the config says so. A private one is this call's.
+        Calls of a run share a container; those of a conversation do if the config says so. With `is_private`, the
+        container serves this call only. Raises ToolError if no container can be started.
         """
         files = _files(context.history, getattr(self._config, "file_ids", ()))
         group = None if is_private else self._group(context)
@@ -81,22 +82,26 @@ class Machine:
         return getattr(self._config, "reuse_container", False)
 
     def _group(self, context: ToolContext) -> tuple[str | None, ...] | None:
-        """The calls that share a container. A history alone is not a conversation: its sender may have written it."""
+        """Return the key of the calls that share a container.
+
+        A history alone does not identify a conversation, since its sender may have written it.
+        """
         if self._is_reused and context.conversation is not None:
             return (context.conversation,)
         return (context.conversation, context.run_id) if context.run_id else None
 
     def _had_one(self, context: ToolContext) -> bool:
-        """Whether earlier calls had a container, perhaps of another process or of a provider: the model is told.
+        """Return whether earlier calls had a container, perhaps in another process or at a provider.
 
-        It says nothing of which: a result is whatever a tool returned.
+        The model is then told that it was lost. The result does not identify the container, since results hold whatever
+        a tool returned.
         """
         history = [*context.history]
         start = max((at for at, message in enumerate(history) if message.role == "user"), default=0)
         return _mentions_container(history if self._is_reused else history[start:], self._config.key, self._is_reused)
 
     def explained(self, ending: Ending) -> str | None:
-        """Why the container is gone, for the model; None if it is not."""
+        """Return why the container has ended, for the model, or None if it has not."""
         text = ENDED.get(ending)
         limits = self.limits
         return text and text.format(
@@ -115,7 +120,10 @@ def _limits(config: RunsCode) -> SandboxLimits:
 
 
 def _owner(context: ToolContext) -> Hashable:
-    """Who may name a container by its id: a server's user, who has the conversations `owner/…`, or one conversation."""
+    """Return who may name a container by its id.
+
+    That is a server's tenant, who has the conversations `owner/…`, or one conversation.
+    """
     conversation = context.conversation
     if conversation is None:
         return None
@@ -124,7 +132,7 @@ def _owner(context: ToolContext) -> Hashable:
 
 
 def _mentions_container(history: Iterable[ChatMessage], tool: str, with_sessions: bool) -> bool:
-    """Whether a result of the tool names a container, or a provider's session does."""
+    """Return whether a result of the tool, or a provider's session, names a container."""
     for message in history:
         named = [part.result for part in message.parts if isinstance(part, ToolResultPart) and part.name == tool]
         sessions = [value for name, value in message.metadata.items() if with_sessions and name.endswith("_session")]
@@ -134,7 +142,10 @@ def _mentions_container(history: Iterable[ChatMessage], tool: str, with_sessions
 
 
 def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFile]:
-    """The files of the conversation, or those of them that are wanted. A later one replaces one of the same name."""
+    """Return the conversation's files, or the wanted ones. A later file replaces one of the same name.
+
+    Raises ToolError if a wanted file is missing.
+    """
     found: dict[str, CodeFile] = {}
     for message in history:
         for part in message.parts:
@@ -150,7 +161,7 @@ def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFi
 
 
 def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> None:
-    """Emits what code has made."""
+    """Emit files that code has made."""
     for file in files:
         place.kept.has(file)
         mime_type = media_types.sniff(file.data, file.name)
@@ -159,5 +170,5 @@ def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> No
 
 
 def emit_event(context: ToolContext, kind: str, stage: str, **fields: object) -> None:
-    """Emits an event in the form of the Responses API's."""
+    """Emit an event in the format of the Responses API."""
     context.emit(ToolEvent("", stage, {"type": f"response.{kind}.{stage}", **fields}))

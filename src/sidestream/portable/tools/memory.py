@@ -1,4 +1,4 @@
-"""Memory on every model: files kept between conversations, with the commands of Anthropic's tool."""
+"""Memory for every model: files kept between conversations, with the commands of Anthropic's tool."""
 
 import re
 import time
@@ -27,11 +27,14 @@ ROOT = "/memories"
 _SEGMENT = re.compile(r"[^/\\\x00-\x1f]{1,200}")
 
 Files = dict[str, str]
-"""Path, with the root → text."""
+"""Path, including the root → text."""
 
 
 def safe_path(path: str) -> str:
-    """The path without a trailing slash. Raises ToolError unless it lies under the root, without `..` and the like."""
+    """Return the path without a trailing slash.
+
+    Raises ToolError unless it lies under the root, without `..` and the like.
+    """
     parts = path.rstrip("/").split("/")
     is_inside = parts[:2] == ["", ROOT[1:]]
     if not is_inside or any(part in (".", "..") or not _SEGMENT.fullmatch(part) for part in parts[2:]):
@@ -40,7 +43,7 @@ def safe_path(path: str) -> str:
 
 
 def view(files: Files, path: str, lines: tuple[int, int] | None = None) -> str:
-    """A file with numbered lines, or what a folder holds."""
+    """Return a file with numbered lines, or a folder's listing."""
     path = safe_path(path)
     text = files.get(path)
     if text is not None:
@@ -53,7 +56,7 @@ def view(files: Files, path: str, lines: tuple[int, int] | None = None) -> str:
 
 
 def create(files: Files, path: str, text: str) -> tuple[Files, str]:
-    """Writes a file; one that exists is overwritten."""
+    """Write a file, overwriting an existing one."""
     path = safe_path(path)
     if path == ROOT or any(name.startswith(f"{path}/") for name in files):
         raise ToolError(f"{path} is a folder; choose another name")
@@ -64,7 +67,7 @@ def create(files: Files, path: str, text: str) -> tuple[Files, str]:
 
 
 def str_replace(files: Files, path: str, old: str, new: str) -> tuple[Files, str]:
-    """Replaces a text that occurs exactly once."""
+    """Replace a string that occurs exactly once."""
     path, text = _file(files, path)
     count = text.count(old) if old else 0
     if count != 1:
@@ -73,7 +76,7 @@ def str_replace(files: Files, path: str, old: str, new: str) -> tuple[Files, str
 
 
 def insert(files: Files, path: str, line: int, added: str) -> tuple[Files, str]:
-    """Inserts lines after a line; 0 is the beginning."""
+    """Insert lines after a line. 0 means the beginning."""
     path, text = _file(files, path)
     lines = text.splitlines(keepends=True)
     if not 0 <= line <= len(lines):
@@ -85,7 +88,7 @@ def insert(files: Files, path: str, line: int, added: str) -> tuple[Files, str]:
 
 
 def delete(files: Files, path: str) -> tuple[Files, str]:
-    """Deletes a file, or a folder with all that it holds."""
+    """Delete a file, or a folder with everything in it."""
     path = safe_path(path)
     if path == ROOT:
         raise ToolError(f"{ROOT} itself cannot be deleted")
@@ -96,7 +99,7 @@ def delete(files: Files, path: str) -> tuple[Files, str]:
 
 
 def rename(files: Files, old: str, new: str) -> tuple[Files, str]:
-    """Moves a file or a folder. Nothing is overwritten."""
+    """Move a file or a folder, without overwriting anything."""
     old, new = safe_path(old), safe_path(new)
     moved = {name: new + name[len(old) :] for name in files if name == old or name.startswith(f"{old}/")}
     if not moved or old == ROOT:
@@ -132,7 +135,10 @@ def _numbered(path: str, text: str, lines: tuple[int, int] | None) -> str:
 
 
 def _checked(files: Files) -> Files:
-    """The files, unless they are too many or too large."""
+    """Return the files.
+
+    Raises ToolError if there are too many, or if they are too large.
+    """
     if len(files) > MAX_MEMORY_FILES:
         raise ToolError(f"The memory is full: {MAX_MEMORY_FILES} files. Delete some first")
     if sum(len(text.encode()) for text in files.values()) > MAX_MEMORY_BYTES:
@@ -141,23 +147,23 @@ def _checked(files: Files) -> Files:
 
 
 CHANGED = "sidestream.memory-changed"
-"""The kind of the custom part that a memory's log consists of."""
+"""Kind of the custom parts in a memory's log."""
 MAX_ATTEMPTS = 10
-"""How often a change is tried again when another process changes the same memory."""
+"""Maximum attempts at a change while other processes change the same memory."""
 
 Edit = Callable[[Files], tuple[Files, str]]
-"""The files → the files after a change, and what to say of it. Raises ToolError."""
+"""Changes the files, and returns them with a message for the model. Raises ToolError if it cannot."""
 
 
 class Kept(Struct, frozen=True):
-    """What a memory holds."""
+    """The content of a memory."""
 
     files: Files
     untrusted: frozenset[str] = frozenset()
-    """Files that were written after an untrusted source had been read. One stays untrusted until it is deleted."""
+    """Files written after an untrusted source had been read. A file stays untrusted until it is deleted."""
 
     def changed(self, files: Files, *, is_untrusted: bool) -> "Kept":
-        """Return the memory after a change. A file that replaces an untrusted one, as by a new name, is untrusted."""
+        """Return the memory after a change. A file that replaces an untrusted one, e.g. by renaming, is untrusted."""
         written = {path for path, text in files.items() if self.files.get(path) != text}
         replaces = any(path in self.untrusted for path in self.files.keys() - files.keys())
         found = self.untrusted | (written if is_untrusted or replaces else set[str]())
@@ -165,12 +171,12 @@ class Kept(Struct, frozen=True):
 
 
 class KeepsMemory(Protocol):
-    """Files of one memory."""
+    """The files of one memory."""
 
     async def edit(self, change: Edit, *, is_untrusted: bool = False) -> tuple[Kept, str]:
-        """Apply a change to the files as they are now; return them, and what to say of it.
+        """Apply a change to the current files, and return them with a message for the model.
 
-        `is_untrusted`: whoever makes the change has read an untrusted source.
+        `is_untrusted` means that the change was made after reading an untrusted source.
         """
         ...
 
@@ -182,7 +188,7 @@ class ProcessMemory:
         self._kept = Kept({})
 
     async def edit(self, change: Edit, *, is_untrusted: bool = False) -> tuple[Kept, str]:
-        """Apply a change."""
+        """Apply a change to the files in memory."""
         files, said = change(self._kept.files)
         self._kept = self._kept.changed(files, is_untrusted=is_untrusted)
         return self._kept, said
@@ -196,7 +202,7 @@ class StoredMemory:
         self._id = memory_id(owner, name)
 
     async def edit(self, change: Edit, *, is_untrusted: bool = False) -> tuple[Kept, str]:
-        """Apply a change; if another process was faster, to what that has made of the files."""
+        """Apply a change, and apply it again to the new files if another process was faster."""
         for attempt in range(MAX_ATTEMPTS):
             kept, head = await self._load()
             files, said = change(kept.files)
@@ -217,7 +223,7 @@ class StoredMemory:
         rows = await self._store.read(self._id)
         for row in rows:
             change = await self._change(row)
-            # An older version did not say: what is unknown is untrusted.
+            # Older versions did not record this: treat unknown as untrusted.
             kept = kept.changed(_applied(kept.files, change), is_untrusted=change.get("untrusted") is not False)
         return kept, rows[-1].seq if rows else 0
 
@@ -234,7 +240,7 @@ class StoredMemory:
 
 
 def memory_id(owner: str, name: str) -> str:
-    """The conversation that holds a memory's log. Lists of conversations leave it out."""
+    """Return the id of the conversation that holds a memory's log. Lists of conversations leave it out."""
     wanted = f"{RESERVED}{owner}/{name}"
     if len(wanted) <= MAX_ID and wanted.isprintable():
         return wanted
@@ -257,7 +263,7 @@ Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 
 
 def toolset(config: Memory, services: Services) -> Toolset:
-    """The tool `memory`."""
+    """Create the tool `memory`."""
     memory = _Memory(config.name or "")
     return Functions(config.key, [Tool.from_function(memory.run, name=config.key, key=config.key)])
 
@@ -268,7 +274,7 @@ class _Memory:
     def __init__(self, name: str) -> None:
         self._name = name
         self._kept: dict[str, ProcessMemory] = {}
-        """Owner → the memory of chats without a store."""
+        """Owner → memory of chats without a store."""
 
     async def run(
         self,
@@ -331,7 +337,7 @@ class _Memory:
         try:
             kept, said = await memory.edit(edit, is_untrusted=bool(context.sources))
         except ToolError as error:
-            # Its message may list the files.
+            # The error message may list the files.
             kept, _ = await memory.edit(lambda files: (files, ""))
             failed = ToolOutcome.failure(type(error).__name__, str(error))
             return replace(failed, source=_source(kept, ROOT))
@@ -352,11 +358,11 @@ _NEEDS: dict[Command, tuple[str, ...]] = {
     "delete": ("path",),
     "rename": ("old_path", "new_path"),
 }
-"""Command → the arguments that it must have."""
+"""Command → required arguments."""
 
 
 def _source(kept: Kept, path: str) -> str | None:
-    """The untrusted file that a path shows, if any."""
+    """Return the untrusted file that a path shows, or None."""
     shown = (name for name in sorted(kept.untrusted) if f"{name}/".startswith(f"{path.rstrip('/')}/"))
     return next((f"the memory {name}" for name in shown), None)
 

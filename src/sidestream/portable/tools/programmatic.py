@@ -1,7 +1,7 @@
-"""Programs that call tools, on every model: Python in a container, in which each tool of the agent is a function.
+"""Programs that call tools, for every model: Python in a container, in which each of the agent's tools is a function.
 
-A program that needs a person's decision ends there. When it is resumed, it runs again from its beginning in a new
-container, and the calls that it has made already have the results that they had: no tool is called twice.
+A program that needs the user's decision ends there. When it is resumed, it runs again from its beginning in a new
+container. Calls that it has already made return their earlier results, so no tool is called twice.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from sidestream.tools.toolset import Toolset
 
 
 def toolset(config: ProgrammaticToolCalling, services: Services) -> Toolset:
-    """The tool `programmatic_tool_calling`."""
+    """Create the tool `programmatic_tool_calling`."""
     programs = _Programs(config)
-    # What its tools have read counts for the run, as their own results do.
+    # Sources read by its tools count for the run, as with their direct results.
     is_open_world = config.sandbox == "none"
     tool = Tool.from_function(programs.run, name=config.key, key=config.key, is_open_world=is_open_world)
     return Functions(config.key, [tool], programs.machine.containers.aclose)
@@ -68,7 +68,7 @@ class _Programs:
 
 
 class Progress(Struct):
-    """The calls of a program so far, by their keys: kept while it waits for decisions."""
+    """The calls of a program so far, by key, kept while it waits for decisions."""
 
     answers: dict[str, ToolAnswer] = {}
     decisions: dict[str, bool] = {}
@@ -92,7 +92,7 @@ class _Attempt:
             self._progress.decisions |= {call_id.rpartition("/")[2]: answer for call_id, answer in made.items()}
 
     async def run(self, place: Place) -> CellOutcome | None:
-        """What the program gave; None if it waits for decisions."""
+        """Run the program and return its outcome, or None if it waits for decisions."""
         working = asyncio.ensure_future(
             place.kept.container.run(self._code, self._print, tools=list(self._names), call_tool=self._call)
         )
@@ -106,7 +106,7 @@ class _Attempt:
             await asyncio.wait({working, stopping})
 
     def suspended(self) -> Suspended:
-        """What the program waits for, and what it has done."""
+        """Return the pending approvals and the calls made so far."""
         return Suspended(msgspec.json.encode(self._progress).decode(), tuple(self._waiting))
 
     def _print(self, text: str) -> None:
@@ -137,13 +137,13 @@ class _Attempt:
         raise AssertionError
 
     def _stop_if_idle(self) -> None:
-        """Stops a program that waits for a person, once no call of it runs whose result would be lost."""
+        """Stop a program that waits for the user, once none of its calls is running whose result would be lost."""
         if self._waiting and not self._running:
             self._stops.set()
 
 
 def _functions(names: Sequence[str]) -> dict[str, str]:
-    """Names of functions → names of tools."""
+    """Map function names to tool names."""
     found: dict[str, str] = {}
     for name in names:
         function = re.sub(r"\W", "_", name)

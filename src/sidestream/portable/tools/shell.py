@@ -1,5 +1,7 @@
-"""A shell on every model: commands in a container of this machine, or in a folder of the user's, with the events and
-results of a hosted one."""
+"""Shell for every model: commands in a local container or a user's folder.
+
+It has the events and results of a hosted shell.
+"""
 
 import os
 from collections.abc import Sequence
@@ -22,9 +24,12 @@ _STOPPED: frozenset[Ending] = frozenset({"timeout", "output", "memory", "died"})
 
 
 def toolset(config: Shell, services: Services) -> Toolset:
-    """The tool `shell`. Raises ConfigurationError for a workspace that is no folder, or on which it would be root."""
+    """Create the tool `shell`.
+
+    Raises ConfigurationError if the workspace is not a folder, or if commands would run as root.
+    """
     shell = _Shell(config)
-    # What happens to a folder of the user's is theirs to decide; a container of ours is nobody's.
+    # Users decide about changes to their folders; a container of ours needs no approval.
     required = config.require_approval or ("always" if config.workspace is not None else None)
     approval = None if required is None else REQUIRED_APPROVAL[required]
     # Without a sandbox there is a network.
@@ -36,7 +41,10 @@ def toolset(config: Shell, services: Services) -> Toolset:
 
 
 def folder_of(workspace: str) -> str:
-    """The folder, without links. Raises ConfigurationError if it is none."""
+    """Return the folder's real path.
+
+    Raises ConfigurationError if it is not a folder.
+    """
     folder = os.path.realpath(os.path.expanduser(workspace))
     if not os.path.isdir(folder):
         raise ConfigurationError(f"the workspace {workspace!r} is not a folder")
@@ -107,7 +115,7 @@ class _Shell:
 
 
 def _entry(outcome: CommandOutcome, max_length: int | None) -> JsonObject:
-    """One command's output, as the Responses API has it."""
+    """Return one command's output in the format of the Responses API."""
     ended: JsonObject = {"type": "exit", "exit_code": outcome.exit_code if outcome.exit_code is not None else 137}
     texts = _shortened((outcome.stdout, outcome.stderr), max_length)
     return {

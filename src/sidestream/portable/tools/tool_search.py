@@ -1,4 +1,4 @@
-"""Tool search on every model: a ranked search over the names and descriptions of tools whose loading is deferred."""
+"""Tool search for every model: a ranked search over the names and descriptions of deferred tools."""
 
 import math
 import re
@@ -13,9 +13,9 @@ from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
 
 MAX_FOUND = 5
-"""Tools that one search loads: more would fill the context that deferring is to spare."""
+"""Maximum tools that one search loads. More would fill the context that deferring is meant to save."""
 _NAME_WEIGHT = 3.0
-"""A word in a tool's name says more than one in its description."""
+"""Weight of a word in a tool's name, relative to one in its description."""
 _K1, _B = 1.2, 0.75
 """The usual constants of BM25."""
 _COMMON = frozenset(
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[a-z]+|\d+|[^\W\d_]+")
 
 
 def toolset(config: ToolSearch, services: Services) -> Toolset:
-    """The tool `tool_search`."""
+    """Create the tool `tool_search`."""
     return Functions(
         config.key,
         [
@@ -49,7 +49,7 @@ async def _search(context: ToolContext, query: str) -> JsonObject:
 
 
 def ranked(query: str, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """The tools that a query matches, the best first, by BM25 over names, descriptions and arguments."""
+    """Return the tools that match a query, best first, by BM25 over names, descriptions and arguments."""
     wanted = set(_words(query))
     documents = [_document(spec) for spec in tools]
     average = sum(sum(words.values()) for words in documents) / len(documents) if documents else 0.0
@@ -68,7 +68,7 @@ def ranked(query: str, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
 
 
 def _document(spec: ToolSpec) -> dict[str, float]:
-    """The words of a tool, with their weights."""
+    """Return the words of a tool, with their weights."""
     words: dict[str, float] = {}
     properties = as_object(spec.parameters.get("properties"))
     described = [str(as_object(value).get("description") or "") for value in properties.values()]
@@ -79,7 +79,7 @@ def _document(spec: ToolSpec) -> dict[str, float]:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text, without the endings that plurals have; `getWeather` and `get_weather` are two words."""
+    """Split text into words, without plural endings. `getWeather` and `get_weather` are two words."""
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", text).lower()
     found = (word for word in _WORD.findall(spaced) if word not in _COMMON)
     return [word.removesuffix("s") if len(word) > 3 else word for word in found]

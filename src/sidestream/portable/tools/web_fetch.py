@@ -1,4 +1,4 @@
-"""Web fetch on every model: pages and documents as Markdown, under an egress policy."""
+"""Web fetch for every model: pages and documents as Markdown, under an egress policy."""
 
 import os
 import re
@@ -20,13 +20,13 @@ from sidestream.tools.toolset import Toolset
 
 CHARS_PER_TOKEN = 4
 MAX_CHARS = 100_000
-"""Of a page unless `max_content_tokens` says otherwise: what a large page has, and what most models still read."""
+"""Default maximum characters of a page: the length of a large page, which most models can still read."""
 
 
 def toolset(config: WebFetch, services: Services) -> Toolset:
-    """The tool `web_fetch`."""
+    """Create the tool `web_fetch`."""
     fetch = _WebFetch(config)
-    # It suspends itself for the addresses that need an approval.
+    # The tool suspends itself for URLs that need an approval.
     tool = Tool.from_function(
         fetch.run, name=config.key, key=config.key, is_open_world=True, reads_outside=True, on_interruption="retry"
     )
@@ -60,7 +60,7 @@ class _WebFetch:
         return ToolOutcome(_result(page, limit, has_citations=self._config.citations))
 
     def _count(self, context: ToolContext) -> None:
-        if context.suspended is not None:  # It was counted when it stopped.
+        if context.suspended is not None:  # Counted before it was suspended.
             return
         used = self._uses[context.run_id] = self._uses.pop(context.run_id, 0) + 1
         for old in list(self._uses)[:-64]:
@@ -70,7 +70,7 @@ class _WebFetch:
 
 
 class FetchGuard:
-    """Decides whether a URL may be fetched: by its domain, and by who gave it."""
+    """Decides whether a URL may be fetched, by its domain and its origin."""
 
     def __init__(self, config: WebFetch) -> None:
         self._config = config
@@ -82,7 +82,10 @@ class FetchGuard:
         )
 
     def question(self, context: ToolContext, url: str) -> ToolOutcome | None:
-        """Return what a person must decide first; None if nothing. Raises FetchError if it is denied or not allowed."""
+        """Return the suspended outcome if the user must decide first, else None.
+
+        Raises FetchError if the URL is denied or not allowed.
+        """
         policy = self.policy
         policy.check(url)
         if policy.is_named(url):
@@ -113,7 +116,7 @@ class FetchGuard:
 
 
 QUESTION = "{}"
-"""The state of a call that waits for a decision on its URL, and has done nothing yet."""
+"""State of a call that waits for a decision on its URL, and has done nothing yet."""
 
 
 _UNKNOWN = (
@@ -123,7 +126,7 @@ _UNKNOWN = (
 
 
 def _result(page: Fetched, limit: int, *, has_citations: bool) -> dict[str, Any]:
-    """The result in the form of Anthropic's tool."""
+    """Return the result in the format of Anthropic's tool."""
     document = page.document
     text = document.text[:limit]
     content: dict[str, Any] = {
@@ -150,7 +153,7 @@ def _result(page: Fetched, limit: int, *, has_citations: bool) -> dict[str, Any]
 
 
 def _file(page: Fetched, context: ToolContext) -> File:
-    """The document as a deliverable: a PDF or Word file as it is, a page as Markdown."""
+    """Return the document as a deliverable: a PDF or Word file verbatim, a page as Markdown."""
     document = page.document
     is_page = document.mime_type in ("text/html", "application/xhtml+xml")
     ending = "md" if is_page else urlsplit(page.final_url).path.rpartition(".")[2][:5] or "txt"

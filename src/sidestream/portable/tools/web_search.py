@@ -1,4 +1,4 @@
-"""Web search on every model, through an engine of the user's choice."""
+"""Web search for every model, through an engine of the user's choice."""
 
 import os
 from collections.abc import Sequence
@@ -17,11 +17,14 @@ from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
 
 COUNTS = {"low": 5, "medium": 8, "high": 15}
-"""Hits of a search by `context_size`."""
+"""Hits per search, by `context_size`."""
 
 
 def toolset(config: WebSearch, services: Services) -> Toolset:
-    """The tool `web_search`. Raises ConfigurationError, with the choices, if no engine is configured."""
+    """Create the tool `web_search`.
+
+    Raises ConfigurationError, listing the choices, if no engine is configured.
+    """
     name = (config.engine or os.environ.get(VARIABLE, "")).strip()
     if not name:
         raise ConfigurationError(no_engine())

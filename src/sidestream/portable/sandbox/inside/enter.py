@@ -1,4 +1,4 @@
-"""The first program in a container of bubblewrap: gives up every right, then becomes the kernel.
+"""The first program in a bubblewrap container. It drops every privilege, then becomes the kernel.
 
     enter.pyc {may-hide | must-hide} FILTER EMPTY FOLDER:BYTES:FILES … -- KERNEL ARGUMENT …
 
@@ -18,12 +18,12 @@ KEPT = frozenset({
     "cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "self", "stat", "sys", "thread-self", "uptime",
     "version", "vmstat",
 })  # fmt: skip
-"""What stays of /proc besides processes: programs measure memory, time and processors with it."""
+"""Entries of /proc that stay besides processes. Programs measure memory, time and processors with them."""
 
 _CLONE_NEWNS = 0x00020000
 _NOSUID, _NODEV, _NOEXEC, _READ_ONLY, _BIND = 2, 4, 8, 1, 0x1000
 _OPEN_TREE, _CLONED = 428, 0x80000 | 0x8000 | 1
-"""Its number on every machine, and O_CLOEXEC, AT_RECURSIVE and OPEN_TREE_CLONE."""
+"""System call number on every machine, and O_CLOEXEC, AT_RECURSIVE and OPEN_TREE_CLONE."""
 _CAPBSET_DROP, _CAP_AMBIENT, _CLEAR_ALL, _SET_SECCOMP, _MODE_FILTER = 24, 47, 4, 22, 2
 _CAPABILITY_VERSION = 0x20080522
 
@@ -42,7 +42,10 @@ def mount(source: str, target: str, kind: "str | None", flags: int, data: "str |
 
 
 def hide(empty: str, folders: "list[str]") -> None:
-    """Covers and bounds what is mounted, and hides the mounts. Raises OSError where a process may not do that."""
+    """Cover and limit what is mounted, and hide the mounts.
+
+    Raises OSError where the process may not do that.
+    """
     check("unshare", libc.unshare(_CLONE_NEWNS))
     for name in os.listdir("/proc"):
         path = f"/proc/{name}"
@@ -51,20 +54,23 @@ def hide(empty: str, folders: "list[str]") -> None:
         if os.path.isdir(path):
             mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV | _NOEXEC | _READ_ONLY, "size=4096,nr_inodes=1")
         else:
-            mount(empty, path, None, _BIND)  # read-only, as the mount of the empty file is
+            mount(empty, path, None, _BIND)  # read-only, like the mount of the empty file
     for folder in folders:
         path, size, files = folder.rsplit(":", 2)
         mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, f"size={size},nr_inodes={files},mode=755")
-    # The copy has no name in this namespace, so mountinfo, which lists what can be reached in it, lists nothing.
+    # The copy has no name in this namespace, so mountinfo, which lists reachable mounts, lists nothing.
     tree = libc.syscall(ctypes.c_long(_OPEN_TREE), ctypes.c_int(-100), b"/", ctypes.c_uint(_CLONED))
-    if tree >= 0:  # kernels before 5.2 have no such call
+    if tree >= 0:  # kernels before 5.2 lack this call
         os.fchdir(tree)
         os.chroot(".")
         os.close(tree)
 
 
 def close(filter_path: str, *, is_hidden: bool) -> None:
-    """Drops the capabilities, for good, and sets the filter. Exits unless the kernel says that both hold."""
+    """Drop the capabilities permanently and set the filter.
+
+    Exits unless the kernel confirms both.
+    """
     number = ctypes.c_ulong
     libc.prctl(_CAP_AMBIENT, number(_CLEAR_ALL), number(0), number(0), number(0))
     for capability in range(64):
@@ -90,7 +96,10 @@ def close(filter_path: str, *, is_hidden: bool) -> None:
 
 
 def enter() -> str:
-    """Closes the container. Returns the path of the kernel, whose arguments are then those of this program."""
+    """Close the container, and return the path of the kernel.
+
+    `sys.argv` then holds the kernel's arguments.
+    """
     how, filter_path, empty, *rest = sys.argv[1:]
     folders, (kernel, *arguments) = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
     here = os.getcwd()

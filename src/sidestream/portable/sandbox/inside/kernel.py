@@ -1,4 +1,4 @@
-"""The program inside a sandbox: runs cells of Python and shell commands, and keeps variables between them.
+r"""The program inside a sandbox. It runs Python cells and shell commands, and keeps variables between them.
 
 A script; it imports nothing of ours, and as little as it can before the first cell. Frames arrive on stdin and leave on
 the original stdout; what code prints goes to the original stderr, so that output of subprocesses and threads is live
@@ -6,7 +6,7 @@ and in order. A frame is a line with its kind and the lengths of its payloads, f
 
     cell 8 \n print(1)
 
-The host believes nothing that leaves here: code that runs in this process can write frames of its own.
+The host must not trust what leaves here: code that runs in this process can write its own frames.
 """
 
 import os
@@ -27,7 +27,7 @@ class Channel:
     """Frames to and from the host."""
 
     def __init__(self) -> None:
-        # Duplicates are closed on exec: no subprocess gets them.
+        # Duplicates are closed on exec, so that no subprocess gets them.
         self._input = os.dup(0)
         self._output = os.dup(1)
         null = os.open("/dev/null", os.O_RDWR)
@@ -41,7 +41,7 @@ class Channel:
 
     @property
     def has_more(self) -> bool:
-        """True if another frame has been read, at least in part."""
+        """Whether another frame has been read, at least in part."""
         return bool(self._buffer)
 
     def send(self, kind: str, *payloads: bytes) -> None:
@@ -51,7 +51,7 @@ class Channel:
             data = data[os.write(self._output, data) :]
 
     def receive(self) -> "tuple[str, list[bytes]]":
-        """The next frame. Exits where the host has left."""
+        """Return the next frame. Exits if the host has closed the pipe."""
         while b"\n" not in self._buffer:
             self._read()
         header, _, self._buffer = self._buffer.partition(b"\n")
@@ -72,7 +72,7 @@ class Channel:
 
 
 def limit(settings: "list[str]") -> None:
-    """Sets the resource limits of this process and of all that it starts; they cannot be raised again."""
+    """Set the resource limits of this process and its children. They cannot be raised again."""
     import resource
 
     for setting in settings:
@@ -84,25 +84,25 @@ def limit(settings: "list[str]") -> None:
 
 
 class Cells:
-    """Runs cells in one namespace, like a notebook: the value of a last expression is printed."""
+    """Runs cells in one namespace, like a notebook. The value of a last expression is printed."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._count = 0
         self._loop: Any = None
         self._calls: dict[str, tuple[Any, int]] = {}
-        """Number of a call without an answer → its future, and the bytes of its arguments."""
+        """Number of a pending call → its future, and the bytes of its arguments."""
         self._made = 0
         self._max_calls = self._max_bytes = 0
         self._answer_came: Any = None
-        # The code's own `__main__`, so that classes that it defines can be pickled and nothing of ours is in it.
+        # The code's own `__main__`, so that its classes can be pickled and nothing of ours is in it.
         self._kernel = sys.modules["__main__"]
         sys.modules["__main__"] = main = type(sys)("__main__")
         self.namespace: dict[str, Any] = main.__dict__
         self.namespace["__builtins__"] = __builtins__
 
     def run(self, source: str) -> str:
-        """Runs a cell; returns how it ended: `ok`, `error` or `exit`."""
+        """Run a cell, and return how it ended, as `ok` or `error`."""
         self._count += 1
         name = f"<cell {self._count}>"
         try:
@@ -139,7 +139,7 @@ class Cells:
             exec(code, self.namespace)
 
     def _complete(self, work: "Coroutine[Any, Any, Any]") -> None:
-        """Runs a cell that awaits, in one loop for all cells."""
+        """Run a cell that awaits, in one loop for all cells."""
         import asyncio
 
         if self._loop is None:
@@ -152,7 +152,10 @@ class Cells:
             self._loop.remove_reader(self._channel.fileno())
 
     def offer(self, names: "list[str]", max_calls: int, max_bytes: int) -> None:
-        """Defines an async function for each tool of the agent. The host ends a container that exceeds its share."""
+        """Define an async function for each tool of the agent.
+
+        The host ends a container that exceeds the limits.
+        """
         self._max_calls, self._max_bytes = max_calls, max_bytes
         self._calls.clear()
         for name in names:
@@ -178,7 +181,7 @@ class Cells:
         return call
 
     async def _sent(self, name: str, data: bytes) -> "Any":
-        """Sends a call, once there is room for it, and waits for its answer."""
+        """Send a call once the limits allow it, and wait for its answer."""
         import asyncio
 
         while len(self._calls) >= self._max_calls or self._pending_bytes() + len(data) > self._max_bytes:
@@ -206,7 +209,7 @@ class Cells:
                 answer.set_result(json.loads(payloads[1]))
             if self._answer_came is not None:
                 self._answer_came.set()
-            # What was read already makes the pipe readable no more.
+            # Frames that are already buffered do not make the pipe readable again.
             is_more = self._channel.has_more
 
     def _report(self, error: BaseException, name: str, source: str) -> None:
@@ -224,7 +227,7 @@ class Cells:
 
 
 def figures() -> "Iterator[bytes]":
-    """The open figures of matplotlib that no code has saved, as PNG; closes all."""
+    """Yield matplotlib's open figures that no code has saved, as PNG, and close all."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return
@@ -240,7 +243,7 @@ def figures() -> "Iterator[bytes]":
 
 
 class Folder:
-    """The working folder: what was written since the last look."""
+    """The working folder, with a record of files already delivered."""
 
     def __init__(self, path: str, max_files: int, max_bytes: int) -> None:
         self._path = path
@@ -249,14 +252,14 @@ class Folder:
         self._known: dict[str, tuple[int, int, int]] = {}
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes a file of the host's, which is no deliverable."""
+        """Write a file of the host's, which is not a deliverable."""
         path = os.path.join(self._path, name)
         with open(path, "wb") as file:
             file.write(data)
         self._known[path] = self._mark(os.lstat(path))
 
     def deliver(self, channel: Channel) -> None:
-        """Sends new and changed regular files: no links, no pipes, none that is too large."""
+        """Send new and changed regular files. Links, pipes and files that are too large are left out."""
         sent = 0
         for path, status in self._files():
             mark = self._mark(status)
@@ -295,7 +298,7 @@ class Folder:
                 elif entry.is_file(follow_symlinks=False):
                     try:
                         status = entry.stat(follow_symlinks=False)
-                    except OSError:  # it is gone, or its path is too long
+                    except OSError:  # it was removed, or its path is too long
                         continue
                     yield entry.path, status
 
@@ -304,7 +307,7 @@ class Folder:
 
 
 def run_command(channel: Channel, command: str, folder: str, timeout_s: float) -> None:
-    """Runs a shell command, with its output as frames while it runs."""
+    """Run a shell command, sending its output as frames while it runs."""
     import select
     import signal
     import subprocess
@@ -325,7 +328,7 @@ def run_command(channel: Channel, command: str, folder: str, timeout_s: float) -
     timed_out = False
     while pipes and not timed_out:
         left = end - time.monotonic()
-        # A background process may hold the pipes: once the command is over, what is there is read and no more.
+        # A background process may hold the pipes, so once the command has ended, read only what is there.
         over = process.poll() is not None
         ready = select.select(list(pipes), [], [], 0.02 if over else max(0.0, min(left, 0.1)))[0]
         for pipe in ready:
@@ -349,7 +352,7 @@ def run_command(channel: Channel, command: str, folder: str, timeout_s: float) -
 
 
 def reap() -> None:
-    """Collects what ended without a parent, as the first process of a container must."""
+    """Reap orphaned processes, as the first process of a container must."""
     import contextlib
 
     with contextlib.suppress(ChildProcessError):
@@ -358,7 +361,7 @@ def reap() -> None:
 
 
 def main() -> None:
-    """`kernel.py FOLDER MAX_FILES MAX_FILE_BYTES [LIMIT=VALUE …]`"""
+    """Run the kernel: `kernel.py FOLDER MAX_FILES MAX_FILE_BYTES [LIMIT=VALUE …]`."""
     path, max_files, max_bytes, *limits = sys.argv[1:]
     channel = Channel()
     limit(limits)
@@ -380,7 +383,7 @@ def main() -> None:
 
 
 def serve(kind: str, payloads: "list[bytes]", channel: Channel, cells: Cells, folder: Folder, path: str) -> None:
-    """One frame of the host's."""
+    """Handle one frame from the host."""
     if kind == "cell":
         status = cells.run(payloads[0].decode())
         try:

@@ -1,5 +1,7 @@
-"""A backend of matplotlib for the kernel: remembers which figures code has saved itself. Runs inside; imports nothing
-of ours."""
+"""Matplotlib backend for the kernel that remembers which figures code has saved itself.
+
+Runs inside the container; imports nothing of ours.
+"""
 
 from typing import Any
 
@@ -10,17 +12,17 @@ from matplotlib.backends.backend_agg import (  # pyright: ignore
 
 
 class FigureCanvas(FigureCanvasAgg):  # pyright: ignore
-    """Draws with Agg."""
+    """A canvas that draws with Agg."""
 
     def print_figure(self, *arguments: Any, **settings: Any) -> Any:
-        """Called by `savefig`."""
+        """Mark the figure as saved, and save it. Called by `savefig`."""
         self.figure._was_saved = True  # pyright: ignore
         return super().print_figure(*arguments, **settings)  # pyright: ignore
 
 
 class FigureManager(FigureManagerBase):  # pyright: ignore
-    """Shows nothing: open figures are sent when the cell ends."""
+    """A manager that shows nothing, since open figures are sent when the cell ends."""
 
     @classmethod
     def pyplot_show(cls, *arguments: Any, **settings: Any) -> None:
-        """Called by `show`."""
+        """Do nothing. Called by `show`."""
