@@ -17,12 +17,15 @@ MODELS = {
     "chat": ("openai", "/v1"),
 }
 
+transports: dict[str, Any] = {}
+"""Transports that replace HTTP, by the URL that they answer for."""
+
 
 @cache
 def agent(wire: str, url: str) -> Agent[str]:
     """One agent for all calls, as in a program."""
     model, path = MODELS[wire]
-    return Agent(model, base_url=url + path, api_key="none")
+    return Agent(model, base_url=url + path, api_key="none", transport=transports.get(url))
 
 
 def stream(wire: str) -> Callable[[str, Take], Any]:
@@ -206,7 +209,8 @@ def _store() -> Any:
 
 @cache
 def _weather_agent(url: str) -> Agent[str]:
-    return Agent("openai-responses", base_url=f"{url}/v1", api_key="none", tools=[get_weather])
+    known = {"base_url": f"{url}/v1", "api_key": "none", "transport": transports.get(url)}
+    return Agent("openai-responses", tools=[get_weather], **known)
 
 
 async def loop(url: str, task: dict[str, Any]) -> dict[str, Any]:
