@@ -44,7 +44,7 @@ class EmbedsText(Protocol):
         ...
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
-        """Return one call per batch, in order.
+        """Return one call per batch, in order, or none for empty input.
 
         Raises UnsupportedError for options of another provider.
         """

@@ -72,7 +72,7 @@ def is_image(mime_type: str) -> bool:
 
 
 def text_of(part: DataPart, mime_type: str) -> str | None:
-    """Decode the content of a text file. Returns None for other types, and for bytes that are not UTF-8."""
+    """Decode a file of a textual type. Returns None for other types, and for bytes that are not UTF-8."""
     if not mime_type.startswith("text/") and mime_type not in _TEXTUAL and not mime_type.endswith(("+json", "+xml")):
         return None
     try:
