@@ -49,11 +49,11 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
 
 INSTEAD: Mapping[str, str] = {
-    "streaming": "the answer comes in one piece",
+    "streaming": "the response is not streamed",
     "parallel_tool_calls": "one call per step",
-    "thinking": "nothing of it is shown",
+    "thinking": "reasoning is not shown",
     "server_sessions": "the whole history is sent each time",
-    "background": "its options have no such field",
+    "background": "the provider's options have no such field",
 }
 """Behaviour of all providers, by missing capability. Other missing capabilities raise UnsupportedError."""
 

@@ -23,7 +23,7 @@ class EmbeddingsResult(Struct, frozen=True, kw_only=True):
     def vector(self) -> Vector:
         """The vector of a single input string. Raises ConfigurationError unless there is exactly one."""
         if len(self.vectors) != 1:
-            raise ConfigurationError(f"there are {len(self.vectors)} vectors, not one; read `vectors`")
+            raise ConfigurationError(f"the result has {len(self.vectors)} vectors, not one; read `vectors`")
         return self.vectors[0]
 
 

@@ -54,7 +54,7 @@ class ModelString(Struct, frozen=True):
 
 def _named(provider: str, text: str) -> str:
     if not provider.strip():
-        raise ConfigurationError(f"no provider in the model string {redact_url(text)!r}; write e.g. provider:model")
+        raise ConfigurationError(f"the model string {redact_url(text)!r} has no provider; write provider:model")
     return provider.strip()
 
 
@@ -164,7 +164,7 @@ def caps_of(provider: object, model: str = "") -> Capabilities:
         provider, model = find_provider(provider.provider), model or provider.name
     if not hasattr(provider, "chat_model"):
         raise ConfigurationError(
-            f"{provider!r:.80} is no provider: write caps_of('google'), caps_of('google:MODEL') or caps_of(agent.model)"
+            f"{provider!r:.80} is not a provider; use caps_of('google'), caps_of('google:MODEL') or caps_of(model)"
         )
     return declared_caps(provider, model)
 

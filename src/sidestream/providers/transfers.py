@@ -51,7 +51,8 @@ class StoredFile(Struct, frozen=True, kw_only=True):
         """The file as model input. Raises ConfigurationError if it cannot be model input."""
         if self.url is None:
             raise ConfigurationError(
-                f"{self.id} cannot be an input: it is in a container or a store. Use it by a tool, or upload it without"
+                f"cannot send {self.id} to a model: it is in a container or a store; use it with a tool, or upload it "
+                "without container_id and store"
             )
         return LinkPart(self.url, self.mime_type, self.name)
 
@@ -169,8 +170,8 @@ def not_processed(file: str, message: str | None, code: str | None) -> ProviderE
     """Return the error for a file that was stored but could not be processed."""
     why = message or code or "the provider gives no reason"
     return ProviderError(
-        f"The file {file} was uploaded, but could not be processed: {why}. "
-        f"Check its type and content; agent.delete_file({file!r}) deletes it.",
+        f"the file {file} was uploaded but could not be processed: {why}; "
+        f"check its type and content, and delete it with agent.delete_file({file!r})",
         code=code or "processing-failed",
     )
 

@@ -52,7 +52,7 @@ def name_of(path: str) -> str:
 def check_name(name: str) -> str:
     """Return the name. Raises ConfigurationError if it is not allowed for a model."""
     if not _NAME.fullmatch(name) or name in (CHAT.model, EMBEDDINGS.model) or name.startswith("."):
-        raise ConfigurationError(f"{name!r} cannot be a model's name; choose another with --name")
+        raise ConfigurationError(f"invalid model name {name!r}; choose another with --name")
     return name
 
 
@@ -60,14 +60,16 @@ def register(name: str, path: Path, *, sha256: str | None, options: dict[str, in
     """Register a file as a local model. Raises ConfigurationError if it is not a chat model or the digest differs."""
     info = read_gguf(path)
     if info.chat_template is None:
-        raise ConfigurationError(f"{path} has no chat template: it is a base or embeddings model")
+        raise ConfigurationError(
+            f"{path} has no chat template: it is a base or embeddings model; add its instruct or chat variant"
+        )
     if sha256 is not None and digest(path) != sha256.lower():
         raise ConfigurationError(f"{path} is not the expected file: its SHA-256 digest is not {sha256}")
     model = AddedModel(name=name, path=str(path.resolve()), sha256=sha256, options=options)
     try:
         write_private(added_folder() / f"{name}.json", msgspec.json.encode(model).decode())
     except OSError as error:
-        raise ConfigurationError(f"{added_folder()} cannot be written: {error.strerror or error}") from error
+        raise ConfigurationError(f"cannot write {added_folder()}: {error.strerror or error}") from error
     return info
 
 
@@ -77,7 +79,7 @@ def forget(name: str, report: Callable[[str], None]) -> bool:
     if model is None:
         return False
     (added_folder() / f"{name}.json").unlink(missing_ok=True)
-    report(f"{name}: removed; {model.path} stays")
+    report(f"{name}: removed; {model.path} was kept")
     return True
 
 

@@ -94,7 +94,7 @@ def folder_of(package: ModelPackage) -> Path:
 
     Raises ConfigurationError, which names the install command, if they are missing or damaged.
     """
-    problem = f"The embedded model {package.model} is not installed"
+    problem = f"the embedded model {package.model} is not installed"
     for folder in candidates(package):
         present = [file for file in package.files if (folder / file.path).is_file()]
         if not present:
@@ -103,8 +103,8 @@ def folder_of(package: ModelPackage) -> Path:
         damaged = [file for file in package.files if not _has_size(folder, file)]
         if not damaged:
             return folder
-        problem = f"The file {folder / damaged[0].path} of the embedded model is damaged"
-    raise ConfigurationError(f"{problem}: {INSTALL}")
+        problem = f"the embedded model's file {folder / damaged[0].path} is damaged"
+    raise ConfigurationError(f"{problem}; run `{INSTALL}`")
 
 
 def faults(package: ModelPackage, folder: Path) -> list[str]:

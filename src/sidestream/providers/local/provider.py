@@ -71,8 +71,8 @@ class LocalTransport:
             if found is None:
                 raise
         raise ContextOverflowError(
-            f"The conversation has {found[1]} tokens, but the local model reads {found[2]} at most. "
-            "Send less: a shorter prompt, history or tool result, or fewer tools.",
+            f"the conversation has {found[1]} tokens, but the local model accepts at most {found[2]}; "
+            "send a shorter prompt, history or tool result, or fewer tools",
             code="context_length_exceeded",
             status=400,
         )
@@ -94,7 +94,7 @@ class _Response:
         self._content = content
 
     async def events(self) -> list[bytes]:
-        raise RuntimeError("This response is not a stream: read body().")
+        raise RuntimeError("this response is not a stream; call body()")
 
     def ignored(self) -> None:
         """Do nothing, since there is no idle timeout."""
@@ -207,7 +207,7 @@ class LocalModel(CompletionsModel):
         """
         if request.tools and not self._source.has_tools:
             raise UnsupportedError(
-                f"the chat template of {self._source.path} has no tools; use a model that was trained to call them"
+                f"the chat template of {self._source.path} does not support tools; use a model trained for tool calls"
             )
         choice, tools = options.tool_choice, request.tools
         if isinstance(choice, dict):
@@ -292,7 +292,7 @@ def _refuse_files(body: bytes) -> None:
         for content in objects(message.get("content")):
             if content.get("type") != "text":
                 raise UnsupportedError(
-                    f"the embedded model reads text only, but the conversation contains {content.get('type')} content"
+                    f"the embedded model accepts only text, but the conversation contains {content.get('type')} content"
                 )
 
 
@@ -319,7 +319,9 @@ class LocalProvider:
         if name not in PACKAGES:
             source_of(name)
         if settings.base_url:
-            raise ConfigurationError("the embedded model has no base URL; for your own server use openai:MODEL")
+            raise ConfigurationError(
+                "the embedded model does not support base_url; use openai:MODEL for your own server"
+            )
         return LocalModel(name, Settings(headers=settings.headers))
 
     def is_of_this_machine(self, model: str) -> bool:

@@ -124,7 +124,7 @@ class LlamaServer:
         code = self._process.wait()
         if not self.address.done():
             output = " / ".join(self._log)[-SHOWN_CHARACTERS:] or "none"
-            message = f"The embedded model's server did not start (exit code {code}). Its last output: {output}"
+            message = f"the embedded model's server did not start (exit code {code}); its last output: {output}"
             self.address.set_exception(ConnectError(message, code="local-server"))
 
 
@@ -144,7 +144,7 @@ async def running_server(source: ModelSource | None = None) -> LocalEndpoint:
             return await asyncio.wrap_future(server.address)
     except TimeoutError:
         await asyncio.to_thread(server.stop)
-    raise ConnectError(f"The embedded model's server did not start within {START_TIMEOUT_S:g} s", code="local-server")
+    raise ConnectError(f"the embedded model's server did not start within {START_TIMEOUT_S:g} s", code="local-server")
 
 
 async def stop() -> None:
@@ -200,7 +200,7 @@ def _model_path(source: ModelSource) -> Path:
     except ConfigurationError:
         if has_runtime:
             raise
-        raise ConfigurationError(f"The embedded model is not installed: {WITH_RUNTIME}") from None
+        raise ConfigurationError(f"the embedded model is not installed; run `{WITH_RUNTIME}`") from None
     if not has_runtime:
         raise MissingExtraError("local", "The embedded model")
     return folder / CHAT.files[0].path

@@ -94,7 +94,7 @@ def source_of(name: str) -> ModelSource:
     if added is None and not base.lower().endswith(ENDING):
         known = ", ".join([CHAT.model, EMBEDDINGS.model, *(model.name for model in added_models())])
         raise ConfigurationError(
-            f"unknown local model {base!r}; known: {known}. Use local:PATH{ENDING}, or `sidestream local add`"
+            f"unknown local model {base!r}; use {known}, local:PATH{ENDING}, or `sidestream local add` to add it"
         )
     path = os.path.abspath(os.path.expanduser(added.path if added else base))
     info = read_gguf(path)
@@ -113,7 +113,7 @@ def source_of(name: str) -> ModelSource:
 def _check_chat(info: GgufInfo) -> None:
     if info.chat_template is None:
         raise ConfigurationError(
-            f"{info.path} has no chat template: it is a base or embeddings model. Use its instruct or chat variant"
+            f"{info.path} has no chat template: it is a base or embeddings model; use its instruct or chat variant"
         )
 
 
@@ -121,7 +121,7 @@ def _options(query: str, name: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in _VARIABLES:
-            raise ConfigurationError(f"local:{name}: unknown option {key!r}; known: {', '.join(_VARIABLES)}")
+            raise ConfigurationError(f"local:{name}: unknown option {key!r}; use {', '.join(_VARIABLES)}")
         found[key] = _count(value, f"local:{name}: {key}", minimum=0 if key == "gpu_layers" else 1)
     return found
 
@@ -138,6 +138,6 @@ def _runtime(given: dict[str, int], context: int, threads: int) -> LlamaSetup:
 
 def _count(text: str, name: str, minimum: int) -> int:
     if not text.isdecimal() or int(text) < minimum:
-        what = "a number of threads" if name == THREADS_VARIABLE else f"a number of at least {minimum}"
+        what = "a positive integer" if name == THREADS_VARIABLE else f"an integer of at least {minimum}"
         raise ConfigurationError(f"{name} must be {what}, not {text!r}")
     return int(text)

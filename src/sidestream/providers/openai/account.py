@@ -102,10 +102,10 @@ def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
             raise ProtocolError("an embedding is not a JSON object")
         index = entry.get("index", position)
         if type(index) is not int or not 0 <= index < count or index in vectors:
-            raise ProtocolError(f"an embedding has the index {index!r:.40}, which is repeated or out of range")
+            raise ProtocolError(f"the embedding index {index!r:.40} is repeated or out of range")
         vectors[index] = _vector(entry.get("embedding"))
     if len(vectors) != count:
-        raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
+        raise ProtocolError(f"the response has {len(vectors)} vectors for {count} inputs")
     usage = answer.get("usage")
     return EmbeddingsResult(
         vectors=tuple(vectors[index] for index in range(count)),

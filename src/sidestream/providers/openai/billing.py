@@ -42,7 +42,7 @@ def bill(model: str, finish: Finish) -> Bill:
         charges=(charge,),
         calls=_calls(finish),
         containers=_containers(finish),
-        unknown=(f"{model}: input that is cached for 12 hours",) if long_written else (),
+        unknown=(f"{model}: input cached for 12 hours",) if long_written else (),
     )
 
 

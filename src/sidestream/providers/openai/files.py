@@ -104,18 +104,18 @@ class OpenAIModel(EndpointModel):
             try:
                 yield from self._index(upload.store, file.id)
             except RunError as error:
-                error.add_note(f"The file {file.id} was uploaded; agent.delete_file({file.id!r}) deletes it.")
+                error.add_note(f"The file {file.id} was uploaded; delete it with agent.delete_file({file.id!r}).")
                 raise
         return file
 
     def _to_container(self, upload: transfers.Upload, container_id: str) -> transfers.Transfer[transfers.StoredFile]:
         if upload.expires_in_s is not None:
             raise transfers.unsupported(
-                "OpenAI", "deletes the files of a container with the container", "leave out expires_in_s"
+                "OpenAI", "deletes container files with their container", "leave out expires_in_s"
             )
         if upload.store is not None:
             raise transfers.unsupported(
-                "OpenAI", "puts a file into a container or a store, not both", "upload it twice"
+                "OpenAI", "stores a file in a container or a store, not both", "upload it twice"
             )
         answer = yield transfers.Request(self._form_call(f"containers/{as_segment(container_id)}/files", upload, {}))
         return self._read(answer.json, upload)
@@ -126,7 +126,7 @@ class OpenAIModel(EndpointModel):
         path = f"vector_stores/{as_segment(store)}/files"
         answer = yield transfers.Request(self._endpoint.call(path, body, headers=_STORES))
         while (state := answer.json).get("status") == "in_progress":
-            yield transfers.Pause(f"{store} indexes {file_id}")
+            yield transfers.Pause(f"indexing {file_id} in {store}")
             answer = yield transfers.Request(self._store_call(store, file_id, "GET"))
         if state.get("status") != "completed":
             error = as_object(state.get("last_error"))

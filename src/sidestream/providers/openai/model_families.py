@@ -48,13 +48,13 @@ def effort_of(value: object, target: Target, efforts: Mapping[str, str] = EFFORT
     """
     level, family = thinking_of(value), family_of(target.model)
     if isinstance(level, int):
-        target.refuse(f"has levels of thinking, no budget; use {', '.join(efforts)}")
+        target.refuse(f"supports thinking levels, not a budget; use {', '.join(efforts)}")
     if level == "off" and not family.reasons:
         return None
     if not family.reasons:
         target.refuse("does not reason; remove thinking, or use a reasoning model")
     if level == "off" and not family.can_turn_off:
-        target.refuse("cannot turn thinking off; thinking='low' is its least")
+        target.refuse("cannot turn thinking off; use thinking='low' instead")
     if level not in efforts:
         target.refuse(f"does not support thinking={level!r}; use {', '.join(efforts)}")
     return efforts[level]
@@ -66,7 +66,7 @@ def cache_mode(value: bool, target: Target) -> str:
     Raises UnsupportedError if the model has no switch for caching.
     """
     if not family_of(target.model).has_cache_switch:
-        target.refuse("caches prompts by itself and has no switch for it; models from gpt-5.6 on have one")
+        target.refuse("always caches prompts and does not support the cache setting; models from gpt-5.6 on do")
     return "implicit" if value else "explicit"
 
 
@@ -84,7 +84,7 @@ def read_models(body: bytes) -> list[ModelInfo]:
     try:
         answer = jsontext.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError("the list of models is not JSON") from error
+        raise ProtocolError("the list of models is not valid JSON") from error
     entries = answer if is_array(answer) else jsontext.as_object(answer).get("data")
     if not is_array(entries):
         raise ProtocolError("the response has no list of models")

@@ -20,14 +20,14 @@ REASONS = {
     "message-edited": "The last answer was edited",
     "history-edited": "Earlier messages were edited",
     "setup-changed": "The system prompt or the tools changed",
-    "container-gone": "A container of earlier turns is gone, and what ran in it is left out",
-    "call-unanswered": "A call that requires an answer had none",
+    "container-gone": "A container of earlier turns no longer exists, so what ran in it is left out",
+    "call-unanswered": "A call that requires an answer has none",
     "refused": "The server no longer has the earlier answer",
     "log-missing": "The log that holds items of earlier answers is not available",
 }
 """Beginning of the message in the stream, by the reason why a session was not used."""
 _IN_FULL = "the conversation was sent again in full"
-_REDUCED = "the conversation was sent again as its texts, files, calls and results, without the items of hosted tools"
+_REDUCED = "the conversation was sent again as text, files, calls and results, without the items of hosted tools"
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,9 @@ def replay_notices(reason: str | None, replays: Replays) -> tuple[Custom, ...]:
     return (fallback_notice(reason or "log-missing", is_reduced=replays.is_reduced),)
 
 
-_NEW_CONTAINER = "The container of the earlier turns is gone; the tool continues in a new one, without its files."
+_NEW_CONTAINER = (
+    "The container of the earlier turns no longer exists. The tool continues in a new one, without its files."
+)
 SESSION_REFUSED = Recovery("session")
 """Has no notice: the next request emits it, since only then is it known what can be resent."""
 CONTAINER_REFUSED = Recovery("container", Custom(CONTAINER_REPLACED, {"reason": "refused", "message": _NEW_CONTAINER}))

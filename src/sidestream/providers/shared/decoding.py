@@ -116,7 +116,7 @@ class DecoderState:
         """Emit an event that is not JSON as a raw part, and make the response end in an error."""
         self.raw(data[: limits.MAX_UNPARSED_BYTES].decode("utf-8", "replace"))
         if self.fault is None:
-            message = "an event of the stream is not valid JSON, so the answer is incomplete"
+            message = "an event of the stream is not valid JSON, so the response is incomplete"
             self.fault = Error("protocol", message, code="not-json", retryable=True)
 
     def second_answer(self, event: Any) -> None:
@@ -124,7 +124,7 @@ class DecoderState:
         self.has_second = True
         self.raw(event)
         if self.fault is None:
-            message = "a second answer began in mid-stream, so the first is incomplete"
+            message = "a second response started in mid-stream, so the first is incomplete"
             self.fault = Error("protocol", message, code="second-answer", retryable=True)
 
     def tool_event(
@@ -326,7 +326,7 @@ def truncated() -> Error:
 
 def too_many() -> Error:
     """Return the error for a response with too many entries."""
-    return Error("limit", f"the answer has more than {limits.MAX_ENTRIES:,} blocks, calls, sources and files")
+    return Error("limit", f"the response has more than {limits.MAX_ENTRIES:,} blocks, calls, sources and files")
 
 
 # Tool inputs

@@ -39,7 +39,7 @@ def checked_options(options: Any, default: OptionsT, api: str) -> OptionsT:
         return options
     fields = ", ".join(expected.__struct_fields__)
     raise UnsupportedError(
-        f"{api}: the options must be {expected.__name__}, not {type(options).__name__}. Its fields: {fields}"
+        f"{api}: options must be {expected.__name__}, not {type(options).__name__}; its fields are {fields}"
     )
 
 
@@ -68,7 +68,7 @@ def merged(body: JsonObject, extra: JsonObject) -> JsonObject:
 
 def nothing_to_send() -> ConfigurationError:
     """Return the error for a history without content."""
-    return ConfigurationError("there is nothing to send: the history has no message with text, files or tool results")
+    return ConfigurationError("nothing to send: the history has no message with text, files or tool results")
 
 
 def check_function_options(named: Iterable[str], tools: Iterable[ToolSpec]) -> None:

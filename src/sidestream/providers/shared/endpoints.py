@@ -121,7 +121,7 @@ def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
 def as_segment(part: str) -> str:
     """Quote an id as one path segment. Raises ProtocolError for ids of dots only, which would change the path."""
     if not part.strip("."):
-        raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
+        raise ProtocolError(f"the provider sent an invalid id: {part!r}")
     # A lone surrogate cannot be quoted; with a replacement the provider reports an unknown id.
     return quote(part, safe="", errors="replace")
 

@@ -52,7 +52,7 @@ class ToolResults:
         """Return a warning if no call has claimed the result."""
         if id(part) in self._claimed:
             return []
-        return [f"the result {part.id} of {part.name} belongs to no call and is left out"]
+        return [f"the result {part.id} of {part.name} has no matching call and is left out"]
 
 
 class HistoryWriter(ABC):

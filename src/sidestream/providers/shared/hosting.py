@@ -33,7 +33,7 @@ def without_repeats(tools: Iterable[ToolT], repeatable: type | tuple[type, ...])
         if tool in kept:
             continue
         if not isinstance(tool, repeatable) and any(type(other) is type(tool) for other in kept):
-            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
+            raise ConfigurationError(f"{type(tool).__name__} is configured twice with different settings; keep one")
         kept.append(tool)
     return kept
 
@@ -62,8 +62,8 @@ def refuse_approval(tool: RemoteMCP, provider: str) -> None:
     """Refuse an MCP server that requires approval, for providers without approvals. Raises UnsupportedError."""
     if tool.require_approval != "never":
         raise UnsupportedError(
-            f"{provider} calls MCP servers without approval, and RemoteMCP(label={tool.label!r}) needs it; "
-            'set require_approval="never" if it may be called unasked'
+            f"{provider} calls MCP servers without approval, but RemoteMCP(label={tool.label!r}) requires it; "
+            'set require_approval="never" to allow calls without approval'
         )
 
 

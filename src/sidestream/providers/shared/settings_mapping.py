@@ -82,7 +82,7 @@ def with_settings(
         except UnsupportedError as error:
             if settings.unsupported == "raise":
                 raise
-            warnings.append(f"{name} is left out. {error}")
+            warnings.append(f"{name} is left out: {error}")
             continue
         wins = {field: levels_of(settings)[name] > at.get(field, -1) for field in mapped}
         for field, new in mapped.items():
@@ -106,7 +106,7 @@ def supported_settings(
         return settings, []
     if settings.unsupported == "raise":
         _lacks(missing[0], provider)
-    warnings = [f"{name} is left out. {provider} has no such setting" for name in missing]
+    warnings = [f"{name} is left out: {provider} does not support it" for name in missing]
     return changed(settings, **dict.fromkeys(missing)), warnings
 
 
@@ -119,5 +119,6 @@ def given_settings(settings: ModelSettings) -> dict[str, Any]:
 def _lacks(name: str, provider: str) -> NoReturn:
     others = ", ".join(providers_with(name)) or "no installed provider"
     raise UnsupportedError(
-        f"{provider} has no {name}; it is a setting of {others}. Remove it, or set unsupported='warn' to leave it out"
+        f"{provider} does not support {name}, which is supported by {others}; "
+        "remove it, or set unsupported='warn' to leave it out"
     )

@@ -63,7 +63,7 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     """Text that most of the answer will repeat, e.g. a file being edited."""
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     store: bool | None = None
-    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of text")] | None = None
+    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of strings")] | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: ChatPromptCache | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
@@ -88,7 +88,7 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
         super().__post_init__()
         if self.extra_body.get("n", 1) not in (None, 1):
             raise ConfigurationError(
-                "only one choice per answer is supported, so n must be 1; send the request again instead"
+                "n must be 1: only one choice per response is supported; send several requests instead"
             )
 
 
@@ -155,7 +155,7 @@ def _none(value: Any, target: Target, dialect: Dialect) -> Fields:
 def _level(value: Any, target: Target, dialect: Dialect) -> str:
     level = thinking_of(value)
     if isinstance(level, int):
-        target.refuse(f"has levels of thinking, no budget; use {', '.join(dialect.efforts)}")
+        target.refuse(f"supports thinking levels, not a budget; use {', '.join(dialect.efforts)}")
     if level not in dialect.efforts:
         target.refuse(f"does not support thinking={level!r}; use {', '.join(dialect.efforts)}")
     return dialect.efforts[level]

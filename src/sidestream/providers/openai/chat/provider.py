@@ -60,7 +60,7 @@ def recovery_of(error: RunError) -> protocol.Recovery | None:
     return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(error.message)), None)
 
 
-_AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
+_AS_IT_IS = "it is sent in OpenAI's format, which the server may refuse"
 WIRE_CAPS = Capabilities(
     streaming=True,
     client_tools=True,
@@ -160,7 +160,7 @@ class CompletionsModel(OpenAIModel):
         if not self.name:
             raise ConfigurationError(
                 f"{self._server.display_name} needs a model name: write {self._server.name}:MODEL; "
-                "Agent.list_models lists them"
+                "list the models with Agent.list_models"
             )
         made = encode_request(
             request,

@@ -95,7 +95,7 @@ class ToolNamespace(Config, frozen=True, kw_only=True):
 
     name: str
     description: str
-    tools: Annotated[Sequence[str], Meta(min_length=1, description="a list of the names of client tools")]
+    tools: Annotated[Sequence[str], Meta(min_length=1, description="a list of client tool names")]
 
 
 class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     verbosity: Literal["low", "medium", "high"] | None = None
     json_object: bool = False
     """Whether the answer must be a JSON object. The input must contain the word JSON."""
-    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of text")] | None = None
+    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of strings")] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: PromptCache | None = None

@@ -48,7 +48,7 @@ def is_complete(s: CompletionsState) -> bool:
 
 def no_reason(reason: FinishReason) -> Custom:
     """Return the notice that a finish reason is assumed."""
-    message = f"The server gave no finish reason. The answer is whole, so it counts as {reason!r}."
+    message = f"The server sent no finish reason. The response is complete, so {reason!r} is assumed."
     return Custom(NO_REASON, {"reason": reason, "message": message})
 
 

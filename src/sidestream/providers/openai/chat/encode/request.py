@@ -82,8 +82,8 @@ def _web_search(tool: WebSearch, model: str) -> JsonObject:
     if SEARCH_MODELS not in model:
         others = ", ".join(host for host in hosts_of(WebSearch) if host != WIRE)
         raise NotHostedError(
-            f"the model {model} does not search: Chat Completions supports WebSearch only for models like "
-            f"gpt-4o-search-preview; other models search on {others}"
+            f"the model {model} does not support WebSearch: Chat Completions supports it only for models like "
+            f"gpt-4o-search-preview; for other models, use {others}"
         )
     refuse_others(tool, _WHO, "context_size", "location")
     location = encoding.given(tool.location) if tool.location is not None else None

@@ -150,14 +150,14 @@ EVENTS: dict[str, EventRow] = {
 }
 """Shapes and handlers, by event type."""
 
-_OF_STEERING = "says what becomes of a message to the response; the run's `steer` parts report it"
+_OF_STEERING = "reports the status of a steering message, which the run's `steer` parts also report"
 
 IGNORED = {
     "response.steer.accepted": _OF_STEERING,
     "response.steer.pending": _OF_STEERING,
     "response.steer.failed": _OF_STEERING,
-    "keepalive": "keeps the connection open and says nothing",
-    "ping": "keeps the connection open and says nothing",
+    "keepalive": "only keeps the connection open",
+    "ping": "only keeps the connection open",
 }
 """Reasons for ignoring an event, by type."""
 
@@ -169,7 +169,7 @@ PASSED_ON = {
             "response.audio.transcript.delta",
             "response.audio.transcript.done",
         ),
-        "has no item to belong to; passed on as a raw part",
+        "does not belong to an item; passed on as a raw part",
     ),
     **dict.fromkeys(
         ("response.inject.created", "response.inject.failed"),
@@ -180,7 +180,7 @@ PASSED_ON = {
 
 PASSED_ON_ITEMS = dict.fromkeys(
     ("agent_message", "multi_agent_call", "multi_agent_call_output"),
-    "belongs to the multi-agent beta, whose agents are the provider's own; passed on as a raw part",
+    "belongs to the multi-agent beta, whose agents run at the provider; passed on as a raw part",
 )
 """Reasons for passing on a known item as a raw part, by type."""
 

@@ -191,7 +191,7 @@ class _InputEncoder:
         self._results[part.id].pop(0)
         if part.id not in self._left_out:
             what = f"result {part.id} of {part.name}" if isinstance(part, ToolResultPart) else f"decision {part.id}"
-            self.warnings.append(f"the {what} belongs to no call and is left out")
+            self.warnings.append(f"the {what} has no matching call and is left out")
 
     def _flush_unanswered(self) -> None:
         self.items += self._unanswered
@@ -215,14 +215,14 @@ class _InputEncoder:
             if body is not None:
                 self._replay_item(raw, body, waits)
             elif raw.get("type") not in RULES:
-                self.warnings.append(f"an item of the type {raw.get('type')} cannot be replayed and is left out")
+                self.warnings.append(f"an item of type {raw.get('type')} cannot be resent and is left out")
         while len(self.items) > start and self.items[-1].get("type") == "reasoning":
             self.items.pop()  # The API refuses reasoning without a following item.
         return parts.rest
 
     def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool) -> None:
         if not self._are_references_known(body):
-            self.warnings.append(f"the call of a {body['type']} is not in the history, so it is left out")
+            self.warnings.append(f"a {body['type']} is left out, since its call is not in the history")
             return
         if body.get("call_id") is not None:
             self._called.add(str(body["call_id"]))

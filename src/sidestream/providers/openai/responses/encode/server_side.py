@@ -57,7 +57,7 @@ def _filter(part: server_side.Comparison | server_side.Combination) -> JsonObjec
 
 
 def _code_interpreter(tool: server_side.CodeInterpreter, container: str | None) -> JsonObject:
-    refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="there is only one version")
     body: JsonObject = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
     return body | given(tool, {"allowed_callers": "allowed_callers"})
 
@@ -162,7 +162,7 @@ def _computer_use(tool: server_side.ComputerUse, container: str | None) -> JsonO
 
 
 def _tool_search(tool: server_side.ToolSearch, container: str | None) -> JsonObject:
-    refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="there is only one version")
     names = {"description": "description", "parameters": "parameters"}
     execution = {"execution": "client"} if tool.local else {}
     return {"type": "tool_search", **execution, **given(tool, names)}
