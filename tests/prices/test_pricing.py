@@ -228,7 +228,7 @@ def test_input_that_openai_keeps_for_12_hours_has_no_known_price() -> None:
     raw = {"input_tokens_details": {"cache_write_tokens_details": {"ttl_12h_tokens": 5, "ttl_30m_tokens": 0}}}
     usage = openai("gpt-5.6", raw=raw, input=InputUsage(10, 5, 0, 5))
     assert usage.cost is None
-    assert usage.unpriced == ("gpt-5.6: input that is cached for 12 hours",)
+    assert usage.unpriced == ("gpt-5.6: input cached for 12 hours",)
 
 
 def test_a_container_is_paid_once_however_many_steps_use_it() -> None:

@@ -1,10 +1,10 @@
-"""Providers: their protocol, what all share, and a folder for each.
+"""Model providers: the protocol that they implement, shared code, and one folder per provider.
 
-A custom provider implements `Provider` and `ChatModel` and is registered by `register_provider`, or by an entry point
-in the group `sidestream.providers`.
+A custom provider implements `Provider` and `ChatModel`. Register it with `register_provider`, or by an entry point in
+the group `sidestream.providers`.
 
-The modules here may import `tools`, `messages`, `prices`, `stream` and the modules at the root of `sidestream`. Folders
-of providers may import these modules too, but neither `wire` nor each other.
+The modules here may import `tools`, `messages`, `prices`, `stream` and the modules at the root of `sidestream`.
+Provider folders may import these modules too, but neither `wire` nor each other.
 """
 
 from sidestream.lazy import lazy_names

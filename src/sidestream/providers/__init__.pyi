@@ -1,4 +1,4 @@
-"""The public names, for type checkers: `__init__.py` loads each when it is first used."""
+"""Public names for type checkers. At run time `__init__.py` loads each on first use."""
 
 from sidestream.prices.price import Bill as Bill, Charge as Charge
 from sidestream.providers.capabilities import Capabilities as Capabilities

@@ -1,7 +1,7 @@
-"""What a provider can do, as data that it carries: `find_provider("google").caps`.
+"""Provider capabilities as data, for example `find_provider("google").caps`.
 
-The provider suite (tests/conformance/suite) tests every provider against its capabilities, both ways: what is claimed
-works, and what is not claimed raises an UnsupportedError or behaves as `instead` describes.
+The conformance suite (tests/conformance/suite) tests every provider against its capabilities: a declared capability
+must work, and an undeclared one must raise UnsupportedError or behave as `instead` describes.
 """
 
 from collections.abc import Mapping
@@ -10,61 +10,61 @@ from typing import Any, Literal
 from msgspec import Struct
 
 TypedOutput = Literal["none", "native", "tool", "instruction", "deferred"]
-"""How an answer gets its type: the API supports schemas; the answer is the input of a call; the schema is part of the
-instructions; or the conversation is sent once more, without tools, for the typed answer."""
+"""How typed output is produced: by the API's schema support, as the input of a tool call, by instructions that contain
+the schema, or by sending the conversation once more without tools."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What an API supports. A single model behind it may support less. The defaults claim nothing."""
+    """The features that an API supports. A model behind it may support fewer. By default, none."""
 
     streaming: bool = False
-    """Answers are streamed."""
+    """Whether responses can be streamed."""
     client_tools: bool = False
-    """The model calls client tools."""
+    """Whether models call client tools."""
     parallel_tool_calls: bool = False
-    """It may call several at once."""
+    """Whether a model may make several calls in one step."""
     typed_output: TypedOutput = "none"
-    """How the default model returns typed output."""
+    """How the default model produces typed output."""
     typed_output_with_tools: TypedOutput = "none"
-    """The same, in a request with tools."""
+    """How the default model produces typed output in a request with tools."""
     images_in: bool = False
     documents_in: bool = False
-    """PDFs."""
+    """Whether PDFs are accepted as input."""
     audio_in: bool = False
     thinking: bool = False
-    """Thinking can be shown."""
+    """Whether thinking can be shown."""
     server_sessions: bool = False
-    """The server keeps the conversation, and only what is new is sent."""
+    """Whether the server keeps the conversation, so that only new messages are sent."""
     background: bool = False
-    """Answers continue without a connection, and can be resumed."""
+    """Whether responses continue without a connection and can be resumed."""
     embeddings: bool = False
-    """There is a default model for them."""
+    """Whether there is a default embeddings model."""
     media: bool = False
-    """Files are generated on request."""
+    """Whether files can be generated on request."""
     list_models: bool = False
     settings: frozenset[str] = frozenset()
-    """The portable settings that it maps to its own parameters."""
+    """Portable settings that the provider maps to its own parameters."""
     instead: Mapping[str, str] = {}
-    """Missing capability → what happens instead of an UnsupportedError."""
+    """Behaviour in place of an UnsupportedError, by missing capability."""
 
 
 INSTEAD: Mapping[str, str] = {
-    "streaming": "the answer comes in one piece",
+    "streaming": "the response is not streamed",
     "parallel_tool_calls": "one call per step",
-    "thinking": "nothing of it is shown",
+    "thinking": "reasoning is not shown",
     "server_sessions": "the whole history is sent each time",
-    "background": "its options have no such field",
+    "background": "the provider's options have no such field",
 }
-"""Missing capability → what happens at every provider. All others raise an UnsupportedError."""
+"""Behaviour of all providers, by missing capability. Other missing capabilities raise UnsupportedError."""
 
 UNKNOWN = Capabilities()
-"""For a provider that does not declare its capabilities."""
+"""Capabilities of a provider that does not declare any."""
 
 
 def declared_caps(provider: object, model: str = "") -> Capabilities:
-    """The capabilities that a provider object declares for a model.
+    """Return the capabilities that a provider object declares for a model.
 
-    A provider with several APIs may declare `model_caps`: prefix of a model's name → its capabilities.
+    A provider with several APIs may declare `model_caps`, a mapping from model-name prefixes to capabilities.
     """
     by_name: Mapping[str, Any] = getattr(provider, "model_caps", {})
     found = next((caps for beginning, caps in by_name.items() if model.startswith(beginning)), None)
@@ -73,5 +73,5 @@ def declared_caps(provider: object, model: str = "") -> Capabilities:
 
 
 def instead_of(caps: Capabilities, name: str) -> str | None:
-    """What happens if a capability is missing; None: an UnsupportedError."""
+    """Return what happens if a capability is missing. None means an UnsupportedError."""
     return caps.instead.get(name) or INSTEAD.get(name)

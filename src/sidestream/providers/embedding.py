@@ -1,4 +1,4 @@
-"""The protocol of models that embed texts."""
+"""Protocol for models that compute text embeddings."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +13,7 @@ Vector = tuple[float, ...]
 
 
 class EmbeddingsResult(Struct, frozen=True, kw_only=True):
-    """Vectors in the order of their texts, and what they cost."""
+    """Vectors in the order of their input strings, and the usage."""
 
     vectors: tuple[Vector, ...] = ()
     model: str
@@ -21,14 +21,14 @@ class EmbeddingsResult(Struct, frozen=True, kw_only=True):
 
     @property
     def vector(self) -> Vector:
-        """The vector of a single text. Raises ConfigurationError if there are several."""
+        """The vector of a single input string. Raises ConfigurationError unless there is exactly one."""
         if len(self.vectors) != 1:
-            raise ConfigurationError(f"there are {len(self.vectors)} vectors, not one; read `vectors`")
+            raise ConfigurationError(f"the result has {len(self.vectors)} vectors, not one; read `vectors`")
         return self.vectors[0]
 
 
 class EmbeddingCall(Struct, frozen=True):
-    """A request for one batch, and how many texts are in it."""
+    """A request for one batch, and the number of strings in it."""
 
     call: HttpCall
     count: int
@@ -36,17 +36,20 @@ class EmbeddingCall(Struct, frozen=True):
 
 @runtime_checkable
 class EmbedsText(Protocol):
-    """A model that converts texts to vectors."""
+    """A model that converts strings to vectors."""
 
     @property
     def name(self) -> str:
-        """The model's name at its provider."""
+        """The provider's name for the model."""
         ...
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
-        """One call per batch, in order; none for no texts. Raises UnsupportedError for options of another provider."""
+        """Return one call per batch, in order, or none for empty input.
+
+        Raises UnsupportedError for options of another provider.
+        """
         ...
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
-        """The `count` vectors of a batch, in the order of its texts. Raises ProtocolError."""
+        """Parse the `count` vectors of a batch, in input order. Raises ProtocolError if the body does not hold them."""
         ...

@@ -1,7 +1,7 @@
-"""What a provider and its models must be.
+"""Protocols that providers and their models implement.
 
-A provider is a folder with an entry point in the group `sidestream.providers`. It has two verbs, both pure: its models
-encode requests and decode answers.
+A provider is a folder with an entry point in the group `sidestream.providers`. Its models encode requests and decode
+responses, without I/O.
 """
 
 import re
@@ -26,13 +26,16 @@ from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transpo
 
 
 class CompactionPlan(Struct, frozen=True):
-    """The provider is to compact the conversation itself, from so many tokens on; None: when it sees fit."""
+    """A request that the provider compact the conversation itself.
+
+    `at_tokens` is the conversation length that triggers it. None means the provider's own threshold.
+    """
 
     at_tokens: int | None = None
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """All that one model call depends on."""
+    """The input of one model call."""
 
     messages: tuple[ChatMessage, ...]
     system: str | None = None
@@ -43,15 +46,15 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     options: Any = None
     stream: bool = True
     without: frozenset[str] = frozenset()
-    """What the provider refused before and the request leaves out (`Recovery.drop`)."""
+    """Features to leave out because the provider refused them (`Recovery.drop`)."""
     compaction: CompactionPlan | None = None
-    """Set only for a model that `CompactsHistory`."""
+    """Set only for models that implement `CompactsHistory`."""
     replays: LoadedReplays = {}
-    """What was read from the log because an earlier encoding of this request needed it (`Encoded.needs`)."""
+    """Log content that an earlier encoding of this request asked for (`Encoded.needs`)."""
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
-    """A file that a tool made and that must be fetched."""
+    """A reference to a tool's output file that must be fetched."""
 
     id: str
     name: str | None = None
@@ -61,9 +64,9 @@ class FileRef(Struct, frozen=True, kw_only=True):
 
 
 class Recovery(Struct, frozen=True):
-    """How to continue after a refusal: retry once without `drop`.
+    """How to continue after a refusal, by one retry without `drop`.
 
-    `notice` is emitted to say why; None if the next request reports it (`Encoded.notices`).
+    `notice` is emitted to explain the retry. None means that the next request reports it (`Encoded.notices`).
     """
 
     drop: str
@@ -71,73 +74,76 @@ class Recovery(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """An error after which a retry makes sense, without what was refused."""
+    """An error pattern, and the recovery for errors that match it."""
 
     pattern: re.Pattern[str]
     recovery: Recovery
 
     @staticmethod
     def recovery_of(error: RunError, refusals: "Iterable[Refusal]") -> Recovery | None:
-        """The recovery of the first refusal that matches the code or message of the error."""
+        """Return the recovery of the first refusal that matches the error's code or message, or None."""
         if error.status not in _REFUSED:
             return None
         said = f"{error.code or ''} {error.message}"
         return next((refusal.recovery for refusal in refusals if refusal.pattern.search(said)), None)
 
 
-_REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the stream
+_REFUSED = frozenset({400, 404, 410, None})  # errors in a stream have no status
 
 
 class Decoder(Protocol):
-    """Turns one response into parts. Pure: no I/O, no clock; remote garbage never raises. One per response.
+    """A converter of one response to parts, without I/O or a clock. Invalid data from the provider never raises.
 
-    Its last part is a `finish` for that response, whose `outcome` says what the response means for the turn.
+    The last part is a `finish` for that response. Its `outcome` tells the turn how to continue.
     """
 
     def feed(self, data: bytes) -> list[StreamPart]:
-        """The parts of one event."""
+        """Decode one event."""
         ...
 
     def whole(self, body: bytes) -> list[StreamPart]:
-        """All parts of a response that was not streamed."""
+        """Decode a non-streaming response."""
         ...
 
     def close(self, error: Error | None = None) -> list[StreamPart]:
-        """Says that nothing more comes, and why if it broke. Empty after a proper end."""
+        """Signal the end of the input, with the error that broke it off, and return the last parts.
+
+        Returns an empty list after a complete response.
+        """
         ...
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
-        """The files to fetch, once the response is complete."""
+        """Files to fetch once the response is complete."""
         ...
 
 
 @runtime_checkable
 class TakesUpCalls(Protocol):
-    """A decoder that knows the results of hosted calls that earlier responses made."""
+    """A decoder for responses that may hold results of hosted calls from earlier responses."""
 
     def take_up(self, calls: Iterable[ToolCall]) -> None:
-        """Take the calls of this turn that have no result yet, before the first event."""
+        """Register the calls of this turn that have no result yet. Must be called before the first event."""
         ...
 
 
 class Encoded(Struct, frozen=True, kw_only=True, gc=False):
-    """A request ready to send, and the decoder for its answer."""
+    """A request ready to send, and a factory for its decoder."""
 
     call: HttpCall
     decoder: Callable[[], Decoder]
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
-    """What the stream must say about how the request was made, e.g. that a session could not be used."""
+    """Parts to emit about how the request was encoded, e.g. that a session could not be used."""
     needs: tuple[str, ...] = ()
-    """References to the log in this request's messages. It must be encoded again with their content in `replays`."""
+    """Log references in this request's messages. Encode the request again with their content in `replays`."""
     defers_output: bool = False
-    """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
-    conversation is sent again with `"tools"` in `without`, for the typed answer."""
+    """Whether the output schema was left out because the API does not accept it together with tools. After the tool
+    calls, the conversation is sent again with `"tools"` in `without`, for the typed output."""
     first: int = 0
-    """The first message that is sent; the provider's server holds those before it."""
+    """Index of the first message that is sent. The provider's server holds the earlier ones."""
     in_background: bool = False
-    """True if the provider works on the answer without a connection, and it can be fetched by its id."""
+    """Whether the provider works on the response without a connection, so that it can be fetched by id."""
 
     def follow_up(
         self,
@@ -148,9 +154,9 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
         body: bytes | None = None,
         stream: bool = False,
     ) -> HttpCall:
-        """A later call about the same answer: the request's own headers, with credentials as `auth` gives them now.
+        """Return a later call about the same response, with the request's headers and fresh credentials from `auth`.
 
-        `stream` requests events instead of one JSON `body`.
+        With `stream`, the call asks for events instead of one JSON body.
         """
         kept = {
             name: text for name, text in self.call.headers.items() if name.lower() not in ("accept", "content-type")
@@ -171,47 +177,47 @@ class ChatModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name at its provider."""
+        """The provider's name for the model."""
         ...
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the provider's wire. Raises ConfigurationError for what the provider cannot do."""
+        """Encode a request for the provider's API. Raises ConfigurationError for features that it does not support."""
         ...
 
     def recover(self, error: RunError) -> Recovery | None:
-        """What to leave out on one more try, if the error is of that kind."""
+        """Return what to leave out of a retry, or None if a retry would not help."""
         ...
 
     def download(self, ref: FileRef) -> HttpCall:
-        """The request that downloads a file."""
+        """Return the request that downloads a file."""
         ...
 
 
 @runtime_checkable
 class HostsTools(Protocol):
-    """A model that says which server-side tools run at its provider; of another, its encoder finds out."""
+    """A model that declares which server-side tools its provider hosts. Other models find out when they encode."""
 
     @property
     def hosted_tools(self) -> Collection[type[ServerSideTool]]:
-        """The kinds of tools; their settings are checked when a request is encoded."""
+        """The hosted tool types. Their settings are checked when a request is encoded."""
         ...
 
 
 @runtime_checkable
 class ConfiguresServers(Protocol):
-    """Options that can switch on remote MCP servers."""
+    """Options that can enable remote MCP servers."""
 
     def split_servers(self) -> tuple[Self, tuple[RemoteMCP, ...]]:
-        """The options without their MCP servers, and the servers."""
+        """Return the options without their MCP servers, and the servers."""
         ...
 
 
 @runtime_checkable
 class BringsTransport(Protocol):
-    """A model whose requests go over a transport of its own, e.g. one inside the process."""
+    """A model with its own transport, e.g. one inside the process."""
 
     def transport(self) -> Transport:
-        """The transport for an agent of this model."""
+        """Return the transport for agents that use this model."""
         ...
 
 
@@ -221,36 +227,36 @@ class SpeaksWebSocket(Protocol):
 
     @property
     def socket_codec(self) -> SocketCodec:
-        """How they are carried there."""
+        """The codec for WebSocket frames."""
         ...
 
 
 @runtime_checkable
 class SteersResponses(Protocol):
-    """A model whose responses take messages of the user while they are read, if the transport can send them."""
+    """A model whose responses accept user messages while they stream, if the transport can send them."""
 
     def steer_event(self, decoder: Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
-        """The id of the response that a decoder reads, and the message to it; None while the id is unknown."""
+        """Return the id of the decoder's response and the encoded message to it, or None while the id is unknown."""
         ...
 
     def continues(self, call: HttpCall, decoder: Decoder) -> bool:
-        """True if a request continues the response that a decoder has read, on the provider's server."""
+        """Return whether a request continues the decoder's response on the provider's server."""
         ...
 
 
 @runtime_checkable
 class MapsSettings(Protocol):
-    """A model that maps portable settings (`request.settings`). For a model that is none, they are refused."""
+    """A model that maps portable settings (`request.settings`). Other models refuse them."""
 
     @property
     def portable_settings(self) -> frozenset[str]:
-        """The settings that `encode` maps."""
+        """Names of the settings that `encode` maps."""
         ...
 
 
 @runtime_checkable
 class HasOptions(Protocol):
-    """A model with options of its own, besides the portable settings."""
+    """A model with its own options besides the portable settings."""
 
     @property
     def options_type(self) -> type[Config]:
@@ -260,31 +266,31 @@ class HasOptions(Protocol):
 
 @runtime_checkable
 class BillsUsage(Protocol):
-    """A model whose provider bills in terms that the usage alone does not have."""
+    """A model whose provider bills for more than the reported usage shows."""
 
     @property
     def price_list(self) -> str | None:
-        """The name of its list in the price table; None if it has none."""
+        """Name of the model's list in the price table. None means that there is no list."""
         ...
 
     def bill(self, finish: Finish) -> Bill:
-        """What a response is billed for, by its `finish`."""
+        """Return the billable items of a response, given its `finish`."""
         ...
 
 
 @runtime_checkable
 class CompactsHistory(Protocol):
-    """A model whose provider can compact a conversation that becomes too long."""
+    """A model whose provider can compact long conversations."""
 
     @property
     def compacts_history(self) -> bool:
-        """True if the provider shortens long conversations itself."""
+        """Whether the provider compacts long conversations itself."""
         ...
 
 
 @runtime_checkable
 class NamedInTelemetry(Protocol):
-    """A model whose provider has another name in OpenTelemetry than in Sidestream."""
+    """A model whose provider has a different name in OpenTelemetry."""
 
     @property
     def telemetry_name(self) -> str:
@@ -298,34 +304,34 @@ class KnowsWindow(Protocol):
 
     @property
     def context_window(self) -> int | None:
-        """The size in tokens; None if it is unknown."""
+        """Context window in tokens. None means unknown."""
         ...
 
 
 @runtime_checkable
 class NamesFiles(Protocol):
-    """A model whose answers give files by id only: their names need a request."""
+    """A model whose responses identify files by id only, so that their names take a request."""
 
     def describe(self, ref: FileRef) -> HttpCall:
-        """The request for what is known about a file."""
+        """Return the request for a file's metadata."""
         ...
 
     def read_name(self, body: bytes) -> str | None:
-        """The name in the answer to that."""
+        """Parse the file name from the response to `describe`."""
         ...
 
 
 class MediaPlan(Struct, frozen=True, kw_only=True):
-    """How a provider generates files of some types."""
+    """A provider's way to generate files of some types."""
 
     way: str
-    """What the result's metadata says of it, e.g. `image_generation` or `code_execution`."""
+    """Name of the method in the result's metadata, e.g. `image_generation` or `code_execution`."""
     server_side_tools: tuple[ServerSideTool, ...]
     instruction: str | None = None
     model: str | None = None
-    """The model that makes them, where it is another than the one that was asked."""
+    """Model that generates the files. None means the requested model."""
     fallback: Callable[[Sequence[StreamPart]], File | None] | None = None
-    """A file made from the parts of the run, where it delivered none."""
+    """Builds a file from the parts of a run that did not deliver one."""
 
 
 @runtime_checkable
@@ -333,46 +339,46 @@ class MakesMedia(Protocol):
     """A model that can generate files."""
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
-        """How to generate files of these types. Raises UnsupportedError."""
+        """Return the plan for files of these types. Raises UnsupportedError if the model cannot generate them."""
         ...
 
 
 @runtime_checkable
 class ResumesStreams(Protocol):
-    """A model whose provider can continue a stream after the connection has broken."""
+    """A model whose provider can resume a stream after a lost connection."""
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """The request for the rest of the stream; None if this one cannot be resumed."""
+        """Return the request for the rest of the stream, or None if it cannot be resumed."""
         ...
 
 
 class UnderWay(Struct, frozen=True):
-    """A whole answer that is still pending."""
+    """A pending non-streaming response."""
 
     id: str
     status: str
-    """The provider's own word."""
+    """The provider's own value."""
 
 
 @runtime_checkable
 class WorksInBackground(Protocol):
-    """A model whose provider can work on an answer without a connection; it is fetched later, by its id."""
+    """A model whose provider can work on a response without a connection. It is fetched later by id."""
 
     def under_way(self, body: bytes) -> UnderWay | None:
-        """The state of a whole answer that is still pending; None if it is complete, or unreadable."""
+        """Return the state of a pending response, or None if the response is complete or unreadable."""
         ...
 
     def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
-        """The request for a pending answer: whole, as far as it is, or as a stream from its beginning."""
+        """Return the request for a pending response, as its current state or as a stream from the start."""
         ...
 
     def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
-        """The request that stops an answer at the provider."""
+        """Return the request that cancels a response at the provider."""
         ...
 
 
 def under_way(body: bytes, statuses: Container[str]) -> UnderWay | None:
-    """`id` and `status` of an answer, where the status is one of these."""
+    """Parse a response's `id` and `status`. Returns None unless the status is one of `statuses`."""
     try:
         found = msgspec.json.decode(body, type=UnderWay)
     except (msgspec.DecodeError, RecursionError):
@@ -385,13 +391,13 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
 
     name: str
     kinds: tuple[str, ...] = ("chat",)
-    """`chat`, `embeddings`, `media`."""
+    """Any of `chat`, `embeddings` and `media`."""
     display_name: str | None = None
     description: str | None = None
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
     images_in: bool | None = None
-    """True if it sees images. This and the next ones are None where the API does not say."""
+    """Whether it accepts images. For this and the next fields, None means that the API does not say."""
     documents_in: bool | None = None
     audio_in: bool | None = None
     images_out: bool | None = None
@@ -399,74 +405,77 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     client_tools: bool | None = None
     typed_output: bool | None = None
     capabilities: dict[str, Any] = {}
-    """What the API says about it, unchanged."""
+    """The API's own description of the model, verbatim."""
 
 
 @runtime_checkable
 class ListsModels(Protocol):
-    """A model whose provider lists its models, in pages."""
+    """A model whose provider can list its models, in pages."""
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """The request for a page."""
+        """Return the request for a page."""
         ...
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of a page, and what the next page comes after; None at the end. Raises ProtocolError."""
+        """Parse a page into its models and the cursor of the next page, which is None for the last page.
+
+        Raises ProtocolError if the body is not such a page.
+        """
         ...
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Where and as whom to call a provider; what is not given comes from the environment."""
+    """The base URL and credentials for a provider. Unset fields come from the environment."""
 
     api_key: str | None = None
     base_url: str | None = None
     headers: dict[str, str] = {}
     auth: Callable[[], Mapping[str, str]] | None = None
-    """Returns the auth headers for each request, in place of the key (Azure, gateways, tokens that expire)."""
+    """Returns the auth headers for each request, in place of the key (Azure, gateways, expiring tokens)."""
 
     def __repr__(self) -> str:
         return f"Settings(base_url={redact_url(self.base_url or '')!r})"
 
     def __rich_repr__(self) -> list[Any]:
-        return [("base_url", redact_url(self.base_url or ""))]  # msgspec's own would show all fields
+        return [("base_url", redact_url(self.base_url or ""))]  # msgspec's version would show the key
 
 
 class Provider(Protocol):
-    """What an entry point of the group `sidestream.providers` gives."""
+    """A provider, as entry points of the group `sidestream.providers` return it."""
 
     @property
     def name(self) -> str:
-        """Its name in model strings, as in `anthropic:MODEL`."""
+        """The name in model strings, as in `anthropic:MODEL`."""
         ...
 
     @property
     def display_name(self) -> str:
-        """Its name for people."""
+        """The name shown to users."""
         ...
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other names that model strings may use."""
+        """Alternative names in model strings."""
         ...
 
     @property
     def default_models(self) -> Mapping[str, str]:
-        """Kind (`chat`, `embeddings`, `media`) → model name."""
+        """Default model names, by kind (`chat`, `embeddings`, `media`)."""
         ...
 
     @property
     def server_side_tools(self) -> frozenset[type[ServerSideTool]]:
-        """The portable server-side tools that it hosts."""
+        """The portable server-side tools that the provider hosts."""
         ...
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """Raises MissingKeyError when there is no key."""
+        """Return a model. Raises MissingKeyError if there is no key."""
         ...
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """Its own transport, which may use one of `http`; None for plain HTTP."""
+        """Return the provider's own transport, which may wrap one from `http`, or None for plain HTTP."""
         ...
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
-        """A decoder for a recorded exchange, or None where it is no model call of this provider."""
+        """Return a decoder for a recorded exchange, or None if the exchange is not a model call of this provider."""
         ...

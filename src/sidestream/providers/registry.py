@@ -1,4 +1,4 @@
-"""Model strings, the registry of providers, and the list of installed ones."""
+"""Model strings, the provider registry, and the list of installed providers."""
 
 import os
 import sys
@@ -25,14 +25,17 @@ GROUP = "sidestream.providers"
 
 
 class ModelString(Struct, frozen=True):
-    """`provider`, `provider:model` or `provider?chat=…&embeddings=…&media=…`, parsed."""
+    """A parsed model string: `provider`, `provider:model` or `provider?chat=…&embeddings=…&media=…`."""
 
     provider: str
     models: dict[str, str] = {}
 
     @classmethod
     def parse(cls, text: str) -> "ModelString":
-        """The model name may contain `:` and `/`. Raises ConfigurationError."""
+        """Parse a model string, in which the model name may contain `:` and `/`.
+
+        Raises ConfigurationError if the provider is missing or a model kind is unknown.
+        """
         head, colon, model = text.partition(":")
         if "?" in head or not colon:
             from urllib.parse import parse_qs
@@ -51,7 +54,7 @@ class ModelString(Struct, frozen=True):
 
 def _named(provider: str, text: str) -> str:
     if not provider.strip():
-        raise ConfigurationError(f"no provider in the model string {redact_url(text)!r}; write e.g. provider:model")
+        raise ConfigurationError(f"the model string {redact_url(text)!r} has no provider; write provider:model")
     return provider.strip()
 
 
@@ -59,16 +62,16 @@ _registered: dict[str, Provider] = {}
 
 
 def register_provider(provider: Provider) -> None:
-    """Registers a provider in this process, under its name and aliases. It takes precedence over installed ones.
+    """Register a provider in this process, under its name and aliases. It takes precedence over installed ones.
 
-    A package registers its own by an entry point of the group `sidestream.providers`.
+    Packages use an entry point of the group `sidestream.providers` instead.
     """
     for name in (provider.name, *provider.aliases):
         _registered[name] = provider
 
 
 def providers() -> dict[str, Provider]:
-    """All providers by name: registered ones, then installed ones."""
+    """Return all registered and installed providers, by name."""
     everyone = {provider.name: provider for provider in _registered.values()}
     for entry in _installed(_places()):
         if entry.name not in everyone:
@@ -77,7 +80,7 @@ def providers() -> dict[str, Provider]:
 
 
 def _places() -> tuple[tuple[str, int], ...]:
-    """Where packages are installed, and when that last changed."""
+    """Return the folders in which packages are installed, with their modification times."""
 
     def changed(path: str) -> int:
         try:
@@ -90,14 +93,17 @@ def _places() -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=1)
 def _installed(places: tuple[tuple[str, int], ...]) -> "EntryPoints":
-    """The entry points of all packages. Reading them takes tens of milliseconds, so they are read once per change."""
+    """Return the entry points of all packages, cached until `places` changes. Reading takes tens of milliseconds."""
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)
 
 
 def find_provider(name: str) -> Provider:
-    """The provider with this name or alias. Others are imported only if the name is an alias or unknown."""
+    """Return the provider with this name or alias. Raises UnknownProviderError if there is none.
+
+    Other providers are imported only if the name is an alias or unknown.
+    """
     if name in _registered:
         return _registered[name]
     if (packaged := _packaged(name)) is not None:
@@ -118,7 +124,7 @@ _OPENAI = {"openai": "openai.chat", "openai-responses": "openai.responses"}
 
 
 def _packaged(name: str) -> Provider | None:
-    """The provider whose package in this folder has its name. Reading entry points would load twenty more modules."""
+    """Import a bundled provider by name, without reading entry points, which would load twenty more modules."""
     module = _OPENAI.get(name) or name.replace("-", "_")
     if name not in _OPENAI and not module.isidentifier():
         return None
@@ -132,7 +138,7 @@ def _packaged(name: str) -> Provider | None:
 
 
 def _named_entries(name: str) -> "EntryPoints":
-    """Our own entry point of this name, else those of other packages, as scanning all packages is slow."""
+    """Return our own entry point of this name, or else those of other packages, since scanning all of them is slow."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     with suppress(PackageNotFoundError):
@@ -142,13 +148,14 @@ def _named_entries(name: str) -> "EntryPoints":
 
 
 def caps_of(provider: object, model: str = "") -> Capabilities:
-    """The capabilities of a provider, of a model string such as `google:interactions/MODEL`, or of a model.
+    """Return the capabilities of a provider, of a model string such as `google:interactions/MODEL`, or of a model.
 
     ```python
     print(caps_of("anthropic").documents_in)  # True
     ```
 
-    `UNKNOWN` for a provider that declares none. Raises UnknownProviderError, and ConfigurationError for anything else.
+    Returns `UNKNOWN` if the provider declares none. Raises UnknownProviderError for an unknown name, and
+    ConfigurationError if `provider` is neither a string, a provider nor a model.
     """
     if isinstance(provider, str):
         parsed = ModelString.parse(provider)
@@ -157,15 +164,15 @@ def caps_of(provider: object, model: str = "") -> Capabilities:
         provider, model = find_provider(provider.provider), model or provider.name
     if not hasattr(provider, "chat_model"):
         raise ConfigurationError(
-            f"{provider!r:.80} is no provider: write caps_of('google'), caps_of('google:MODEL') or caps_of(agent.model)"
+            f"{provider!r:.80} is not a provider; use caps_of('google'), caps_of('google:MODEL') or caps_of(model)"
         )
     return declared_caps(provider, model)
 
 
 def is_of_this_machine(model: str) -> bool:
-    """True if a model string names a file of this machine, or how to start a program here. Raises ConfigurationError.
+    """Return whether a model string names a local file, or sets options of a local server.
 
-    A provider that has such models declares `is_of_this_machine(model)`.
+    A provider with such models declares `is_of_this_machine(model)`. Raises ConfigurationError for an invalid string.
     """
     parsed = ModelString.parse(model)
     declared = getattr(find_provider(parsed.provider), "is_of_this_machine", None)
@@ -173,36 +180,36 @@ def is_of_this_machine(model: str) -> bool:
 
 
 def hosts_of(tool: type[ServerSideTool]) -> list[str]:
-    """Names of the providers that host a server-side tool, for error messages."""
+    """Return the names of the providers that host a server-side tool, for error messages."""
     return sorted(provider.name for provider in providers().values() if tool in provider.server_side_tools)
 
 
 def providers_with(setting: str) -> list[str]:
-    """Names of the providers that have a portable setting, for error messages."""
+    """Return the names of the providers that support a portable setting, for error messages."""
     everyone = providers().values()
     return sorted(provider.name for provider in everyone if setting in declared_caps(provider).settings)
 
 
 class ProviderInfo(Struct, frozen=True, kw_only=True):
-    """A provider: its default models, key variables and server-side tools."""
+    """A description of a provider."""
 
     name: str
     display_name: str
     aliases: tuple[str, ...] = ()
     default_models: dict[str, str] = {}
     key_variables: tuple[str, ...] = ()
-    """Any one of them is enough; empty if no key is needed."""
+    """Environment variables for the key. One is enough. Empty if no key is needed."""
     has_key: bool = False
     server_side_tools: tuple[str, ...] = ()
 
 
 def installed_providers() -> list[ProviderInfo]:
-    """All installed providers, sorted by name."""
+    """List all providers, sorted by name."""
     return [_provider_info(provider) for provider in sorted(providers().values(), key=lambda provider: provider.name)]
 
 
 def providers_by_key_variable() -> dict[str, list[str]]:
-    """Environment variable of a key → the names of the providers that use it."""
+    """Map each key variable to the names of the providers that read it."""
     names: dict[str, list[str]] = {}
     for provider in installed_providers():
         for variable in provider.key_variables:
@@ -211,7 +218,7 @@ def providers_by_key_variable() -> dict[str, list[str]]:
 
 
 def base_urls() -> dict[str, str]:
-    """Environment variable of a base URL → the URL that it holds, or that its provider has without it."""
+    """Map each base URL variable to the URL that it holds, or to the provider's default."""
     found: dict[str, str] = {}
     for provider in providers().values():
         declared: Mapping[str, str] = getattr(provider, "base_urls", {})
@@ -233,6 +240,6 @@ def _provider_info(provider: Provider) -> ProviderInfo:
 
 
 def key_variables(provider: Any) -> tuple[str, ...]:
-    """The environment variables that a provider reads its key from, if it declares any."""
+    """Return the environment variables that a provider reads its key from, or none if it declares none."""
     variable = getattr(provider, "key_variable", None)
     return tuple(getattr(provider, "key_variables", ())) or ((variable,) if variable else ())

@@ -1,7 +1,7 @@
-"""Files at a provider: uploading, describing, listing and deleting them. Pure.
+"""File uploads, metadata, listings and deletions at a provider. Pure.
 
-What takes several requests is a `Transfer`: a generator that yields requests and pauses, receives the answers, and
-returns the result. `agent/files.py` carries it out. A request that fails is thrown into the generator.
+An operation is a `Transfer`, a generator that yields requests and pauses, receives the responses and returns the
+result. `agent/files.py` runs it, and throws the error of a failed request into it.
 """
 
 import re
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_PAGES = 100
-"""The most pages of a list of files that are read."""
+"""Maximum pages that are read of a file list."""
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
-    """A file at a provider. In a prompt it stands as it is: `agent.send(["Summarise this.", file])`.
+    """A file at a provider. Use it directly in a prompt, as in `agent.send(["Summarise this.", file])`.
 
-    `CodeInterpreter(file_ids=[file.id])` puts it into a sandbox, `FileSearch(stores=[file.store])` searches its store.
+    `CodeInterpreter(file_ids=[file.id])` copies it to a sandbox. `FileSearch(stores=[file.store])` searches its store.
     """
 
     id: str
@@ -36,28 +36,29 @@ class StoredFile(Struct, frozen=True, kw_only=True):
     mime_type: str | None = None
     size_bytes: int | None = None
     container_id: str | None = None
-    """The container that holds it, if one does."""
+    """Container that holds the file, if any."""
     store: str | None = None
-    """The store that it can be searched in, if it was uploaded to one."""
+    """Search store that the file was uploaded to, if any."""
     expires_at: float | None = None
-    """When the provider deletes it, in seconds since the epoch; None if it does not."""
+    """Expiry time in seconds since the epoch. None means that the file does not expire."""
     is_downloadable: bool | None = None
-    """Whether its content can be downloaded; None if the provider does not say."""
+    """Whether the content can be downloaded. None means that the provider does not say."""
     url: str | None = None
-    """Its address as a `LinkPart`; None for a file that cannot be an input of a model."""
+    """URL for a `LinkPart`. None means that the file cannot be model input."""
 
     @property
     def part(self) -> LinkPart:
-        """The file as an input of a model. Raises ConfigurationError for one that cannot be one."""
+        """The file as model input. Raises ConfigurationError if it cannot be model input."""
         if self.url is None:
             raise ConfigurationError(
-                f"{self.id} cannot be an input: it is in a container or a store. Use it by a tool, or upload it without"
+                f"cannot send {self.id} to a model: it is in a container or a store; use it with a tool, or upload it "
+                "without container_id and store"
             )
         return LinkPart(self.url, self.mime_type, self.name)
 
 
 class FileAddress(Struct, frozen=True, kw_only=True):
-    """Which file: its id, and the container or store that it is in."""
+    """A file's id, and the container or store that it is in."""
 
     id: str
     container_id: str | None = None
@@ -75,71 +76,71 @@ class Upload(Struct, frozen=True, kw_only=True):
     store: str | None = None
     expires_in_s: int | None = None
     boundary: str
-    """A random text that does not occur in the file."""
+    """Random multipart boundary that does not occur in the file."""
 
 
 class Request(Struct, frozen=True):
-    """A request of a transfer; its answer is sent into the generator."""
+    """A request of a transfer. Its response is sent into the generator."""
 
     call: HttpCall
     is_retried: bool = True
-    """False: the transfer handles failures itself."""
+    """Whether failures are retried. False means that the transfer handles them itself."""
 
 
 class Pause(Struct, frozen=True):
-    """A wait before the next request. They become longer, and the time for all of them is limited."""
+    """A wait before the next request. Waits grow, and their total is limited."""
 
     waits_for: str
-    """What is not done yet, for the error if it takes too long."""
+    """Unfinished operation, for the timeout error."""
 
 
 class TransferResponse(Struct, frozen=True):
-    """What came back: header names are in lower case."""
+    """A response to a transfer's request, with header names in lower case."""
 
     headers: Mapping[str, str]
     body: bytes
 
     @property
     def json(self) -> JsonObject:
-        """The body as a JSON object. Raises ProtocolError."""
+        """The body as a JSON object. Raises ProtocolError if it is not one."""
         return response_object(self.body)
 
 
 Transfer = Generator[Request | Pause, TransferResponse, T]
-"""Work with files at a provider, as a generator: it yields requests and pauses, and is sent the answers."""
+"""A file operation as a generator that yields requests and pauses, and is sent the responses."""
 
 
 @runtime_checkable
 class TransfersFiles(Protocol):
-    """A model whose provider stores files. What it does not support raises UnsupportedError before any request."""
+    """A model whose provider stores files. Unsupported operations raise UnsupportedError before any request."""
 
     def upload(self, upload: Upload) -> Transfer[StoredFile]:
-        """Uploads a file, and waits until it can be used."""
+        """Upload a file and wait until it is usable."""
         ...
 
     def describe_file(self, address: FileAddress) -> Transfer[StoredFile]:
-        """What the provider knows about a file."""
+        """Fetch the metadata of a file."""
         ...
 
     def list_files(self, container_id: str | None, store: str | None) -> Transfer[list[StoredFile]]:
-        """The stored files, or those of a container or a store."""
+        """List the stored files, or those of a container or a store."""
         ...
 
     def delete_file(self, address: FileAddress) -> Transfer[None]:
-        """Deletes a file."""
+        """Delete a file."""
         ...
 
     def create_store(self, name: str, expires_in_s: int | None) -> Transfer[str]:
-        """Creates a store for file search; returns its id."""
+        """Create a store for file search and return its id."""
         ...
 
     def delete_store(self, store: str) -> Transfer[None]:
-        """Deletes a store with what it has indexed."""
+        """Delete a store and its index."""
         ...
 
 
 def multipart(upload: Upload, fields: Mapping[str, str]) -> tuple[FileBody, str]:
-    """A form with these fields and the file, and its content type."""
+    """Build a form with these fields and the file. Returns it with its content type."""
     quoted = re.sub(r'[\r\n"\x00]', "_", upload.name)
     texts = [f'name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()]
     texts.append(f'name="file"; filename="{quoted}"\r\nContent-Type: {upload.mime_type}\r\n\r\n')
@@ -155,22 +156,22 @@ def multipart(upload: Upload, fields: Mapping[str, str]) -> tuple[FileBody, str]
 
 
 def check_expiry(seconds: int | None, shortest: int, longest: int, what: str) -> None:
-    """Raises ConfigurationError for an expiry that the provider would refuse."""
+    """Check an expiry against the provider's limits. Raises ConfigurationError if it is outside them."""
     if seconds is not None and not shortest <= seconds <= longest:
         raise ConfigurationError(f"expires_in_s must be from {shortest} to {longest} for {what}, not {seconds}")
 
 
 def unsupported(provider: str, what: str, instead: str) -> UnsupportedError:
-    """The error for a kind of transfer that the provider does not have."""
+    """Return the error for an operation that the provider does not support."""
     return UnsupportedError(f"{provider} {what}; {instead}")
 
 
 def not_processed(file: str, message: str | None, code: str | None) -> ProviderError:
-    """The error for a file that was stored, but could not be processed."""
+    """Return the error for a file that was stored but could not be processed."""
     why = message or code or "the provider gives no reason"
     return ProviderError(
-        f"The file {file} was uploaded, but could not be processed: {why}. "
-        f"Check its type and content; agent.delete_file({file!r}) deletes it.",
+        f"the file {file} was uploaded but could not be processed: {why}; "
+        f"check its type and content, and delete it with agent.delete_file({file!r})",
         code=code or "processing-failed",
     )
 
@@ -178,7 +179,7 @@ def not_processed(file: str, message: str | None, code: str | None) -> ProviderE
 def every_page(
     page_call: Callable[[str | None], HttpCall], read: Callable[[TransferResponse], tuple[list[StoredFile], str | None]]
 ) -> Transfer[list[StoredFile]]:
-    """The files of all pages; `read` returns those of one, and what the next begins after."""
+    """List the files of all pages. `read` parses one page into its files and the cursor of the next."""
     found: list[StoredFile] = []
     after: str | None = None
     for _ in range(MAX_PAGES):
@@ -191,7 +192,7 @@ def every_page(
 
 
 def seconds_of(time: Any) -> float | None:
-    """A time in seconds since the epoch, from a number or such as `2026-01-31T00:00:00Z`; None if it is not one."""
+    """Convert a number or an ISO 8601 string to seconds since the epoch. Returns None if it is neither."""
     try:
         if isinstance(time, int | float) and not isinstance(time, bool):
             return float(time)
@@ -201,7 +202,7 @@ def seconds_of(time: Any) -> float | None:
 
 
 def count_of(value: Any) -> int | None:
-    """A size, which may be written as text; None if it is not one."""
+    """Parse a size from an integer or a decimal string. Returns None if it is neither."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 19:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

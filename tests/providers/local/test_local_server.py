@@ -167,7 +167,7 @@ def shadow(folder: Path, size_bytes: int | None) -> None:
     ("size_bytes", "code", "said"),
     [
         (None, 2, "sidestream local install"),
-        (1000, 2, "is damaged: sidestream local install"),
+        (1000, 2, "is damaged; run `sidestream local install`"),
         (CHAT.files[0].size_bytes, 1, "did not start"),
     ],
     ids=["without its file", "with a short file", "with a file that is none"],

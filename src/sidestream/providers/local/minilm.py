@@ -1,6 +1,6 @@
-"""all-MiniLM-L6-v2 in numpy: a BERT of six layers, mean pooling, normalised vectors, on one BLAS thread.
+"""The embeddings model all-MiniLM-L6-v2 in numpy: a six-layer BERT with mean pooling and normalised vectors.
 
-It blocks: call it in a thread.
+It uses one BLAS thread per call. Calls block, so make them in a thread.
 """
 
 import ctypes
@@ -25,12 +25,12 @@ _PREFIXES = ("scipy_openblas", "openblas")
 
 _lock = threading.Lock()
 _entered: list[int] = []
-"""How many threads there were, once for each block that is being executed."""
+"""Original number of BLAS threads, once per active `single_threaded` block."""
 
 
 @contextmanager
 def single_threaded(np: Any) -> Generator[None]:
-    """Within the block each product uses the thread that calls it, in this whole process. Other BLAS are left alone."""
+    """Limit OpenBLAS to one thread in the whole process, within the block. Other BLAS libraries are not changed."""
     functions = _functions(np)
     if functions is None:
         yield
@@ -64,30 +64,30 @@ def _functions(np: Any) -> tuple[Callable[[], int], Callable[[int], Any]] | None
 
 
 MAX_TOKENS = 256
-"""The context that the model was trained with; longer texts are truncated."""
+"""Context length that the model was trained with. Longer input is truncated."""
 LAYERS = 6
 HEADS = 12
 EPSILON = 1e-12
 PACK_TOKENS = 512
-"""Tokens whose rows are multiplied together: enough to read the weights once for several texts, and few enough that
-the rows stay in the processor's cache."""
+"""Tokens per batch: enough to read the weights once for several strings, and few enough that the rows stay in the
+processor's cache."""
 MAX_EXPONENT = 80.0
-"""Up to here `exp` neither overflows nor vanishes in 32 bits."""
+"""Largest exponent for which `exp` neither overflows nor underflows in 32 bits."""
 GATE_ROWS = 64
-"""Rows of the activation that are computed together, for the same reason."""
+"""Activation rows computed together, so that they stay in the processor's cache."""
 MAX_WORKERS = 2
-"""Threads that embed at once. Each is busy with products, so more would leave nothing for the program itself."""
+"""Maximum embedding threads. Each keeps a core busy, so more would starve the rest of the program."""
 
 
 class Embeddings(Struct, frozen=True):
-    """Vectors in the order of their texts, and the number of tokens."""
+    """Vectors in the order of their input strings, and the number of tokens."""
 
     vectors: list[list[float]]
     tokens: int
 
 
 class _Workspace:
-    """Buffers that are used again and again: new ones would cost a page fault for each 4 kB of each product."""
+    """Reusable buffers. New ones would cost a page fault per 4 kB of each matrix product."""
 
     def __init__(self, np: Any, width: int, inner: int) -> None:
         self.np = np
@@ -105,31 +105,31 @@ class _Workspace:
         self._buffers = {name: np.empty(size, dtype=np.float32) for name, size in sizes.items()}
 
     def take(self, name: str, *shape: int) -> Any:
-        """A buffer, in this shape. What it held is overwritten."""
+        """Return a buffer in this shape. Its old content may be overwritten."""
         return self._buffers[name][: math.prod(shape)].reshape(shape)
 
 
 class _Linear(Struct, frozen=True):
-    """A matrix, as numpy multiplies with it fastest, and a bias."""
+    """A weight matrix, laid out for fast multiplication, and a bias."""
 
     weight: Any
     bias: Any
 
     def __call__(self, work: _Workspace, buffer: str, state: Any) -> Any:
-        """The product, in a buffer."""
+        """Compute the product in a buffer."""
         made = work.np.matmul(state, self.weight, out=work.take(buffer, len(state), self.weight.shape[1]))
         made += self.bias
         return made
 
 
 class _Norm(Struct, frozen=True):
-    """The normalisation of each row."""
+    """Layer normalisation."""
 
     weight: Any
     bias: Any
 
     def __call__(self, work: _Workspace, state: Any) -> Any:
-        """In place."""
+        """Normalise each row in place."""
         np = work.np
         state -= state.mean(axis=-1, keepdims=True)
         spread = np.einsum("ij,ij->i", state, state)
@@ -142,7 +142,7 @@ class _Norm(Struct, frozen=True):
 
 
 class _Layer(Struct, frozen=True, kw_only=True):
-    """One layer. Query, key and value are one matrix: a single product instead of three."""
+    """One layer. Query, key and value share a matrix, so that one product replaces three."""
 
     attention: _Linear
     output: _Linear
@@ -152,7 +152,7 @@ class _Layer(Struct, frozen=True, kw_only=True):
     outer_norm: _Norm
 
     def __call__(self, work: _Workspace, state: Any, spans: Sequence[slice]) -> Any:
-        """The next state of several texts, whose rows are the spans. Each text attends to itself only."""
+        """Compute the next state of several inputs, each a span of rows that attends only to itself."""
         joined = self.attention(work, "joined", state)
         seen = work.take("seen", *state.shape)
         for span in spans:
@@ -184,12 +184,12 @@ def _attend(work: _Workspace, joined: Any, seen: Any) -> None:
 
 
 def _longest(np: Any, rows: Any) -> float:
-    """The length of the longest vector: no product of two is larger than that of their lengths."""
+    """Return the length of the longest vector. The product of two lengths bounds any dot product."""
     return math.sqrt(np.einsum("hij,hij->hi", rows, rows).max())
 
 
 def _gelu(work: _Workspace, x: Any) -> None:
-    """x·Φ(x), by tanh: the vectors differ by less than 1e-3 from those of the exact function. In place."""
+    """Compute x·Φ(x) in place, by tanh. Vectors differ by less than 1e-3 from those of the exact function."""
     np = work.np
     gate = np.multiply(x, x, out=work.take("gate", *x.shape))
     gate *= np.float32(0.044715 * math.sqrt(2 / math.pi))
@@ -202,7 +202,7 @@ def _gelu(work: _Workspace, x: Any) -> None:
 
 
 class MiniLM:
-    """The weights and the tokenizer. Any thread may call it."""
+    """The weights and the tokenizer. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -223,15 +223,15 @@ class MiniLM:
         for _ in range(min(MAX_WORKERS, os.cpu_count() or 1)):
             self._spaces.put(_Workspace(numpy, self._words.shape[1], self._layers[0].inner.weight.shape[1]))
         tokenizer: Any = Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
-        # The file has the settings of a server: shorter texts, and padding.
+        # Override the file's settings: shorter truncation, and padding.
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()
         self._tokenizer = tokenizer
         self._tokenizing = threading.Lock()
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """The vectors of the texts."""
-        with self._tokenizing:  # It has state.
+        """Compute the vectors of strings."""
+        with self._tokenizing:  # The tokenizer is stateful.
             ids: list[list[int]] = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
         packs = _packs([len(row) for row in ids])
         vectors: list[list[float]] = [[]] * len(ids)
@@ -249,7 +249,7 @@ class MiniLM:
         return Embeddings(vectors, sum(map(len, ids)))
 
     def _forward(self, rows: list[list[int]]) -> list[list[float]]:
-        work = self._spaces.get()  # Waits while others use them all.
+        work = self._spaces.get()  # Blocks while all are in use.
         try:
             return self._vectors(work, rows)
         finally:
@@ -272,7 +272,7 @@ class MiniLM:
 
 
 def _packs(lengths: Sequence[int]) -> list[list[int]]:
-    """The numbers of the texts that are computed together."""
+    """Group inputs into batches by their lengths. Returns the indices of each batch."""
     packs: list[list[int]] = []
     free = 0
     for index, length in enumerate(lengths):
@@ -286,7 +286,7 @@ def _packs(lengths: Sequence[int]) -> list[list[int]]:
 
 def _layer(np: Any, weights: Any, name: str) -> _Layer:
     parts = [_linear(np, weights, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
-    # The scale of the scores, as part of the query.
+    # Fold the attention scale into the query.
     scale = np.float32(1 / math.sqrt(parts[0].weight.shape[1] // HEADS))
     parts[0] = _Linear(parts[0].weight * scale, parts[0].bias * scale)
     return _Layer(
@@ -311,5 +311,5 @@ def _norm(weights: Any, name: str) -> _Norm:
 
 @functools.cache
 def loaded(folder: Path) -> MiniLM:
-    """The model in a folder, loaded once."""
+    """Load the model in a folder, once."""
     return MiniLM(folder)

@@ -1,7 +1,7 @@
-"""llama.cpp's server on loopback, as a separate program. It imports nothing of the package.
+"""A separate program that runs llama.cpp's server on loopback. It imports nothing from the package.
 
-The first line of stdin is a JSON object of the settings, so that no other user of the machine can read the key. The
-address is written to stdout, on a separate line after `MARK`. The program exits at the end of stdin, and so when its
+The first line of stdin holds the settings as JSON, so that other users of the machine cannot read the key. The program
+prints the server's URL to stdout, on a separate line after `MARK`. It exits at the end of stdin, and thus when its
 parent is killed.
 """
 
@@ -16,20 +16,20 @@ from typing import Any
 MARK = "sidestream-local "
 PARENT_INTERVAL_S = 1.0
 CACHE_MIB = 256
-"""For cached prompt prefixes: with tools they are long, and evaluating them takes the most time."""
+"""Memory for cached prompt prefixes. With tools they are long, and evaluating them takes most of the time."""
 
 
 def main() -> None:
-    """Serves until the parent exits."""
+    """Serve until the parent exits."""
     parent = os.getppid()
     settings = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     sys.path[:] = settings["path"]
-    llama: Any = importlib.import_module("xllamacpp")  # it has no types
+    llama: Any = importlib.import_module("xllamacpp")  # has no types
     params = llama.CommonParams()
     params.model.path = settings["model"]
     params.model_alias = {settings["alias"]}
-    if settings["template"] is not None:  # else the file's own
+    if settings["template"] is not None:  # else the file's template
         params.chat_template = settings["template"]
     params.use_jinja = True
     params.api_keys = [settings["key"]]
@@ -63,10 +63,10 @@ def main() -> None:
 
 
 def _end_with_stdin() -> None:
-    # Not through sys.stdin: a thread that blocks in it breaks the exit of a program that failed.
+    # Not through sys.stdin: a thread that blocks in it breaks the exit after an error.
     while os.read(0, 1):
         pass
-    # Immediately: there is nothing to save, and a busy server would delay the exit.
+    # Skip cleanup: there is nothing to save, and a busy server would delay the exit.
     os._exit(0)
 
 

@@ -44,7 +44,7 @@ _INPUT_TOKENS = {"chat": EMBEDDED_CONTEXT_TOKENS, "embeddings": 256}
 
 
 class LocalTransport:
-    """Answers the calls of a remote API with the embedded models."""
+    """A transport that answers API calls with the local models."""
 
     def __init__(self, http: OpensHttp, model: str) -> None:
         self._http = http
@@ -52,7 +52,10 @@ class LocalTransport:
         self._source: ModelSource | None = None
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Embeddings are computed in a thread; other calls go to the server, which is started if none is running."""
+        """Compute embeddings in a thread, or forward the call to the server, which is started if necessary.
+
+        Raises ContextOverflowError if the conversation is longer than the context.
+        """
         if urlsplit(call.url).path.endswith("/embeddings"):
             return _Response(await asyncio.to_thread(_embeddings, call.body or b"{}"))
         if self._source is None:
@@ -68,20 +71,20 @@ class LocalTransport:
             if found is None:
                 raise
         raise ContextOverflowError(
-            f"The conversation has {found[1]} tokens, but the local model reads {found[2]} at most. "
-            "Send less: a shorter prompt, history or tool result, or fewer tools.",
+            f"the conversation has {found[1]} tokens, but the local model accepts at most {found[2]}; "
+            "send a shorter prompt, history or tool result, or fewer tools",
             code="context_length_exceeded",
             status=400,
         )
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The list of models, the only download there is."""
+        """Return the list of models, the only supported download."""
         embedded = [_info(package) for package in PACKAGES.values()]
         return jsontext.dumps([*embedded, *map(_added_info, added_models())])
 
 
 class _Response:
-    """A response whose body is known."""
+    """A response with a known body."""
 
     status = 200
     headers: Mapping[str, str] = {}
@@ -91,16 +94,16 @@ class _Response:
         self._content = content
 
     async def events(self) -> list[bytes]:
-        raise RuntimeError("This response is not a stream: read body().")
+        raise RuntimeError("this response is not a stream; call body()")
 
     def ignored(self) -> None:
-        """There is no idle timeout."""
+        """Do nothing, since there is no idle timeout."""
 
     async def body(self) -> bytes:
         return self._content
 
     async def aclose(self) -> None:
-        """There is no connection."""
+        """Do nothing, since there is no connection."""
 
     complete = aclose
 
@@ -143,11 +146,11 @@ MAX_TEXT = 200
 MAX_ITEMS = 20
 _BOUNDS = {"string": ("maxLength", MAX_TEXT), "array": ("maxItems", MAX_ITEMS)}
 _FIXED = frozenset({"enum", "const", "pattern", "format"})
-"""Keywords that bound a text already."""
+"""Schema keywords that already bound a string."""
 
 
 def bounded(schema: Any) -> Any:
-    """A copy with a maximum length for each text and list that has none."""
+    """Copy a schema, with a maximum length for each string and list that has none."""
     made = copy.deepcopy(schema)
     for node in nodes(made):
         kind = node.get("type")
@@ -166,7 +169,7 @@ _WIRE = CompletionsProvider(
 
 
 class LocalModel(CompletionsModel):
-    """An embedded model, or one of the user's own. The transport knows its address."""
+    """An embedded model, or one of the user's own. The transport knows its URL."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         super().__init__(_WIRE, name, Endpoint(base_url=_WIRE.base_url, settings=settings))
@@ -175,7 +178,7 @@ class LocalModel(CompletionsModel):
         return f"LocalModel({self.name!r})"
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The encoded request, simplified for a small model. Raises UnsupportedError for files."""
+        """Encode a request, simplified for small models. Raises UnsupportedError for files."""
         if self.name == EMBEDDINGS.model:
             raise UnsupportedError(f"the embedded model {self.name} does not support chat; {CHAT.model} does")
         options, left_out = options_of(request, self.name, _WIRE.display_name, _DIALECT)
@@ -194,14 +197,17 @@ class LocalModel(CompletionsModel):
 
     @property
     def _is_small(self) -> bool:
-        """True if the server shows tools by our own template, which has a switch for a call that is a must."""
+        """Whether the server uses our own template, which has a switch to force a tool call."""
         return self.name == CHAT.model or self._source.is_embedded or self._source.uses_own_template
 
     def _as_served(self, request: ModelRequest, options: OpenAIChatOptions) -> ModelRequest:
-        """The request for a model whose own template shows tools. Raises UnsupportedError if it shows none."""
+        """Adapt a request to a model that uses its own template.
+
+        Raises UnsupportedError if the request has tools and the template does not support them.
+        """
         if request.tools and not self._source.has_tools:
             raise UnsupportedError(
-                f"the chat template of {self._source.path} has no tools; use a model that was trained to call them"
+                f"the chat template of {self._source.path} does not support tools; use a model trained for tool calls"
             )
         choice, tools = options.tool_choice, request.tools
         if isinstance(choice, dict):
@@ -215,16 +221,16 @@ class LocalModel(CompletionsModel):
             messages=_before_answer(request) if "tools" in request.without else request.messages,
             tools=tuple(replace(tool, strict=False) for tool in tools),
             output_schema=schema and replace(schema, strict=False),
-            settings=ModelSettings(),  # They are in the options already.
+            settings=ModelSettings(),  # already merged into the options
             options=replace(options, tool_choice=choice),
         )
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """All models: there is one page."""
+        """Parse all models, which are on one page."""
         return msgspec.json.decode(body, type=list[ModelInfo]), None
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
-        """One call per batch."""
+        """Return one call per batch. Raises UnsupportedError for a chat model, or if `dimensions` differs."""
         if self.name != EMBEDDINGS.model:
             raise UnsupportedError(
                 f"the embedded model {self.name} does not support embeddings; {EMBEDDINGS.model} does"
@@ -236,7 +242,10 @@ class LocalModel(CompletionsModel):
 
 
 def _adapted(request: ModelRequest, options: OpenAIChatOptions) -> ModelRequest:
-    """The request without features that the server ignores: a tool choice, and an output schema beside tools."""
+    """Adapt a request to a small model, without the features that the server ignores.
+
+    These are a tool choice, and an output schema together with tools.
+    """
     choice = options.tool_choice
     tools = request.tools
     if isinstance(choice, dict):
@@ -255,13 +264,13 @@ def _adapted(request: ModelRequest, options: OpenAIChatOptions) -> ModelRequest:
         # The server always enforces schemas and has no strict mode.
         tools=tuple(replace(tool, parameters=bounded(tool.parameters), strict=False) for tool in tools),
         output_schema=schema and replace(schema, schema=bounded(schema.schema), strict=False),
-        settings=ModelSettings(),  # They are in the options already.
+        settings=ModelSettings(),  # already merged into the options
         options=replace(options, tool_choice=None, extra_body=extra | options.extra_body),
     )
 
 
 def _format_instruction(schema: JsonObject) -> str:
-    """The server enforces the form; this names the fields for the model."""
+    """Name the fields of a schema for the model. The server enforces the schema itself."""
     fields = ", ".join(jsontext.as_object(schema.get("properties")))
     return f"Answer with a JSON object with the fields {fields}." if fields else "Answer with JSON."
 
@@ -271,7 +280,7 @@ def _chosen_tool(choice: dict[str, Any]) -> Any:
 
 
 def _before_answer(request: ModelRequest) -> tuple[Any, ...]:
-    """The history before the answer that is now requested in its typed form."""
+    """Return the history before the answer that is now requested in typed form."""
     messages = list(request.messages)
     while len(messages) > 1 and messages[-1].role == "model":
         messages.pop()
@@ -283,12 +292,12 @@ def _refuse_files(body: bytes) -> None:
         for content in objects(message.get("content")):
             if content.get("type") != "text":
                 raise UnsupportedError(
-                    f"the embedded model reads text only, but the conversation contains {content.get('type')} content"
+                    f"the embedded model accepts only text, but the conversation contains {content.get('type')} content"
                 )
 
 
 class LocalProvider:
-    """The embedded models."""
+    """The provider of local models."""
 
     name = NAME
     display_name = _WIRE.display_name
@@ -302,27 +311,29 @@ class LocalProvider:
         typed_output_with_tools="deferred",
         embeddings=True,
         list_models=True,
-        settings=frozenset(settings_of(_DIALECT)) - {"thinking"},  # There is none to turn on.
+        settings=frozenset(settings_of(_DIALECT)) - {"thinking"},  # The models do not think.
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """No key is needed. Raises ConfigurationError for an unknown model, and for a base URL."""
+        """Return a model, without a key. Raises ConfigurationError if the model is unknown or a base URL is set."""
         if name not in PACKAGES:
             source_of(name)
         if settings.base_url:
-            raise ConfigurationError("the embedded model has no base URL; for your own server use openai:MODEL")
+            raise ConfigurationError(
+                "the embedded model does not support base_url; use openai:MODEL for your own server"
+            )
         return LocalModel(name, Settings(headers=settings.headers))
 
     def is_of_this_machine(self, model: str) -> bool:
-        """True if only whoever runs this machine may choose a model of this name."""
+        """Return whether a name is reserved for the operator of this machine."""
         return is_of_this_machine(model)
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """Chat through the local server, embeddings in this process."""
+        """Return the transport to the local server, which computes embeddings in this process."""
         return LocalTransport(http, model or CHAT.model)
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
-        """None: its recordings are replayed by the provider whose API it uses."""
+        """Return None, since the provider with the same API replays the recordings."""
         return None
 
 

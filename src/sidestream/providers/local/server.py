@@ -1,4 +1,4 @@
-"""The server of this process: started by the first request, shared by all agents, stopped at exit."""
+"""The llama.cpp servers of this process, which start on first use, are shared by all agents and stop at exit."""
 
 import asyncio
 import atexit
@@ -22,12 +22,12 @@ from sidestream.providers.local.sources import ModelSource, source_of
 
 HERE = Path(__file__).resolve().parent
 ANSWER_TOKENS = 1024
-"""Of the embedded model: a small one may repeat itself without end. After it: `finish(length)`."""
+"""Maximum output tokens of the embedded model, since small models may repeat themselves endlessly."""
 PARALLEL = 2
-"""Concurrent requests; the others wait."""
+"""Concurrent requests. Others wait."""
 START_TIMEOUT_S = 120.0
 STEP_TIMEOUT_S = 3.0
-"""How long each step of the shutdown may take."""
+"""Maximum duration of each shutdown step."""
 LOG_LINES = 30
 SHOWN_CHARACTERS = 500
 
@@ -52,10 +52,10 @@ class LlamaServer:
         self.source = source
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self.address: Future[LocalEndpoint] = Future()
-        # A waiting caller may be cancelled; the start continues for the others.
+        # If a waiting caller is cancelled, the start must continue for the others.
         self.address.set_running_or_notify_cancel()
         self._process = subprocess.Popen(
-            # -P: the modules beside the program must not shadow others of the same name.
+            # -P keeps modules beside the program from shadowing others of the same name.
             [sys.executable, "-P", str(HERE / "program.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,7 +77,7 @@ class LlamaServer:
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # It has exited already; its output says why.
+        with suppress(BrokenPipeError):  # The process has exited already; its output says why.
             self._process.stdin.write(json.dumps(settings).encode() + b"\n")
             self._process.stdin.flush()
         threading.Thread(target=self._read, name="sidestream-local", daemon=True).start()
@@ -89,17 +89,17 @@ class LlamaServer:
 
     @property
     def descriptors(self) -> set[int]:
-        """Those of its pipes that are open."""
+        """File descriptors of the open pipes."""
         pipes = (self._process.stdin, self._process.stdout)
         return {pipe.fileno() for pipe in pipes if pipe is not None and not pipe.closed}
 
     @property
     def is_usable(self) -> bool:
-        """False after it has exited, and in a process forked from its owner."""
+        """Whether the server is running and this is the process that started it, not a fork."""
         return os.getpid() == self._owner and not self._has_ended and self._process.poll() is None
 
     def stop(self) -> None:
-        """Stops it: closes its stdin, then sends SIGTERM, then SIGKILL, each with a bounded wait."""
+        """Close the server's stdin, then send SIGTERM, then SIGKILL, each with a bounded wait."""
         if os.getpid() != self._owner:
             return
         process = self._process
@@ -120,21 +120,21 @@ class LlamaServer:
                     self.address.set_result(LocalEndpoint(text.removeprefix(MARK), self._key))
                 elif text:
                     self._log.append(text)
-        self._has_ended = True  # While a thread waits for the process, `poll` returns None.
+        self._has_ended = True  # `poll` returns None while this thread waits for the process.
         code = self._process.wait()
         if not self.address.done():
             output = " / ".join(self._log)[-SHOWN_CHARACTERS:] or "none"
-            message = f"The embedded model's server did not start (exit code {code}). Its last output: {output}"
+            message = f"the embedded model's server did not start (exit code {code}); its last output: {output}"
             self.address.set_exception(ConnectError(message, code="local-server"))
 
 
 _lock = threading.Lock()
 _shared: list[LlamaServer] = []
-"""The running servers, one for each model."""
+"""Running servers, one per model."""
 
 
 async def running_server(source: ModelSource | None = None) -> LocalEndpoint:
-    """The address of the server of a model, which is started if it is not running; None: the embedded model.
+    """Return the endpoint of a model's server, and start the server if necessary. None means the embedded model.
 
     Raises ConfigurationError if the runtime or the model is not installed, ConnectError if the server does not start.
     """
@@ -144,16 +144,16 @@ async def running_server(source: ModelSource | None = None) -> LocalEndpoint:
             return await asyncio.wrap_future(server.address)
     except TimeoutError:
         await asyncio.to_thread(server.stop)
-    raise ConnectError(f"The embedded model's server did not start within {START_TIMEOUT_S:g} s", code="local-server")
+    raise ConnectError(f"the embedded model's server did not start within {START_TIMEOUT_S:g} s", code="local-server")
 
 
 async def stop() -> None:
-    """Stops the servers that are running. The next request starts a new one."""
+    """Stop all running servers. The next request starts a new one."""
     await asyncio.to_thread(stop_now)
 
 
 def stop_now() -> None:
-    """The same, for synchronous code."""
+    """Stop all running servers, synchronously."""
     with _lock:
         while _shared:
             _shared.pop().stop()
@@ -163,12 +163,12 @@ atexit.register(stop_now)
 
 
 def running_pid() -> int | None:
-    """The server's process id; None if none is running."""
+    """Return the process id of a running server, or None if there is none."""
     return next((server.pid for server in _shared if server.is_usable), None)
 
 
 def kept_descriptors() -> set[int]:
-    """The descriptors that lead to the server: it is kept for the next request, and no leak."""
+    """Return the open descriptors of the running servers, so that leak checks can ignore them."""
     return {descriptor for server in _shared for descriptor in server.descriptors}
 
 
@@ -200,7 +200,7 @@ def _model_path(source: ModelSource) -> Path:
     except ConfigurationError:
         if has_runtime:
             raise
-        raise ConfigurationError(f"The embedded model is not installed: {WITH_RUNTIME}") from None
+        raise ConfigurationError(f"the embedded model is not installed; run `{WITH_RUNTIME}`") from None
     if not has_runtime:
         raise MissingExtraError("local", "The embedded model")
     return folder / CHAT.files[0].path

@@ -1,7 +1,7 @@
-"""Which file a model's name stands for, and how its server is set up. A name is the embedded model's, that of one that
-was added, or a path.
+"""Resolves model names to files and server settings.
 
-Options follow the name, as in `local:PATH.gguf?context=16384&threads=4&gpu_layers=20`; else the variables below count.
+A name is that of the embedded model or of an added one, or a path. Options may follow it, as in
+`local:PATH.gguf?context=16384&threads=4&gpu_layers=20`. They override the environment variables below.
 """
 
 import os
@@ -22,13 +22,13 @@ THREADS_VARIABLE = "SIDESTREAM_LOCAL_THREADS"
 GPU_VARIABLE = "SIDESTREAM_LOCAL_GPU_LAYERS"
 _VARIABLES = {"context": CONTEXT_VARIABLE, "threads": THREADS_VARIABLE, "gpu_layers": GPU_VARIABLE}
 EMBEDDED_CONTEXT_TOKENS = 8192
-"""The context that the embedded model was trained with."""
+"""Context length that the embedded model was trained with."""
 DEFAULT_CONTEXT_TOKENS = 16_384
-"""Of other models, if they were trained with that much: enough for tools, and little enough for most machines."""
+"""Maximum default context of other models: enough for tools, and small enough for most machines."""
 
 
 class LlamaSetup(Struct, frozen=True, kw_only=True):
-    """How a server is set up."""
+    """The settings of a server."""
 
     context_tokens: int
     threads: int
@@ -36,7 +36,7 @@ class LlamaSetup(Struct, frozen=True, kw_only=True):
 
 
 class AddedModel(Struct, frozen=True, kw_only=True):
-    """A model that `sidestream local add` has registered."""
+    """A model registered by `sidestream local add`."""
 
     name: str
     path: str
@@ -45,14 +45,14 @@ class AddedModel(Struct, frozen=True, kw_only=True):
 
 
 class ModelSource(Struct, frozen=True, kw_only=True):
-    """A model file, and how it is served."""
+    """A model file and its server settings."""
 
     name: str
     path: str
     runtime: LlamaSetup
     is_embedded: bool = False
     uses_own_template: bool = False
-    """True: our template is used, since the file's shows no tools."""
+    """Whether our template is used, since the file's own does not support tools."""
     has_tools: bool = True
 
 
@@ -62,7 +62,7 @@ def added_folder() -> Path:
 
 
 def added_models() -> list[AddedModel]:
-    """The models that were added, by name. A registration that cannot be read is skipped."""
+    """List the added models, sorted by name. Unreadable registrations are skipped."""
     found: list[AddedModel] = []
     for path in sorted(added_folder().glob("*.json")):
         try:
@@ -73,19 +73,19 @@ def added_models() -> list[AddedModel]:
 
 
 def is_chat_model(name: str) -> bool:
-    """True if a name can be a chat model of this provider."""
+    """Return whether a name can be a chat model of this provider."""
     base = name.partition("?")[0]
     return base == CHAT.model or base.lower().endswith(ENDING) or any(base == model.name for model in added_models())
 
 
 def is_of_this_machine(name: str) -> bool:
-    """True if a name is a path, or sets up the server of a model: only whoever runs this machine may choose that."""
+    """Return whether a name is a path or sets server options, which only the operator of this machine may choose."""
     base, _, options = name.partition("?")
     return bool(options) or (base.lower().endswith(ENDING) and all(base != model.name for model in added_models()))
 
 
 def source_of(name: str) -> ModelSource:
-    """The file of a model. Raises ConfigurationError, with what to do, if there is none or it is no chat model."""
+    """Resolve a model's name. Raises ConfigurationError, with advice, if the file is missing or not a chat model."""
     base, _, query = name.partition("?")
     given = _options(query, name)
     if base == CHAT.model:
@@ -94,7 +94,7 @@ def source_of(name: str) -> ModelSource:
     if added is None and not base.lower().endswith(ENDING):
         known = ", ".join([CHAT.model, EMBEDDINGS.model, *(model.name for model in added_models())])
         raise ConfigurationError(
-            f"unknown local model {base!r}; known: {known}. Use local:PATH{ENDING}, or `sidestream local add`"
+            f"unknown local model {base!r}; use {known}, local:PATH{ENDING}, or `sidestream local add` to add it"
         )
     path = os.path.abspath(os.path.expanduser(added.path if added else base))
     info = read_gguf(path)
@@ -113,7 +113,7 @@ def source_of(name: str) -> ModelSource:
 def _check_chat(info: GgufInfo) -> None:
     if info.chat_template is None:
         raise ConfigurationError(
-            f"{info.path} has no chat template: it is a base or embeddings model. Use its instruct or chat variant"
+            f"{info.path} has no chat template: it is a base or embeddings model; use its instruct or chat variant"
         )
 
 
@@ -121,7 +121,7 @@ def _options(query: str, name: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in _VARIABLES:
-            raise ConfigurationError(f"local:{name}: unknown option {key!r}; known: {', '.join(_VARIABLES)}")
+            raise ConfigurationError(f"local:{name}: unknown option {key!r}; use {', '.join(_VARIABLES)}")
         found[key] = _count(value, f"local:{name}: {key}", minimum=0 if key == "gpu_layers" else 1)
     return found
 
@@ -138,6 +138,6 @@ def _runtime(given: dict[str, int], context: int, threads: int) -> LlamaSetup:
 
 def _count(text: str, name: str, minimum: int) -> int:
     if not text.isdecimal() or int(text) < minimum:
-        what = "a number of threads" if name == THREADS_VARIABLE else f"a number of at least {minimum}"
+        what = "a positive integer" if name == THREADS_VARIABLE else f"an integer of at least {minimum}"
         raise ConfigurationError(f"{name} must be {what}, not {text!r}")
     return int(text)

@@ -1,1 +1,1 @@
-"""What OpenAI's two APIs share: options, billing, files, model families; `chat` and `responses` hold the APIs."""
+"""OpenAI's two APIs, in `chat` and `responses`, and the options, billing, files and model families that they share."""

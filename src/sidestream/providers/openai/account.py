@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs share: options, headers and embeddings. Pure."""
+"""Options, headers and embeddings that OpenAI's two APIs share. Pure."""
 
 import base64
 import struct
@@ -19,11 +19,11 @@ from sidestream.tools.configs import Config
 from sidestream.transport.calls import HttpCall, response_object
 
 MAX_BATCH = 2048
-"""The most texts in one request."""
+"""Maximum strings in one request."""
 
 
 class Moderation(Config, frozen=True, kw_only=True):
-    """Scores or blocks input and output by a moderation model."""
+    """Moderation settings. A moderation model scores or blocks input and output."""
 
     model: str
     input: Literal["score", "block"] | None = None
@@ -31,47 +31,47 @@ class Moderation(Config, frozen=True, kw_only=True):
 
 
 FILE_SCHEME = "openai-file"
-"""`LinkPart("openai-file:file-…")` is a file that was uploaded to the Files API."""
+"""URL scheme of uploaded files, as in `LinkPart("openai-file:file-…")`."""
 
 HEADER_VARIABLES: Mapping[str, str] = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
-"""Header → the environment variable that holds its default."""
+"""Environment variables with the default values of headers, by header."""
 
 
 def request_headers(organization: str | None, project: str | None, extra_headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of one request. They win over those of the endpoint."""
+    """Build the headers of one request. They override those of the endpoint."""
     headers = {"OpenAI-Organization": organization, "OpenAI-Project": project}
     return {name: value for name, value in headers.items() if value} | {**extra_headers}
 
 
 def plain_options(options: Config, forms: Mapping[str, Callable[[Any], Any]]) -> JsonObject:
-    """The options that are set and are sent under their own names, each in its form."""
+    """Return the options that are set, under their own names, each encoded by its form."""
     return {name: form(value) for name, form in forms.items() if (value := getattr(options, name)) not in (None, ())}
 
 
 def as_json(value: Any) -> Any:
-    """A value of an option as JSON; None for a config in which nothing is set."""
+    """Convert the value of an option to JSON. Returns None for a config without set fields."""
     if isinstance(value, tuple):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return (given(value) or None) if isinstance(value, Config) else value
 
 
 def moderation_body(moderation: Moderation) -> JsonObject:
-    """Moderation as both APIs expect it."""
+    """Encode moderation settings, in the form that both APIs expect."""
     policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
     return {"model": moderation.model, **({"policy": policy} if policy else {})}
 
 
 class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
-    """The length of vectors, their encoding, and the size of a batch."""
+    """Options of an embeddings request."""
 
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
-    """`base64` is a quarter of the size; the vectors are the same."""
+    """Encoding of the response. `base64` is a quarter of the size, with the same vectors."""
     user: str | None = None
     batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 512
-    """Requests are limited in tokens too, so long texts need small batches."""
+    """Strings per request. Requests are also limited in tokens, so long strings need small batches."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Merged into each request."""
+    """Fields to merge into each request."""
 
 
 _DEFAULT = OpenAIEmbeddingOptions()
@@ -79,7 +79,7 @@ _WIRE = {"dimensions": "dimensions", "encoding_format": "encoding_format", "user
 
 
 def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
-    """One call per batch; none for no texts. Raises UnsupportedError for options of another provider."""
+    """Return one call per batch, or none for empty input. Raises UnsupportedError for options of another provider."""
     chosen = checked_options(options, _DEFAULT, "OpenAI embeddings")
     fields = given(chosen, _WIRE) | chosen.extra_body
     size = chosen.batch_size
@@ -91,7 +91,7 @@ def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: A
 
 
 def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
-    """The vectors of a batch, by their index. Raises ProtocolError unless there is one for each text."""
+    """Parse the vectors of a batch. Raises ProtocolError unless there is one for each input string."""
     answer = response_object(body)
     entries = answer.get("data")
     if not is_array(entries):
@@ -102,10 +102,10 @@ def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
             raise ProtocolError("an embedding is not a JSON object")
         index = entry.get("index", position)
         if type(index) is not int or not 0 <= index < count or index in vectors:
-            raise ProtocolError(f"an embedding has the index {index!r:.40}, which is repeated or out of range")
+            raise ProtocolError(f"the embedding index {index!r:.40} is repeated or out of range")
         vectors[index] = _vector(entry.get("embedding"))
     if len(vectors) != count:
-        raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
+        raise ProtocolError(f"the response has {len(vectors)} vectors for {count} inputs")
     usage = answer.get("usage")
     return EmbeddingsResult(
         vectors=tuple(vectors[index] for index in range(count)),

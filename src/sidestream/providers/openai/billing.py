@@ -1,4 +1,4 @@
-"""What OpenAI bills for a response. Pure."""
+"""Billing of OpenAI responses. Pure."""
 
 from sidestream.jsontext import as_list, as_object, text_in
 from sidestream.prices.price import Bill, Charge
@@ -10,12 +10,12 @@ PRICE_LIST = "openai"
 _STANDARD = frozenset({"auto", "default", "standard"})
 _SAME_TIER = {"fast": "priority"}
 _BILLED_CALLS = ("web_search", "file_search", "image_generation")
-"""Tools with a fee besides their tokens. Images are billed as tokens of a model that no response names: their price is
-unknown unless the user sets a fee per call."""
+"""Tools with a fee besides their tokens. Images are billed as tokens of a model that responses do not name, so their
+price is unknown unless the user sets a fee per call."""
 
 
 def bill(model: str, finish: Finish) -> Bill:
-    """The tokens of a response, at its service tier, and the fees of its tools. Reasoning is billed as output."""
+    """Return the billable tokens of a response, at its service tier, and its tool fees. Reasoning counts as output."""
     usage, metadata = finish.usage, finish.metadata
     raw = usage.raw or {}
     details = as_object(raw.get("prompt_tokens_details"))
@@ -42,12 +42,12 @@ def bill(model: str, finish: Finish) -> Bill:
         charges=(charge,),
         calls=_calls(finish),
         containers=_containers(finish),
-        unknown=(f"{model}: input that is cached for 12 hours",) if long_written else (),
+        unknown=(f"{model}: input cached for 12 hours",) if long_written else (),
     )
 
 
 def _calls(finish: Finish) -> dict[str, int]:
-    """Calls by tool; the count of billable searches is the provider's own where it reports one."""
+    """Count calls by tool. For searches, the provider's own billing count is preferred."""
     calls = {tool: finish.usage.server_tool_use.get(tool, 0) for tool in _BILLED_CALLS}
     billed = as_object(finish.metadata.get("tool_usage"))
     if "num_requests" in as_object(billed.get("web_search")):
@@ -56,7 +56,7 @@ def _calls(finish: Finish) -> dict[str, int]:
 
 
 def _containers(finish: Finish) -> frozenset[str]:
-    """The containers that code ran in."""
+    """Return the ids of the containers in which code ran."""
     if finish.outcome is None:
         return frozenset()
     runs = as_list(finish.outcome.summaries.get("code_interpreter"))

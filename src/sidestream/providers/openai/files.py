@@ -1,4 +1,4 @@
-"""What OpenAI's models have in common: files, containers and vector stores; models and embeddings. Pure."""
+"""Base class of OpenAI's models, with files, containers, vector stores, model lists and embeddings. Pure."""
 
 import mimetypes
 import posixpath
@@ -27,37 +27,37 @@ class OpenAIModel(EndpointModel):
     file_scheme = FILE_SCHEME
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """Requests all models in one page."""
+        """Return the request for all models, which are on one page."""
         return self._endpoint.call("models", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of the one page."""
+        """Parse the models of the only page."""
         from sidestream.providers.openai.model_families import read_models
 
         return read_models(body), None
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
-        """One call per batch."""
+        """Return one call per batch."""
         return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
-        """The vectors of a batch."""
+        """Parse the vectors of a batch."""
         return decode_embeddings(body, count, self.name)
 
     def upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:
-        """To the Files API, from there to a vector store if one is named; or to a container."""
+        """Upload a file to a container, or to the Files API and from there to a vector store if one is given."""
         if upload.container_id is not None:
             return self._to_container(upload, upload.container_id)
         transfers.check_expiry(upload.expires_in_s, 3600, 2_592_000, "OpenAI's files (an hour to 30 days)")
         return self._to_files(upload)
 
     def describe_file(self, address: transfers.FileAddress) -> transfers.Transfer[transfers.StoredFile]:
-        """A file of the Files API or of a container."""
+        """Fetch the metadata of a file in the Files API or in a container."""
         answer = yield transfers.Request(self._file_call(address, "GET"))
         return self._read(answer.json)
 
     def list_files(self, container_id: str | None, store: str | None) -> transfers.Transfer[list[transfers.StoredFile]]:
-        """All files, or those of a container or a vector store. A store lists ids and sizes only."""
+        """List all files, or those of a container or a vector store. A store lists ids and sizes only."""
         folder, headers = "files", {}
         if container_id is not None:
             folder = f"containers/{as_segment(container_id)}/files"
@@ -71,7 +71,7 @@ class OpenAIModel(EndpointModel):
         return transfers.every_page(page_call, self._read_page)
 
     def delete_file(self, address: transfers.FileAddress) -> transfers.Transfer[None]:
-        """From its container, or from its vector store and the Files API."""
+        """Delete a file from its container, or from its vector store and the Files API."""
         if address.store is not None:
             try:
                 yield transfers.Request(self._store_call(address.store, address.id, "DELETE"))
@@ -81,7 +81,7 @@ class OpenAIModel(EndpointModel):
         yield transfers.Request(self._file_call(address, "DELETE"))
 
     def create_store(self, name: str, expires_in_s: int | None) -> transfers.Transfer[str]:
-        """A vector store. Its expiry counts in whole days since it was last used."""
+        """Create a vector store. It expires in whole days since it was last used."""
         transfers.check_expiry(expires_in_s, 1, 365 * _DAY_S, "OpenAI's vector stores (up to 365 days)")
         body: JsonObject = {"name": name}
         if expires_in_s is not None:
@@ -90,7 +90,7 @@ class OpenAIModel(EndpointModel):
         return _id(answer.json)
 
     def delete_store(self, store: str) -> transfers.Transfer[None]:
-        """The vector store; its files stay in the Files API."""
+        """Delete a vector store. Its files stay in the Files API."""
         path = f"vector_stores/{as_segment(store)}"
         yield transfers.Request(self._endpoint.call(path, method="DELETE", headers=_STORES))
 
@@ -104,29 +104,29 @@ class OpenAIModel(EndpointModel):
             try:
                 yield from self._index(upload.store, file.id)
             except RunError as error:
-                error.add_note(f"The file {file.id} was uploaded; agent.delete_file({file.id!r}) deletes it.")
+                error.add_note(f"The file {file.id} was uploaded; delete it with agent.delete_file({file.id!r}).")
                 raise
         return file
 
     def _to_container(self, upload: transfers.Upload, container_id: str) -> transfers.Transfer[transfers.StoredFile]:
         if upload.expires_in_s is not None:
             raise transfers.unsupported(
-                "OpenAI", "deletes the files of a container with the container", "leave out expires_in_s"
+                "OpenAI", "deletes container files with their container", "leave out expires_in_s"
             )
         if upload.store is not None:
             raise transfers.unsupported(
-                "OpenAI", "puts a file into a container or a store, not both", "upload it twice"
+                "OpenAI", "stores a file in a container or a store, not both", "upload it twice"
             )
         answer = yield transfers.Request(self._form_call(f"containers/{as_segment(container_id)}/files", upload, {}))
         return self._read(answer.json, upload)
 
     def _index(self, store: str, file_id: str) -> transfers.Transfer[None]:
-        """Adds a file to a vector store and waits until it can be searched."""
+        """Add a file to a vector store and wait until it can be searched."""
         body = jsontext.dumps({"file_id": file_id})
         path = f"vector_stores/{as_segment(store)}/files"
         answer = yield transfers.Request(self._endpoint.call(path, body, headers=_STORES))
         while (state := answer.json).get("status") == "in_progress":
-            yield transfers.Pause(f"{store} indexes {file_id}")
+            yield transfers.Pause(f"indexing {file_id} in {store}")
             answer = yield transfers.Request(self._store_call(store, file_id, "GET"))
         if state.get("status") != "completed":
             error = as_object(state.get("last_error"))
@@ -151,7 +151,7 @@ class OpenAIModel(EndpointModel):
         return [self._read(entry) for entry in entries], after if page.get("has_more") is True else None
 
     def _read(self, found: JsonObject, upload: transfers.Upload | None = None) -> transfers.StoredFile:
-        """A file as the Files API, a container or a vector store describes it."""
+        """Parse a file from the Files API, a container or a vector store."""
         file_id, container = _id(found), text_in(found, "container_id")
         path = text_in(found, "path")
         name = text_in(found, "filename") or (posixpath.basename(path) if path else None)
@@ -159,7 +159,7 @@ class OpenAIModel(EndpointModel):
             id=file_id,
             provider=self.provider,
             name=name,
-            # The API does not say, but images and other files are sent in different forms.
+            # The API does not report it, but the encoder must know which files are images.
             mime_type=upload.mime_type if upload is not None else mimetypes.guess_type(name or "")[0],
             size_bytes=transfers.count_of(found.get("bytes")),
             container_id=container,

@@ -1,4 +1,4 @@
-"""OpenAI's list of models, and what families of models differ in as far as settings depend on it. Pure."""
+"""OpenAI's list of models, and the differences between model families that affect settings. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from sidestream.providers.shared.modalities import abilities
 from sidestream.providers.shared.settings_mapping import Target, thinking_of
 
 EFFORTS: Mapping[str, str] = {"off": "none", "on": "medium", "low": "low", "medium": "medium", "high": "high"}
-"""Level of thinking → effort. The newest models do not reason unless an effort is sent, so `on` names one."""
+"""Efforts, by thinking level. The newest models do not reason unless an effort is sent, so `on` maps to one."""
 
 
 class Family(Struct, frozen=True):
-    """Capabilities of a family of models."""
+    """A model family and its capabilities."""
 
     pattern: str
     reasons: bool = True
@@ -32,53 +32,59 @@ FAMILIES = (
     Family(r".*-pro(-|$)", can_turn_off=False, has_cache_switch=True),
     Family(r"", has_cache_switch=True),
 )
-"""By the beginning of the model's name; the first match counts. Unknown names mean the newest."""
+"""Families, matched against the start of a model's name. The first match is used. Unknown names match the newest."""
 
 
 def family_of(model: str) -> Family:
-    """The family of a model, by its name without a prefix for fine-tuning or of a gateway."""
+    """Return the family of a model, ignoring a fine-tuning or gateway prefix in its name."""
     name = model.removeprefix("ft:").rpartition("/")[2]
     return next(family for family in FAMILIES if re.match(family.pattern, name))
 
 
 def effort_of(value: object, target: Target, efforts: Mapping[str, str] = EFFORTS) -> str | None:
-    """The effort for the setting `thinking`; None if there is nothing to turn off. Raises UnsupportedError."""
+    """Map the setting `thinking` to an effort, or to None if there is nothing to turn off.
+
+    Raises UnsupportedError if the model does not support the value.
+    """
     level, family = thinking_of(value), family_of(target.model)
     if isinstance(level, int):
-        target.refuse(f"has levels of thinking, no budget; use {', '.join(efforts)}")
+        target.refuse(f"supports thinking levels, not a budget; use {', '.join(efforts)}")
     if level == "off" and not family.reasons:
         return None
     if not family.reasons:
         target.refuse("does not reason; remove thinking, or use a reasoning model")
     if level == "off" and not family.can_turn_off:
-        target.refuse("cannot turn thinking off; thinking='low' is its least")
+        target.refuse("cannot turn thinking off; use thinking='low' instead")
     if level not in efforts:
         target.refuse(f"does not support thinking={level!r}; use {', '.join(efforts)}")
     return efforts[level]
 
 
 def cache_mode(value: bool, target: Target) -> str:
-    """The mode of prompt caching. Without breakpoints of its own, `explicit` caches nothing."""
+    """Map the setting `cache` to a caching mode. Without explicit breakpoints, `explicit` caches nothing.
+
+    Raises UnsupportedError if the model has no switch for caching.
+    """
     if not family_of(target.model).has_cache_switch:
-        target.refuse("caches prompts by itself and has no switch for it; models from gpt-5.6 on have one")
+        target.refuse("always caches prompts and does not support the cache setting; models from gpt-5.6 on do")
     return "implicit" if value else "explicit"
 
 
 INPUT_LIMITS = ("context_length", "max_model_len", "context_window", "max_context_length", "meta.n_ctx_train")
-"""Fields with the size of the context window; the first that is present counts."""
+"""Fields with the size of the context window. The first one present is used."""
 
 OUTPUT_LIMITS = ("max_completion_tokens", "top_provider.max_completion_tokens")
 
 _KINDS = {"embed": ("embeddings",), "image": ("media",), "dall-e": ("media",)}
-"""Part of a model's name → its kinds."""
+"""Model kinds, by a substring of the model's name."""
 
 
 def read_models(body: bytes) -> list[ModelInfo]:
-    """The models, in an object's `data` or as a bare list. Raises ProtocolError."""
+    """Parse a list of models, either bare or in an object's `data`. Raises ProtocolError if there is no list."""
     try:
         answer = jsontext.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError("the list of models is not JSON") from error
+        raise ProtocolError("the list of models is not valid JSON") from error
     entries = answer if is_array(answer) else jsontext.as_object(answer).get("data")
     if not is_array(entries):
         raise ProtocolError("the response has no list of models")

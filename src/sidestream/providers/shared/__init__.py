@@ -1,4 +1,4 @@
-"""What encoders and decoders of all providers share. Pure.
+"""Code that the encoders and decoders of all providers share. Pure.
 
-Knows no provider. Imports the protocol in `sidestream.providers` and everything below it.
+It does not depend on any provider. It imports the protocol in `sidestream.providers` and everything below it.
 """

@@ -1,4 +1,4 @@
-"""What encoders share for files and links in messages: their types, and their content as text or base64. Pure."""
+"""Types and content of files and links in messages, for encoders. Pure."""
 
 import mimetypes
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from sidestream.files import media_types
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
-"""Types of links that are web pages rather than files."""
+"""MIME types of links to web pages rather than files."""
 
 _TEXTUAL = ("application/json", "application/xml", "application/javascript")
 
 
 def link_type(part: LinkPart) -> str | None:
-    """The MIME type of what a link points to: as given, as its `data:` URL says, or guessed from its path."""
+    """Return the MIME type of a link's target, as given, from its `data:` URL, or guessed from its path."""
     if part.mime_type:
         return part.mime_type
     if part.url.startswith("data:"):
@@ -26,19 +26,19 @@ def link_type(part: LinkPart) -> str | None:
 
 
 def stored_id(part: LinkPart, scheme: str) -> str | None:
-    """The id of an uploaded file, where the link is one of this scheme."""
+    """Return the id of an uploaded file, or None if the link does not have this scheme."""
     found, _, file_id = part.url.partition(":")
     return file_id or None if found == scheme else None
 
 
 def is_elsewhere(part: LinkPart) -> bool:
-    """True for a file that was uploaded to a provider: no other one can read it."""
+    """Return whether a link is a file at a provider, which no other provider can read."""
     return part.url.partition(":")[0].endswith("-file")
 
 
 def elsewhere(messages: Iterable[ChatMessage], scheme: str) -> tuple[str, ...]:
-    """Warnings for the files of a history that were uploaded to another provider than the one with this scheme."""
-    # Most messages of a long history are one text.
+    """Return warnings for the files of a history that are stored at a provider with another scheme."""
+    # Skip messages of one text part: most of a long history.
     others = (message for message in messages if len(message.parts) != 1 or type(message.parts[0]) is not TextPart)
     return tuple(
         f"the file {part.name or part.url} is stored at another provider; only its name is sent"
@@ -49,30 +49,30 @@ def elsewhere(messages: Iterable[ChatMessage], scheme: str) -> tuple[str, ...]:
 
 
 def link_text(part: LinkPart) -> str:
-    """A link as text, for APIs that do not open it."""
+    """Format a link as text, for APIs that do not open links."""
     if is_elsewhere(part):
         return f"[A file that cannot be shown: {part.name or 'unnamed'}, {part.mime_type or 'of unknown type'}]"
     return f"{part.name}: {part.url}" if part.name else part.url
 
 
 def as_base64(part: DataPart) -> str:
-    """The bytes of a file as JSON carries them."""
+    """Encode the bytes of a file as base64."""
     return media_types.to_base64(part.bytes)
 
 
 def data_url(part: DataPart) -> str:
-    """A file as a `data:` URL."""
+    """Encode a file as a `data:` URL."""
     return media_types.data_url(part.bytes, part.mime_type)
 
 
 def is_image(mime_type: str) -> bool:
-    """True for images that a model sees. An SVG is text: the APIs do not render it."""
+    """Return whether a MIME type is an image that models can see. SVG is not, since the APIs do not render it."""
     kind = mime_type.lower()
     return kind.startswith("image/") and not kind.startswith("image/svg")
 
 
 def text_of(part: DataPart, mime_type: str) -> str | None:
-    """The content of a text file; None for other types, and for bytes that are not UTF-8."""
+    """Decode a file of a textual type. Returns None for other types, and for bytes that are not UTF-8."""
     if not mime_type.startswith("text/") and mime_type not in _TEXTUAL and not mime_type.endswith(("+json", "+xml")):
         return None
     try:

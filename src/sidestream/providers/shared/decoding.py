@@ -1,4 +1,4 @@
-"""What decoders share: the frame around one response, rows of their tables, readers of fields and inputs. Pure."""
+"""Base classes for decoders, rows of their event tables, and parsers for fields and tool inputs. Pure."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -28,30 +28,30 @@ from sidestream.stream.parts import (
 from sidestream.transport.calls import DONE, is_keep_alive, is_plain_keep_alive
 
 NOT_JSON = (ValueError, RecursionError)
-"""What `jsontext.loads` raises."""
+"""Exceptions that `jsontext.loads` raises."""
 
 UNREADABLE = (msgspec.ValidationError, UnicodeError)
-"""What a conversion raises; UnicodeError if a value of the wrong type holds half a surrogate pair."""
+"""Exceptions that a conversion raises. UnicodeError comes from a lone surrogate in a value of the wrong type."""
 
 MAX_COUNT = 2**63 - 1
-"""Sums of what providers count must stay numbers that JSON can hold."""
+"""Largest accepted count, so that sums stay within the numbers that JSON can hold."""
 
 INCOMPLETE_INPUT = "the input is incomplete"
 
 
 class TooManyEntries(Exception):
-    """The answer holds more than `limits.MAX_ENTRIES`. Never leaves the decoder."""
+    """Raised inside a decoder if the response holds more than `limits.MAX_ENTRIES` entries."""
 
 
 class DecodeContext(RequestHistory, frozen=True, kw_only=True):
-    """Facts of the request that a decoder needs. A recording may not have them; then the defaults hold."""
+    """Request data that a decoder needs. Recordings without it use the defaults."""
 
     model: str | None = None
     base_url: str | None = None
 
 
 class EventRow(Struct, frozen=True):
-    """How one event type is read. An event with a `tool` becomes a tool event first, whatever else it becomes."""
+    """The shape and handler of one event type. With `tool`, the event is also emitted as a tool event, first."""
 
     shape: Any
     handler: Callable[[Any, Any, JsonObject], None]
@@ -59,7 +59,7 @@ class EventRow(Struct, frozen=True):
 
 
 class FieldRow(Struct, frozen=True):
-    """How one field is read. `tool` is the metadata key of its tool events."""
+    """The reader and handler of one field. `tool` is the metadata key of its tool events."""
 
     read: Callable[[Any], Any]
     handler: Callable[[Any, Any], None]
@@ -67,12 +67,12 @@ class FieldRow(Struct, frozen=True):
 
 
 def bare_error(rows: Mapping[str, EventRow], fields: JsonObject, key: str = "type") -> EventRow | None:
-    """The row `error` for an event without a type that holds an error object, as gateways send it."""
+    """Return the `error` row for an untyped event that holds an error object, as some gateways send it."""
     return rows["error"] if key not in fields and fields.get("error") else None
 
 
 class DecoderState:
-    """One response while it is decoded. Handlers read and change it and append to `out`."""
+    """The state of one response during decoding. Handlers change it and append to `out`."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
@@ -82,70 +82,70 @@ class DecoderState:
         self.has_metadata = False
         self.has_client_call = False
         self.error: Error | None = None
-        """An error that the provider reported ahead of the end."""
+        """Error that the provider reported before the end."""
         self.fault: Error | None = None
-        """Why the answer cannot be trusted: it ends in this error, whatever its last event says."""
+        """Protocol fault that makes the response end in this error, even if its last event reports success."""
         self.has_second = False
-        """True once another answer has begun in mid-stream; its events are passed on as they are."""
+        """Whether a second response has started in mid-stream. Its events are passed on as raw parts."""
         self.is_done = False
-        """True once the stream has said `[DONE]`."""
+        """Whether the stream has sent `[DONE]`."""
         self.is_over = False
         self.open_calls: dict[str, ToolCall] = {}
-        """Hosted calls that earlier responses of the turn left without a result, by id."""
+        """Hosted calls without a result from earlier responses of the turn, by id."""
         self._owners: dict[str, object] = {}
         self._numbers: dict[str, int] = {}
-        """For an id that was wanted more than once, the number that comes next."""
+        """Next suffix for each id that was requested more than once."""
         self._numbered: dict[tuple[str, int], str] = {}
-        """Ids with a number, by the id that was wanted and who has it."""
+        """Suffixed ids, by requested id and `id()` of the owner."""
         self._entries_left = limits.MAX_ENTRIES
 
     def count_entry(self) -> None:
-        """Counts a block, item, call, source or file that is about to begin. Raises TooManyEntries above the limit."""
+        """Count a new block, item, call, source or file. Raises TooManyEntries above the limit."""
         self._entries_left -= 1
-        if self._entries_left == -1:  # Once: what ends the answer may not fail again.
+        if self._entries_left == -1:  # Raise only once: the handlers that end the response must not fail again.
             raise TooManyEntries
 
     def raw(self, event: Any) -> None:
-        """Passes on what is unknown, unreadable or too late."""
+        """Emit an unknown, unreadable or late event as a raw part."""
         if self.out:
-            # An unknown event is one part, however many come. What one event holds is counted.
+            # Unknown events are not limited, but the entries within one event are.
             self.count_entry()
         self.out.append(Raw(self.provider, event))
 
     def unparsed(self, data: bytes) -> None:
-        """Passes on the text of an event that is not JSON. What it said is missing, so the answer ends in an error."""
+        """Emit an event that is not JSON as a raw part, and make the response end in an error."""
         self.raw(data[: limits.MAX_UNPARSED_BYTES].decode("utf-8", "replace"))
         if self.fault is None:
-            message = "an event of the stream is not valid JSON, so the answer is incomplete"
+            message = "an event of the stream is not valid JSON, so the response is incomplete"
             self.fault = Error("protocol", message, code="not-json", retryable=True)
 
     def second_answer(self, event: Any) -> None:
-        """Another answer begins before this one has ended. It is passed on as it is, up to the end of the stream."""
+        """Handle a second response that starts before this one has ended, by passing on its events as raw parts."""
         self.has_second = True
         self.raw(event)
         if self.fault is None:
-            message = "a second answer began in mid-stream, so the first is incomplete"
+            message = "a second response started in mid-stream, so the first is incomplete"
             self.fault = Error("protocol", message, code="second-answer", retryable=True)
 
     def tool_event(
         self, tool: str, stage: str, event: Any, call_id: str | None = None, index: int | None = None
     ) -> None:
-        """Reports a stage of a tool."""
+        """Emit a tool event."""
         self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
 
     def corrected(self, text_id: str) -> None:
-        """Reports that the final text of a block differs from what was streamed."""
+        """Emit a notice that the final text of a block differs from the streamed text."""
         message = "The final text of the answer differs from the streamed text and replaces it."
         self.out.append(Custom(TEXT_CORRECTED, {"text_id": text_id, "message": message}))
 
     def response_metadata(self, identity: str | None, model: str | None, created: float | None = None) -> None:
-        """`response-metadata`, once, as soon as one of its facts is known."""
+        """Emit `response-metadata` once, as soon as the id or the model is known."""
         if not self.has_metadata and (identity is not None or model is not None):
             self.has_metadata = True
             self.out.append(ResponseMetadata(identity, model, created, self.provider))
 
     def unique_id(self, wanted: str, owner: object | None = None) -> str:
-        """This id, numbered if it belongs to another owner already."""
+        """Return the id for an owner, with a number appended if another owner has it already."""
         owner = object() if owner is None else owner
         if self._owners.setdefault(wanted, owner) is owner:
             return wanted
@@ -160,20 +160,20 @@ class DecoderState:
         return unique
 
     def count_call(self, tool: str, *, provider_executed: bool) -> None:
-        """Counts a call: the provider's for the usage, the client's for the finish reason."""
+        """Count a hosted call for the usage, or note a client call for the finish reason."""
         if provider_executed:
             self.server_tool_use[tool] = self.server_tool_use.get(tool, 0) + 1
         else:
             self.has_client_call = True
 
     def answered_call(self, tool: str, call_id: str | None) -> ToolCall | None:
-        """Return the call of an earlier response that a result answers, once; without an id, the tool's last one."""
+        """Remove and return the earlier call that a result belongs to. Without an id, that is the tool's last call."""
         if call_id is None:
             call_id = next((id for id, call in reversed(self.open_calls.items()) if call.tool == tool), None)
         return None if call_id is None else self.open_calls.pop(call_id, None)
 
     def end_with_error(self, error: Error, usage: Usage) -> None:
-        """The last parts of a response that broke off."""
+        """Emit the last parts of a failed response."""
         self.is_over = True
         self.out += (error, Finish("error", usage, error.kind))
 
@@ -182,35 +182,35 @@ StateT = TypeVar("StateT", bound=DecoderState)
 
 
 def by_tables(growing: Any, data: bytes) -> list[StreamPart] | None:
-    """The fast path of a decoder without one: every event is read by its tables."""
+    """Return None, so that every event is read by the tables. Used by decoders without a fast path."""
     return None
 
 
 class ResponseDecoder(ABC, Generic[StateT]):
-    """Decodes one response, streamed or whole. A provider implements `_read_event`, `_read_whole` and `_end`."""
+    """Base class for decoders. A provider implements `_read_event`, `_read_whole` and `_end`."""
 
     LAST_EVENTS: ClassVar[frozenset[str]] = frozenset()
-    """Types of events that end a response. Without any, it ends with its stream."""
+    """Event types that end a response. If empty, it ends with its stream."""
 
     def __init__(self, state: StateT, read_delta: Callable[[Any, bytes], list[StreamPart] | None] = by_tables) -> None:
         self._state = state
         self.read_delta = read_delta
-        """The fast path: the parts of an event that only adds to what grows; None, with nothing changed, if not."""
+        """Fast path for events that only add to `_growing`. Returns None, without changing any state, for others."""
         self._growing: Any = None
-        """What the last event opened or added to, if the next may just add to it."""
+        """Block that the last event opened or extended, if the next event may extend it."""
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
-        """The files to fetch, once each."""
+        """Files to fetch, without duplicates."""
         return tuple(self._state.downloads.values())
 
     def take_up(self, calls: Iterable[ToolCall]) -> None:
-        """Take hosted calls of earlier responses whose results this one may hold."""
+        """Register hosted calls of earlier responses whose results this one may hold."""
         self._state.open_calls = {call.id: call for call in calls}
 
     def feed(self, data: bytes) -> list[StreamPart]:
-        """The parts of one event; none if it only keeps the connection open."""
-        # Rows of deltas are most of a stream: each adds to the block of the one before.
+        """Decode one event. Returns no parts for a keep-alive."""
+        # Most of a stream is consecutive deltas of one block.
         growing = self._growing
         if growing is not None:
             read_delta = self.read_delta
@@ -218,7 +218,7 @@ class ResponseDecoder(ABC, Generic[StateT]):
                 if (parts := read_delta(growing, data)) is not None:
                     return parts
             except RecursionError:
-                pass  # It nests too deep: no delta. Nothing was changed before it was read.
+                pass  # Nested too deeply to be a delta. No state has changed yet.
         s, self._growing = self._state, None
         if s.is_over:
             return []
@@ -254,7 +254,7 @@ class ResponseDecoder(ABC, Generic[StateT]):
             s.out.clear()
 
     def whole(self, body: bytes) -> list[StreamPart]:
-        """All parts of a response that was not streamed."""
+        """Decode a non-streaming response."""
         s = self._state
         if jsontext.is_too_deep(body):
             return self.close(Error("protocol", f"the body nests deeper than {jsontext.MAX_DEPTH} levels"))
@@ -275,7 +275,7 @@ class ResponseDecoder(ABC, Generic[StateT]):
         return out
 
     def close(self, error: Error | None = None) -> list[StreamPart]:
-        """Ends the response. Unless the provider ended it, this is an error, never a success."""
+        """End the response. If the provider has not ended it, it ends in an error, never in success."""
         s = self._state
         if s.is_over:
             return []
@@ -291,19 +291,19 @@ class ResponseDecoder(ABC, Generic[StateT]):
 
     @abstractmethod
     def _read_event(self, s: StateT, event: Any) -> Any:
-        """Reads one event by the tables. Returns what the fast path may add to, if it may be tried next."""
+        """Decode one event by the tables. Returns the block that the fast path may extend, if any."""
 
     @abstractmethod
     def _read_whole(self, s: StateT, answer: Any) -> Error | None:
-        """Reads a whole response to its end. Returns an error to close with if it is not a response."""
+        """Decode a non-streaming response completely. Returns an error if it is not a response."""
 
     @abstractmethod
     def _end(self, s: StateT, error: Error | None) -> None:
-        """The stream is over: ends what is open, then the error, or `finish` if the response was complete."""
+        """Close open blocks, then emit the error, or `finish` if the response was complete."""
 
 
 def _end_in_fault(s: DecoderState) -> None:
-    """Turns the end of a response into the error that its stream deserves, unless the provider reported one."""
+    """Replace the end of a response by its protocol fault, unless the provider reported an error."""
     last = s.out[-1] if s.out else None
     if s.fault is None or not isinstance(last, Finish):
         return
@@ -314,26 +314,26 @@ def _end_in_fault(s: DecoderState) -> None:
 
 
 def event_type(event: Any) -> str | None:
-    """The type that an event states."""
+    """Return the type field of an event."""
     fields = jsontext.as_object(event)
     return text_in(fields, "type") or text_in(fields, "event_type")
 
 
 def truncated() -> Error:
-    """The error of a stream that ended too early."""
+    """Return the error for a stream that ended too early."""
     return Error("truncated", "the stream ended before the response was complete", retryable=True)
 
 
 def too_many() -> Error:
-    """The error of an answer that holds more than any should."""
-    return Error("limit", f"the answer has more than {limits.MAX_ENTRIES:,} blocks, calls, sources and files")
+    """Return the error for a response with too many entries."""
+    return Error("limit", f"the response has more than {limits.MAX_ENTRIES:,} blocks, calls, sources and files")
 
 
-# Inputs of calls
+# Tool inputs
 
 
 def parse_input(text: str | None) -> tuple[Any, str | None]:
-    """The input of a call and what is wrong with it. Nothing, `null` and blanks are an empty object."""
+    """Parse the input of a call into a value and an error message. Empty, blank and `null` input is an empty object."""
     if text is None or not text.strip() or text.strip() == "null":
         return {}, None
     if jsontext.is_too_deep(text):
@@ -350,64 +350,67 @@ def parse_input(text: str | None) -> tuple[Any, str | None]:
 
 
 def input_fields(text: str, *, is_cut: bool = False) -> dict[str, Any]:
-    """The fields of a `tool-call` with this input; if a limit cut it off, what looks whole may be half a command."""
+    """Return the `tool-call` fields for this input.
+
+    Input that a limit cut off is an error even if it parses, since it may be half a command.
+    """
     value, error = parse_input(text)
     if is_cut and error is None:
         error = INCOMPLETE_INPUT
     return {"input": value} if error is None else {"input_error": error, "input_text": text}
 
 
-# Readers of fields: each returns the value if it has the right type, and raises ValidationError if not. A conversion
-# by msgspec would copy all that is in it.
+# Field readers: each returns the value if it has the right type, and raises ValidationError if not. A conversion by
+# msgspec would copy the whole value.
 
 
 def read_text(value: Any) -> str:
-    """Text."""
+    """Return a string."""
     if isinstance(value, str):
         return value
     raise msgspec.ValidationError("not a string")
 
 
 def read_object(value: Any) -> JsonObject:
-    """An object."""
+    """Return an object."""
     if is_object(value):
         return value
     raise msgspec.ValidationError("not an object")
 
 
 def read_array(value: Any) -> list[Any]:
-    """An array."""
+    """Return an array."""
     if is_array(value):
         return value
     raise msgspec.ValidationError("not an array")
 
 
 def read_objects(value: Any) -> list[JsonObject]:
-    """An array of objects."""
+    """Return an array of objects."""
     if is_array(value) and all(map(is_object, value)):
         return value
     raise msgspec.ValidationError("not an array of objects")
 
 
 def reader(shape: Any) -> Callable[[Any], Any]:
-    """A reader of values of this type."""
+    """Build a reader for values of this type."""
     return lambda value: msgspec.convert(value, shape)
 
 
 def int_in(value: JsonObject, key: str) -> int | None:
-    """The integer under a key, None if there is none."""
+    """Return the integer under a key, or None if it is missing or of another type."""
     found = value.get(key)
     return found if type(found) is int else None
 
 
 def count_in(value: Any, key: str) -> int:
-    """The count under a key; what is missing, of another type or beyond any count is 0."""
+    """Return the count under a key, or 0 if it is missing, of another type or out of range."""
     found = int_in(jsontext.as_object(value), key) or 0
     return found if abs(found) <= MAX_COUNT else 0
 
 
 def seconds(value: Any) -> float | None:
-    """A time in seconds, None if it is not a number. As a float: JSON would not give a huge integer back as it was."""
+    """Convert a time in seconds to a float, since huge integers do not survive JSON. Returns None if not a number."""
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
     except OverflowError:
@@ -424,7 +427,7 @@ def usage_from(
     written: int = 0,
     reasoning: int = 0,
 ) -> Usage:
-    """Usage from a provider's counts: `inputs` includes what was read from and written to the cache."""
+    """Build the usage from a provider's counts. `inputs` includes cache reads and writes."""
     return Usage(
         input=InputUsage(inputs, max(inputs - read - written, 0), read, written),
         output=OutputUsage(outputs, max(outputs - reasoning, 0), reasoning),

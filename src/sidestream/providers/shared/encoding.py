@@ -1,4 +1,4 @@
-"""What every encoder does with options and bodies, and the request that it returns. Pure."""
+"""Options and request bodies, as all encoders handle them. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
@@ -16,12 +16,12 @@ ContextT = TypeVar("ContextT")
 
 
 class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
-    """Body and headers of a request, what the stream must report about it, and what its decoder must know."""
+    """A request body with its headers, warnings, notices and the context for its decoder."""
 
     body: JsonObject
     context: ContextT
     first: int = 0
-    """The place of the first message that is sent; the provider has those before it."""
+    """Index of the first message that is sent. The provider has the earlier ones."""
     headers: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
@@ -31,7 +31,7 @@ class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
 
 
 def checked_options(options: Any, default: OptionsT, api: str) -> OptionsT:
-    """The options, or the default if there are none. Raises UnsupportedError for options of another API."""
+    """Return the options, or the default if there are none. Raises UnsupportedError for options of another API."""
     if options is None:
         return default
     expected = type(default)
@@ -39,12 +39,12 @@ def checked_options(options: Any, default: OptionsT, api: str) -> OptionsT:
         return options
     fields = ", ".join(expected.__struct_fields__)
     raise UnsupportedError(
-        f"{api}: the options must be {expected.__name__}, not {type(options).__name__}. Its fields: {fields}"
+        f"{api}: options must be {expected.__name__}, not {type(options).__name__}; its fields are {fields}"
     )
 
 
 def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
-    """The fields that differ from their defaults, under their names on the wire."""
+    """Return the fields that differ from their defaults, under their API names."""
     config.register_secrets()
     fields, unsent = config_fields(type(config)), unsent_fields(type(config))
     wire = {name: name for name in fields} if names is None else names
@@ -56,7 +56,7 @@ def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
 
 
 def merged(body: JsonObject, extra: JsonObject) -> JsonObject:
-    """The body with extra parameters, which win; objects are merged field by field."""
+    """Merge extra parameters into a body. They take precedence, and objects are merged field by field."""
     if not extra:
         return body
     result = dict(body)
@@ -67,17 +67,17 @@ def merged(body: JsonObject, extra: JsonObject) -> JsonObject:
 
 
 def nothing_to_send() -> ConfigurationError:
-    """The error for a history without content."""
-    return ConfigurationError("there is nothing to send: the history has no message with text, files or tool results")
+    """Return the error for a history without content."""
+    return ConfigurationError("nothing to send: the history has no message with text, files or tool results")
 
 
 def check_function_options(named: Iterable[str], tools: Iterable[ToolSpec]) -> None:
-    """Raises ConfigurationError if options name a client tool that the request does not have."""
+    """Check the tools named in options. Raises ConfigurationError if the request does not have one of them."""
     unknown = set(named) - {spec.name for spec in tools}
     if unknown:
         raise ConfigurationError(f"function_options names unknown tools: {', '.join(sorted(unknown))}")
 
 
 def loose_warning(spec: ToolSpec) -> str:
-    """For a tool that is to be strict but whose schema does not allow it."""
+    """Return the warning for a strict tool whose schema does not allow strict mode."""
     return f"the schema of the tool {spec.name} does not allow strict mode, so its input may not follow it"

@@ -1,4 +1,4 @@
-"""Endpoints: base URL, credentials and headers of a provider, and what all models behind one have in common."""
+"""Endpoints (base URL, credentials and headers of a provider), and the base class of models behind one."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +22,16 @@ BYTES = "application/binary"
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """A server with its key. Paths are appended to its base URL."""
+    """A server and its key. Paths are appended to the base URL."""
 
     base_url: str
     settings: Settings
     api_key: str | None = None
     key_variable: str | None = None
-    """The variable that the key is read from; None if the settings provide auth."""
+    """Environment variable of the key. None means that the settings provide auth, or that no key is needed."""
     key_header: str = "Authorization"
     headers: Mapping[str, str] = {}
-    """Default headers of each call. Headers of the settings override them, headers of a call override both."""
+    """Default headers. Those of the settings override them, and those of a call override both."""
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         headers: Mapping[str, str] | None = None,
         file: FileBody | None = None,
     ) -> HttpCall:
-        """A call of a path below the base URL. A body is JSON unless another type is named."""
+        """Build a call to a path below the base URL. The body is JSON unless `content_type` is given."""
         defaults = {"Accept": "text/event-stream" if stream else accept}
         if body is not None or content_type is not None:
             defaults["Content-Type"] = content_type or JSON
@@ -86,10 +86,10 @@ def open_endpoint(
     key_header: str = "Authorization",
     headers: Mapping[str, str] | None = None,
 ) -> Endpoint:
-    """The endpoint with the key of the settings, or of the first variable that is set.
+    """Build the endpoint, with the key from the settings or from the first variable that is set.
 
-    Raises MissingKeyError, which says `who` needs a key and where to create one, unless the settings provide auth, the
-    server is on this machine, or no variable is named.
+    Raises MissingKeyError if there is no key, unless the settings provide auth, the server is on loopback, or
+    `key_variables` is empty. The error says that `who` needs a key, and where to create one.
     """
     if settings.auth is not None:
         return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
@@ -114,15 +114,15 @@ def open_endpoint(
 
 
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Headers from environment variables, as far as those are set."""
+    """Build headers from environment variables, skipping unset ones."""
     return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
 
 
 def as_segment(part: str) -> str:
-    """An id as one segment of a path. Raises ProtocolError for `.` and `..`, which would change the path."""
+    """Quote an id as one path segment. Raises ProtocolError for ids of dots only, which would change the path."""
     if not part.strip("."):
-        raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
-    # Half a character has no form in a URL; the provider answers that there is no such id.
+        raise ProtocolError(f"the provider sent an invalid id: {part!r}")
+    # A lone surrogate cannot be quoted; with a replacement the provider reports an unknown id.
     return quote(part, safe="", errors="replace")
 
 
@@ -132,7 +132,7 @@ class EndpointModel:
     provider = ""
     """The provider's name."""
     file_scheme = ""
-    """The scheme of links to files that were uploaded to it."""
+    """URL scheme of links to files that were uploaded to the provider."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         self.name = name
@@ -143,13 +143,13 @@ class EndpointModel:
 
     @property
     def base_url(self) -> str:
-        """The base URL of its endpoint."""
+        """The endpoint's base URL."""
         return self._endpoint.base_url
 
     def _encoded(
         self, path: str, request: ModelRequest, made: EncodedRequest[ContextT], decoder: Callable[[ContextT], Decoder]
     ) -> Encoded:
-        """The encoded request as a call of a path, with the decoder for its response."""
+        """Build the call to a path from an encoded request, with the decoder for its response."""
         body = jsontext.dumps(made.body)
         files = elsewhere(request.messages[made.first :] if made.first else request.messages, self.file_scheme)
         return Encoded(

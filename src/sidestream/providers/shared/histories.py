@@ -1,4 +1,4 @@
-"""What encoders share to write a history: the walk over it; ids, names and input that APIs accept. Pure."""
+"""Base class for history encoders, and conversions of ids, names and inputs to forms that APIs accept. Pure."""
 
 import re
 from abc import ABC, abstractmethod
@@ -23,14 +23,14 @@ from sidestream.messages.message import (
 )
 
 FILES_ABOVE = "Files from the message above:"
-"""Introduces files of the model or of a tool. They are sent as the user's, since no API accepts them from others."""
+"""Introduction to files from the model or a tool. They are sent as user content, since APIs accept no others."""
 
 ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 PartT = TypeVar("PartT", bound=MessagePart)
 
 
 class ToolResults:
-    """The results in a history. Each is claimed by one call, in order, since the same id may come more than once."""
+    """The results in a history. Each is claimed by one call, in order, since ids may repeat."""
 
     def __init__(self, messages: Sequence[ChatMessage]) -> None:
         self._unclaimed: dict[str, deque[ToolResultPart]] = {}
@@ -41,7 +41,7 @@ class ToolResults:
                     self._unclaimed.setdefault(part.id, deque()).append(part)
 
     def claim(self, call_id: str) -> ToolResultPart | None:
-        """The next result of a call; None if there is none left."""
+        """Return the next result of a call, or None if there is none left."""
         results = self._unclaimed.get(call_id)
         if not results:
             return None
@@ -49,16 +49,16 @@ class ToolResults:
         return results.popleft()
 
     def warnings_for(self, part: ToolResultPart) -> list[str]:
-        """A warning if no call has claimed the result."""
+        """Return a warning if no call has claimed the result."""
         if id(part) in self._claimed:
             return []
-        return [f"the result {part.id} of {part.name} belongs to no call and is left out"]
+        return [f"the result {part.id} of {part.name} has no matching call and is left out"]
 
 
 class HistoryWriter(ABC):
-    """Writes a history in the form of an API, whose messages, contents, calls and results a subclass encodes.
+    """Base class for history encoders. A subclass encodes messages, contents, calls and results for its API.
 
-    Every call gets exactly one result, right after the answer that made it. Files of answers follow as the user's.
+    Every call gets exactly one result, right after its message. Files from the model follow as user content.
     """
 
     def __init__(self, messages: Sequence[ChatMessage]) -> None:
@@ -67,10 +67,10 @@ class HistoryWriter(ABC):
         """Files to send with the next message."""
         self._results = ToolResults(messages)
         self._calls: list[tuple[str, JsonObject]] = []
-        """Calls without a result yet, with the ids that their results have."""
+        """Calls without a result yet, each with the id of its result."""
         self._used: set[str] = set()
         self._numbers: dict[str, int] = {}
-        """Id that came more than once → its last number."""
+        """Last suffix of each id."""
 
     @abstractmethod
     def append(self, role: Role, entries: list[JsonObject]) -> None:
@@ -78,7 +78,7 @@ class HistoryWriter(ABC):
 
     @abstractmethod
     def text(self, text: str, role: Role) -> JsonObject | None:
-        """Encode a text; None leaves it out."""
+        """Encode a string. None means that it is left out."""
 
     @abstractmethod
     def file(self, part: DataPart | LinkPart) -> JsonObject:
@@ -86,21 +86,21 @@ class HistoryWriter(ABC):
 
     @abstractmethod
     def call(self, part: ToolCallPart) -> JsonObject:
-        """Encode a call, which may be another provider's, and `expect` its result."""
+        """Encode a call, possibly from another provider, and `expect` its result."""
 
     @abstractmethod
     def result(self, call: JsonObject, result: ToolResultPart | None) -> JsonObject:
         """Encode the result of a call. None means that it was not executed."""
 
     def instruct(self, text: str) -> None:  # noqa: B027 (optional)
-        """Append a system message; by default it is left out."""
+        """Append a system message. By default it is left out."""
 
     def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
-        """Return what an answer was received as, and the parts that this does not cover."""
+        """Return the original items of a model message, and the parts that they do not cover."""
         return [], message.parts
 
     def write(self, message: ChatMessage) -> None:
-        """Append a message and what must come before it."""
+        """Append a message, after pending results and files."""
         if message.role == "system":
             self.instruct(message.text)
             return
@@ -112,7 +112,7 @@ class HistoryWriter(ABC):
             self.append("user", self.content(message.role, message.parts))
 
     def flush(self) -> None:
-        """Append the results of pending calls, then the files of the last answer as the user's."""
+        """Append the results of pending calls, then files from the model as user content."""
         self.settle()
         if self.files:
             self.append("user", self.taken_files())
@@ -124,17 +124,17 @@ class HistoryWriter(ABC):
             self.append("tool", [self.result(call, self._results.claim(key)) for key, call in calls])
 
     def taken_files(self) -> list[JsonObject]:
-        """Return the files to send, with their introduction, and forget them."""
+        """Return the pending files with their introduction, and clear them."""
         files, self.files = self.files, []
         return [*self.content("user", [TextPart(FILES_ABOVE)]), *files] if files else []
 
     def expect(self, key: str, call: JsonObject) -> JsonObject:
-        """Mark a call as pending; `key` is the id of its result in the history."""
+        """Mark a call as pending. `key` is the id of its result in the history."""
         self._calls.append((key, call))
         return call
 
     def unique_id(self, wanted: str, replacement: Callable[[int], str]) -> str:
-        """Return an id that no call has yet, since APIs accept each once and some providers reuse theirs."""
+        """Return an id that no other call has, since APIs accept each id once and some providers reuse theirs."""
         unique, number = wanted, self._numbers.get(wanted, 0)
         while unique in self._used:
             number += 1
@@ -144,7 +144,7 @@ class HistoryWriter(ABC):
         return unique
 
     def content(self, role: Role, parts: Sequence[MessagePart]) -> list[JsonObject]:
-        """Encode the parts of a message. Files of the model are set aside."""
+        """Encode the parts of a message. Files from the model go to `files`."""
         entries: list[JsonObject] = []
         for part in parts:
             match part:
@@ -165,7 +165,7 @@ class HistoryWriter(ABC):
 
 
 class UnsentParts:
-    """The parts of a message that nothing in a request covers yet, found by id, name, address or content."""
+    """The parts of a message that the request does not contain yet, indexed by id, name, URL or content."""
 
     def __init__(self, parts: Sequence[MessagePart]) -> None:
         self._parts = parts
@@ -179,20 +179,20 @@ class UnsentParts:
 
     @property
     def rest(self) -> list[MessagePart]:
-        """What is left."""
+        """The remaining parts."""
         return [part for place, part in enumerate(self._parts) if place not in self._taken]
 
     def take(self, name: object, *kinds: type[PartT]) -> PartT | None:
-        """Takes the first part of these kinds with an id (texts, calls), a name (files) or an address (links)."""
+        """Remove and return the first part of these kinds with this id (text, calls), name (files) or URL (links)."""
         return self._taken_from([self._places.get((kind, name)) for kind in kinds] if isinstance(name, str) else [])
 
     def peek(self, name: object, kind: type[PartT]) -> PartT | None:
-        """The part that `take` would take. It stays."""
+        """Return the part that `take` would remove, without removing it."""
         places = self._places.get((kind, name)) if isinstance(name, str) else None
         return cast(PartT, self._parts[places[0]]) if places else None
 
     def take_file(self, digest: object) -> DataPart | None:
-        """Takes the first file with these bytes."""
+        """Remove and return the first file whose bytes have this digest."""
         if self._digests is None:
             self._digests = {}
             for place, part in enumerate(self._parts):
@@ -222,18 +222,18 @@ def _name_of(part: MessagePart) -> str | None:
 
 
 def hashed_id(call_id: str, length: int | None = None) -> str:
-    """A replacement for an id that an API refuses: always the same for the same id, `length` characters if given."""
+    """Return a deterministic replacement for an id that an API refuses, of `length` characters if given."""
     digest = blake2b(call_id.encode("utf-8", "replace"), digest_size=16).hexdigest()
     return f"call_{digest}" if length is None else digest[:length]
 
 
 def legal_name(name: str, *, illegal: re.Pattern[str] = ILLEGAL_IN_NAME, max_length: int = 64) -> str:
-    """A tool's name without the characters that an API refuses: other providers may accept more."""
+    """Replace the characters of a tool name that an API refuses, since other providers may accept more."""
     return illegal.sub("_", name)[:max_length] or "unnamed"
 
 
 def input_object(part: ToolCallPart) -> JsonObject:
-    """The input of a call as an object; any other value, or text that was not JSON, is wrapped in one."""
+    """Return the input of a call as an object. Other values, and text that is not JSON, are wrapped in one."""
     if is_object(part.input):
         return part.input
     value = part.input if part.input_text is None else part.input_text

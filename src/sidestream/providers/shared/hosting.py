@@ -1,4 +1,4 @@
-"""Server-side tools in a request: which of them a provider hosts, and which of their fields it supports. Pure."""
+"""Checks of the server-side tools in a request: which tools a provider hosts, and which fields it supports. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
@@ -16,7 +16,7 @@ OptionsT = TypeVar("OptionsT", bound=Any)
 
 
 def require_hosted(tools: Iterable[ServerSideTool], hosted: Collection[type[ServerSideTool]], provider: str) -> None:
-    """Raises NotHostedError for a tool that the provider does not host; the error names the providers that do."""
+    """Check that the provider hosts the tools. Raises NotHostedError, which names other hosts, if it does not."""
     for tool in tools:
         if type(tool) not in hosted:
             hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
@@ -27,24 +27,24 @@ def require_hosted(tools: Iterable[ServerSideTool], hosted: Collection[type[Serv
 
 
 def without_repeats(tools: Iterable[ToolT], repeatable: type | tuple[type, ...]) -> list[ToolT]:
-    """Each tool once. Raises ConfigurationError for two of a kind that differ, unless that kind is repeatable."""
+    """Remove duplicate tools. Raises ConfigurationError for two of one kind that differ, unless it is repeatable."""
     kept: list[ToolT] = []
     for tool in tools:
         if tool in kept:
             continue
         if not isinstance(tool, repeatable) and any(type(other) is type(tool) for other in kept):
-            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
+            raise ConfigurationError(f"{type(tool).__name__} is configured twice with different settings; keep one")
         kept.append(tool)
     return kept
 
 
 def refuse(tool: ServerSideTool, provider: str, **advice: str) -> None:
-    """Raises UnsupportedError if one of these fields is set: it would have no effect. Each may come with advice."""
+    """Refuse fields that would have no effect. Raises UnsupportedError, with the field's advice, if one is set."""
     _refuse(tool, provider, list(given(tool, {name: name for name in advice})), advice)
 
 
 def refuse_others(tool: ServerSideTool, provider: str, *supported: str, **advice: str) -> None:
-    """Raises UnsupportedError if a field is set that is not supported: it would have no effect."""
+    """Refuse all fields but the supported ones. Raises UnsupportedError, with the field's advice, if one is set."""
     _refuse(tool, provider, [name for name in given(tool) if name not in supported], advice)
 
 
@@ -59,16 +59,16 @@ def _refuse(tool: ServerSideTool, provider: str, names: list[str], advice: Mappi
 
 
 def refuse_approval(tool: RemoteMCP, provider: str) -> None:
-    """Raises UnsupportedError unless the server may be called without approval, which a provider may not support."""
+    """Refuse an MCP server that requires approval, for providers without approvals. Raises UnsupportedError."""
     if tool.require_approval != "never":
         raise UnsupportedError(
-            f"{provider} calls MCP servers without approval, and RemoteMCP(label={tool.label!r}) needs it; "
-            'set require_approval="never" if it may be called unasked'
+            f"{provider} calls MCP servers without approval, but RemoteMCP(label={tool.label!r}) requires it; "
+            'set require_approval="never" to allow calls without approval'
         )
 
 
 def allowed_names(tool: RemoteMCP, provider: str) -> list[str]:
-    """The names of the tools that an MCP server may offer. Raises UnsupportedError for a filter by `read_only`."""
+    """Return the allowed tool names of an MCP server. Raises UnsupportedError for a filter by `read_only`."""
     allowed = tool.allowed_tools
     if not isinstance(allowed, ToolFilter):
         return list(allowed or ())
@@ -78,12 +78,12 @@ def allowed_names(tool: RemoteMCP, provider: str) -> list[str]:
 
 
 def fields_of_tools(members: type[StrEnum], *others: str) -> frozenset[str]:
-    """Return the fields of options that switch on these server-side tools, or configure them."""
+    """Return the names of the option fields that enable or configure these server-side tools."""
     return frozenset({"server_side_tools", *(f"{member}_config" for member in members), *others})
 
 
 def check_tool_configs(options: Any, members: type[StrEnum]) -> None:
-    """Raises ConfigurationError if options configure a server-side tool that they do not switch on."""
+    """Check that configured tools are enabled. Raises ConfigurationError if options configure one that is not."""
     for member in members:
         if _config_of(options, member) is not None and member not in options.server_side_tools:
             raise ConfigurationError(f"{member}_config has no effect unless {member.name} is in server_side_tools")
@@ -92,7 +92,10 @@ def check_tool_configs(options: Any, members: type[StrEnum]) -> None:
 def configured_tools(
     options: Any, members: type[StrEnum], kinds: Mapping[Any, type[ServerSideTool]]
 ) -> list[ServerSideTool]:
-    """The portable tools that options switch on by name, in the order of the names, with their configuration."""
+    """Return the portable tools that options enable by name, in member order, with their configuration.
+
+    Raises ConfigurationError if a tool lacks the configuration that it needs.
+    """
     tools: list[ServerSideTool] = []
     if not options.server_side_tools:
         return tools
@@ -110,7 +113,7 @@ def configured_tools(
 
 
 def split_servers(options: OptionsT, member: StrEnum) -> tuple[OptionsT, tuple[RemoteMCP, ...]]:
-    """The options without the MCP servers that they switch on, and these servers."""
+    """Return the options without their MCP servers, and the servers."""
     servers = _config_of(options, member)
     if servers is None:
         return options, ()

@@ -1,4 +1,4 @@
-"""What a model's entry in a list of models says about its abilities, in the forms that servers use. Pure."""
+"""Parses model abilities from the model lists of servers, in the various forms that they use. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,23 +24,23 @@ _FLAGS = {
     "client_tools": ("function_calling", "tools", "tool_use"),
     "typed_output": ("structured_outputs", "json_schema"),
 }
-"""Ability → the flags that report it."""
+"""Flag names, by ability."""
 
 
 def abilities(entry: JsonObject) -> dict[str, Any]:
-    """The fields of a ModelInfo that an entry reports, as booleans; what it does not mention is left out."""
+    """Return the ModelInfo fields that an entry reports, as booleans. Others are left out."""
     inputs, outputs = _modalities(entry)
     found = _named(inputs, _INPUTS) | _named(outputs, _OUTPUTS)
     found |= _named(_texts(entry.get("supported_parameters")), _PARAMETERS)
     flags = entry.get("capabilities")
     if is_array(flags):
-        # Such a list is of what there is, and no proof of what there is not.
+        # A list names what a model can do; a missing name does not prove that it cannot.
         return found | {ability: True for ability, is_there in _named(_texts(flags), _FLAGS).items() if is_there}
     return found | _flags_in(as_object(flags)) | _flags_in(entry)
 
 
 def _flags_in(flags: Mapping[str, Any]) -> dict[str, bool]:
-    """Abilities by flags: `{"vision": true}` or `{"vision": {"supported": true}}`."""
+    """Parse flags such as `{"vision": true}` or `{"vision": {"supported": true}}`."""
     found: dict[str, bool] = {}
     for ability, names in _FLAGS.items():
         values = [_flag(flags[name]) for name in names if name in flags]
@@ -56,7 +56,7 @@ def _flag(value: Any) -> bool | None:
 
 
 def _modalities(entry: JsonObject) -> tuple[list[str] | None, list[str] | None]:
-    """What goes in and what comes out; None where the entry does not say."""
+    """Return the input and output modalities, each None if the entry does not say."""
     places = (entry, as_object(entry.get("architecture")))
     inputs = next((_texts(place["input_modalities"]) for place in places if "input_modalities" in place), None)
     outputs = next((_texts(place["output_modalities"]) for place in places if "output_modalities" in place), None)

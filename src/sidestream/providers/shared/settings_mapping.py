@@ -1,4 +1,4 @@
-"""Portable settings in a request: each provider has a table that maps them to fields of its own options. Pure."""
+"""Mapping of portable settings to a provider's own options, by a table per provider. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, TypeVar
@@ -16,60 +16,60 @@ OptionsT = TypeVar("OptionsT", bound=Config)
 Thinking = str | int
 
 PORTABLE = frozenset(config_fields(ModelSettings)) - {"unsupported"}
-"""The names of all portable settings."""
+"""Names of all portable settings."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """What the mapping of a setting may depend on besides its value."""
+    """The context in which a setting is mapped."""
 
     provider: str
-    """Its display name, for errors."""
+    """Display name, for errors."""
     model: str
     settings: ModelSettings
     options: Any
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raises UnsupportedError: this model does not support the value, for this reason."""
+        """Raise UnsupportedError, with the reason why this model does not support the value."""
         raise UnsupportedError(f"{self.provider}: {self.model or 'the model'} {reason}")
 
 
 Row = Callable[[Any, Target], Mapping[str, Any]]
-"""Value of a portable setting → the fields of the options that express it. Raises UnsupportedError."""
+"""Maps the value of a portable setting to option fields. Raises UnsupportedError if the model does not support it."""
 
 
 def as_option(name: str) -> Row:
-    """The setting is sent as this option, unchanged."""
+    """Map a setting to this option, unchanged."""
     return lambda value, target: {name: value}
 
 
 def stop_list(value: str | tuple[str, ...], target: Target) -> Mapping[str, Any]:
-    """The setting `stop` for an API that expects a list as `stop_sequences`."""
+    """Map `stop` to the list `stop_sequences`."""
     return {"stop_sequences": [value] if isinstance(value, str) else value}
 
 
 TOOL_CHOICES = ("auto", "required")
-"""Values of the setting `tool_choice` that are no names of functions."""
+"""Values of `tool_choice` that are not function names."""
 
 
 def thinking_of(value: Any) -> Thinking:
-    """The setting `thinking` as a level or a budget."""
+    """Convert the setting `thinking` to a level or a budget."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return value
 
 
 def thinks(settings: ModelSettings) -> bool:
-    """True if the settings request thinking."""
+    """Return whether the settings request thinking."""
     return settings.thinking is not None and thinking_of(settings.thinking) != "off"
 
 
 def with_settings(
     options: OptionsT, settings: ModelSettings, rows: Mapping[str, Row], provider: str, model: str
 ) -> tuple[OptionsT, list[str]]:
-    """The options with the portable settings in them, and warnings of those that are left out.
+    """Merge portable settings into options. Returns them with warnings about settings that were left out.
 
-    An option that was set at the same level takes precedence over a portable setting; settings of a call take
-    precedence over options of the agent.
+    An option set at the same level takes precedence over a portable setting. Settings of a call take precedence over
+    options of the agent.
     """
     warnings: list[str] = []
     if not levels_of(settings):
@@ -82,7 +82,7 @@ def with_settings(
         except UnsupportedError as error:
             if settings.unsupported == "raise":
                 raise
-            warnings.append(f"{name} is left out. {error}")
+            warnings.append(f"{name} is left out: {error}")
             continue
         wins = {field: levels_of(settings)[name] > at.get(field, -1) for field in mapped}
         for field, new in mapped.items():
@@ -97,18 +97,21 @@ def with_settings(
 def supported_settings(
     settings: ModelSettings, supported: Collection[str], provider: str
 ) -> tuple[ModelSettings, list[str]]:
-    """The settings that a model maps, and warnings of the others. Raises UnsupportedError, unless it is to warn."""
+    """Return the settings that a model supports, and warnings about the others.
+
+    Raises UnsupportedError for the others unless `settings.unsupported` is `warn`.
+    """
     missing = [name for name in given_settings(settings) if name not in supported]
     if not missing:
         return settings, []
     if settings.unsupported == "raise":
         _lacks(missing[0], provider)
-    warnings = [f"{name} is left out. {provider} has no such setting" for name in missing]
+    warnings = [f"{name} is left out: {provider} does not support it" for name in missing]
     return changed(settings, **dict.fromkeys(missing)), warnings
 
 
 def given_settings(settings: ModelSettings) -> dict[str, Any]:
-    """The settings that were set, with their values. None is the provider's default."""
+    """Return the settings that were set, with their values. None means the provider's default and is skipped."""
     values = {name: getattr(settings, name) for name in levels_of(settings) if name in PORTABLE}
     return without_none(values)
 
@@ -116,5 +119,6 @@ def given_settings(settings: ModelSettings) -> dict[str, Any]:
 def _lacks(name: str, provider: str) -> NoReturn:
     others = ", ".join(providers_with(name)) or "no installed provider"
     raise UnsupportedError(
-        f"{provider} has no {name}; it is a setting of {others}. Remove it, or set unsupported='warn' to leave it out"
+        f"{provider} does not support {name}, which is supported by {others}; "
+        "remove it, or set unsupported='warn' to leave it out"
     )

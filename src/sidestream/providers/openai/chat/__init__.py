@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions, and the many servers that speak them."""
+"""OpenAI's Chat Completions API, and compatible servers."""
 
 from sidestream.providers.openai.chat.options import AudioOutput, ChatPromptCache, OpenAIChatOptions
 from sidestream.providers.openai.chat.presets import PRESETS, PROVIDER

@@ -1,4 +1,4 @@
-"""What encoder and decoder share: the name of the wire, the dialects of its servers, and facts of the request."""
+"""Values that the encoder and the decoder share: the API's name, server dialects, and the decoding context."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,30 +9,30 @@ from sidestream.providers.openai.model_families import EFFORTS
 from sidestream.providers.shared import decoding
 
 WIRE = "openai"
-"""The key of what parts carry in their `provider_metadata`, whatever server sent it."""
+"""Key in the `provider_metadata` of parts, for all servers with this API."""
 
 MAX_CALL_ID = 64
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """How a server's API differs from OpenAI's."""
+    """The differences between a server's API and OpenAI's."""
 
     lacks: frozenset[str] = frozenset()
-    """Parameters that are not sent to it, by the names of `recovery.REFUSALS`."""
+    """Unsupported parameters, by their names in `provider.REFUSALS`."""
     id_length: int | None = None
-    """Ids of calls are letters and digits, so many; None: any text up to 64 characters."""
+    """Required length of call ids, which must be letters and digits. None means any string of up to 64 characters."""
     seed: str = "seed"
-    """The name of the parameter."""
+    """Name of the seed parameter."""
     thinking: Literal["openai", "effort", "reasoning", "template", "none"] = "openai"
-    """The form of the portable setting (`settings.THINKING`)."""
+    """Form of the portable setting `thinking` (a key of `options.THINKING`)."""
     efforts: Mapping[str, str] = field(default_factory=lambda: EFFORTS)
-    """Level of thinking → effort; other levels are refused."""
+    """Efforts, by thinking level. Other levels are refused."""
     cache: Literal["prompt_cache_options", "cache_prompt"] | None = "prompt_cache_options"
-    """The switch of prompt caching; None: it has none."""
+    """Parameter that controls prompt caching. None means that there is no such parameter."""
 
 
 class CompletionsContext(decoding.DecodeContext, frozen=True, kw_only=True):
-    """Facts of the request for the decoder of a chat completion."""
+    """Request data for the decoder of a chat completion."""
 
     provider: str = WIRE
     audio_format: str | None = None

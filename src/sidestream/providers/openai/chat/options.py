@@ -1,4 +1,4 @@
-"""Options of Chat Completions, and portable settings as options in the dialect of each server."""
+"""Chat Completions options, and the mapping of portable settings to them for each server dialect."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -17,22 +17,22 @@ Texts = dict[str, str]
 
 
 class AudioOutput(Config, frozen=True, kw_only=True):
-    """Spoken output. OpenAI streams the format `pcm16` only."""
+    """Settings of spoken output. OpenAI streams only the format `pcm16`."""
 
     voice: str | Texts
-    """A voice's name, or `{"id": …}` for one of your own."""
+    """Name of a voice, or `{"id": …}` for a custom voice."""
     format: Literal["wav", "aac", "mp3", "flac", "opus", "pcm16"] = "pcm16"
 
 
 class ChatPromptCache(Config, frozen=True, kw_only=True):
-    """How the beginning of a prompt is cached."""
+    """Settings of prompt caching."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Literal["30m"] | None = None
 
 
 class OpenAIChatOptions(Config, frozen=True, kw_only=True):
-    """Options of a request. What is not set is not sent, except where a field says otherwise."""
+    """Options of a request. Unset fields are not sent, unless noted otherwise."""
 
     secrets = frozenset({"extra_headers"})
 
@@ -41,29 +41,29 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     logit_bias: dict[str, int] | None = None
-    """Token id → bias."""
+    """Biases, by token id."""
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    """Sent as `max_tokens` to servers that support only that."""
+    """Maximum output tokens. Sent as `max_tokens` to servers that support only that."""
     stop: str | Sequence[str] | None = None
     seed: int | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    """Implies `logprobs`."""
+    """Number of alternatives per token. Implies `logprobs`."""
     reasoning_effort: Effort | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     parallel_tool_calls: bool | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
-    """Also the API's own object, e.g. `{"type": "function", "function": {"name": "get_weather"}}`."""
+    """A mode, or the API's own object, e.g. `{"type": "function", "function": {"name": "get_weather"}}`."""
     json_object: bool = False
-    """The answer is any JSON object; the messages must contain the word JSON."""
+    """Whether the answer must be a JSON object. The messages must contain the word JSON."""
     modalities: Sequence[str] = ()
-    """`text`, `audio`, or what another server offers. Set by `audio` if empty."""
+    """Output modalities: `text`, `audio`, or another server's own. If empty, derived from `audio`."""
     audio: AudioOutput | None = None
     prediction: str | None = None
-    """Text that most of the answer will repeat, e.g. a file that is edited."""
+    """Text that most of the answer will repeat, e.g. a file being edited."""
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     store: bool | None = None
-    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of text")] | None = None
+    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of strings")] | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: ChatPromptCache | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
@@ -71,15 +71,15 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     user: str | None = None
     moderation: Moderation | None = None
     include_usage: bool = True
-    """Requests usage in streams. False for servers that do not support `stream_options`."""
+    """Whether to request usage in streams. Set it to False for servers without `stream_options`."""
     include_obfuscation: bool | None = None
-    """False: no padding of deltas against traffic analysis, which costs bytes."""
+    """Whether deltas are padded against traffic analysis, which costs bytes. None means the server's default."""
     image_detail: Literal["auto", "low", "high"] | None = None
-    """How closely the model looks at input images."""
+    """Level of detail at which the model sees input images."""
     instructions_role: Literal["system", "developer"] = "system"
-    """The role of system messages; most compatible servers support `system` only."""
+    """Role of system messages. Most compatible servers support only `system`."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Merged into the body last: for parameters that are newer than this class, or of another server."""
+    """Fields merged into the body last, for parameters that are newer than this class or specific to a server."""
     extra_headers: Texts = field(default_factory=Texts)
     organization: str | None = None
     project: str | None = None
@@ -88,7 +88,7 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
         super().__post_init__()
         if self.extra_body.get("n", 1) not in (None, 1):
             raise ConfigurationError(
-                "only one choice per answer is supported, so n must be 1; send the request again instead"
+                "n must be 1: only one choice per response is supported; send several requests instead"
             )
 
 
@@ -96,7 +96,7 @@ Fields = Mapping[str, Any]
 
 
 def settings_of(dialect: Dialect) -> dict[str, Row]:
-    """Portable setting → how it is expressed to a server that speaks this dialect."""
+    """Return the mapping of portable settings for a dialect."""
     rows: dict[str, Row] = {
         "temperature": as_option("temperature"),
         "top_p": as_option("top_p"),
@@ -120,7 +120,7 @@ def _extra(fields: Fields) -> Fields:
 
 
 def _family_effort(value: Any, target: Target, dialect: Dialect) -> Fields:
-    """OpenAI's own models, which are known by name."""
+    """Map thinking for OpenAI's own models, by their family."""
     effort = effort_of(value, target)
     return {} if effort is None else {"reasoning_effort": effort}
 
@@ -130,7 +130,7 @@ def _effort(value: Any, target: Target, dialect: Dialect) -> Fields:
 
 
 def _reasoning(value: Any, target: Target, dialect: Dialect) -> Fields:
-    """An object that has levels and budgets."""
+    """Map thinking to a `reasoning` object, which supports levels and budgets."""
     level = thinking_of(value)
     if isinstance(level, int):
         return _extra({"reasoning": {"max_tokens": level}})
@@ -138,7 +138,7 @@ def _reasoning(value: Any, target: Target, dialect: Dialect) -> Fields:
 
 
 def _template(value: Any, target: Target, dialect: Dialect) -> Fields:
-    """The model's chat template switches thinking; some templates have levels too."""
+    """Map thinking to a switch of the model's chat template. Some templates also support levels."""
     level = _level(value, target, dialect)
     fields = {"enable_thinking": level != "none"}
     has_level = thinking_of(value) not in ("on", "off")
@@ -155,7 +155,7 @@ def _none(value: Any, target: Target, dialect: Dialect) -> Fields:
 def _level(value: Any, target: Target, dialect: Dialect) -> str:
     level = thinking_of(value)
     if isinstance(level, int):
-        target.refuse(f"has levels of thinking, no budget; use {', '.join(dialect.efforts)}")
+        target.refuse(f"supports thinking levels, not a budget; use {', '.join(dialect.efforts)}")
     if level not in dialect.efforts:
         target.refuse(f"does not support thinking={level!r}; use {', '.join(dialect.efforts)}")
     return dialect.efforts[level]
@@ -168,7 +168,7 @@ THINKING: Mapping[str, Callable[[Any, Target, Dialect], Fields]] = {
     "template": _template,
     "none": _none,
 }
-"""`Dialect.thinking` → how the setting is expressed."""
+"""Mappings of the setting `thinking`, by `Dialect.thinking`."""
 
 
 def _cache_mode(value: bool, target: Target) -> Fields:
@@ -180,4 +180,4 @@ CACHES: Mapping[str, Row] = {
     "prompt_cache_options": _cache_mode,
     "cache_prompt": lambda value, target: _extra({"cache_prompt": value}),
 }
-"""`Dialect.cache` → how the setting is expressed."""
+"""Mappings of the setting `cache`, by `Dialect.cache`."""

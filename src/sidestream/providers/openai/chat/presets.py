@@ -1,6 +1,6 @@
-"""Servers that are known by name, one row each. Each has an entry point with its name.
+"""Servers with a name of their own, one row and one entry point each.
 
-Any other compatible server is `openai` with a base URL.
+For other compatible servers, use `openai` with a base URL.
 """
 
 from typing import Any
@@ -73,7 +73,7 @@ def _row(
 
 
 _AUTO = {"chat": "openrouter/auto"}
-_LOADED = {"chat": "default"}  # it answers with the model that it was started with, whatever the name
+_LOADED = {"chat": "default"}  # the server ignores the name and uses the model that it was started with
 _TOGETHER_KEYS = "https://api.together.ai/settings/api-keys"
 
 OPENROUTER = _row(
@@ -124,4 +124,4 @@ PRESETS: tuple[CompletionsProvider, ...] = (
     VLLM,
     LMSTUDIO,
 )
-"""Servers with the same API, each with its base URL, its variable for the key and what it deviates in."""
+"""Compatible servers, each with its base URL, key variable and dialect."""

@@ -1,4 +1,4 @@
-"""The chat model and the provider: key, base URL, headers, and retries without refused parameters."""
+"""The Chat Completions model and provider, with retries without refused parameters."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from sidestream.transport.base_urls import base_url_in, checked_base_url
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
 
 DROPPED = "sidestream.parameter-dropped"
-"""The kind of the custom part that reports it."""
+"""Kind of the custom part that reports a dropped parameter."""
 
 
 def _refusal(parameter: str, pattern: str, consequence: str) -> protocol.Refusal:
@@ -41,26 +41,26 @@ REFUSALS = (
     _refusal("response_format", r"response_format|json_schema", "the schema was put into the instructions"),
     _refusal("strict", r"\bstrict\b", "tool input and answers may not follow their schemas"),
 )
-"""Parameter in the message of a refusal → how to recover. The first that matches counts."""
+"""Refusals of parameters, matched against the error message. The first match is used."""
 
 _UNSUPPORTED = re.compile(
     r"not (be )?(supported|permitted|allowed|available|recogni[sz]ed|implemented)|does not support|unsupported|"
     r"unavailable|unknown|unrecogni[sz]ed|unexpected|extra[_ ](inputs|fields|forbidden)|invalid (parameter|argument)",
     re.IGNORECASE,
 )
-"""Messages about an unsupported parameter, as opposed to an invalid value."""
+"""Matches messages about an unsupported parameter, as opposed to an invalid value."""
 
-_REFUSED = frozenset({400, 404, 422, 501, None})  # None: the error came in the stream
+_REFUSED = frozenset({400, 404, 422, 501, None})  # errors in a stream have no status
 
 
 def recovery_of(error: RunError) -> protocol.Recovery | None:
-    """What to leave out of the retry; None for any other error."""
+    """Return what to leave out of a retry, or None if the error is not about an unsupported parameter."""
     if error.status not in _REFUSED or not _UNSUPPORTED.search(f"{error.code or ''} {error.message}"):
         return None
     return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(error.message)), None)
 
 
-_AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
+_AS_IT_IS = "it is sent in OpenAI's format, which the server may refuse"
 WIRE_CAPS = Capabilities(
     streaming=True,
     client_tools=True,
@@ -72,46 +72,49 @@ WIRE_CAPS = Capabilities(
     list_models=True,
     instead={"documents_in": _AS_IT_IS, "audio_in": _AS_IT_IS},
 )
-"""What compatible servers have in common. Unlike some of them, OpenAI itself does not show thinking."""
+"""Capabilities of compatible servers. Unlike some of them, OpenAI itself does not show thinking."""
 
 
 class CompletionsProvider(Struct, frozen=True, kw_only=True):
-    """A server that speaks Chat Completions, and how it differs from others, as data."""
+    """A server with the Chat Completions API, described as data."""
 
     name: str
     display_name: str
     base_url: str
     key_variable: str | None = None
-    """None: a server on this machine, which rarely requires a key."""
+    """Environment variable of the key. None means a server on this machine, which rarely requires a key."""
     keys_at: str | None = None
-    """The URL at which keys are created."""
+    """URL at which keys are created."""
     base_url_variable: str | None = None
     header_variables: Mapping[str, str] = {}
-    """Header → the environment variable that holds its value."""
+    """Environment variables with the values of headers, by header."""
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {}
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
     caps: Capabilities = WIRE_CAPS
     dialect: Dialect = Dialect()
     price_list: str | None = None
-    """The name of its list in the price table, if it has one."""
+    """Name of the server's list in the price table, if any."""
     reads_recordings: bool = False
-    """True: recordings are replayed under this name, since they do not say which server sent them."""
+    """Whether recordings are replayed under this name, since they do not identify their server."""
     telemetry_name: str | None = None
-    """Its name in OpenTelemetry, where that is another."""
+    """Name in OpenTelemetry, if it differs from `name`."""
 
     @property
     def key_variables(self) -> tuple[str, ...]:
-        """The variables that may hold its key."""
+        """Environment variables that may hold the key."""
         return (self.key_variable,) if self.key_variable else ()
 
     @property
     def base_urls(self) -> Mapping[str, str]:
-        """The variable that may hold its base URL, with the one that it has otherwise."""
+        """The default base URL, by the environment variable that overrides it."""
         return {self.base_url_variable: self.base_url} if self.base_url_variable else {}
 
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
-        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
+        """Return a model.
+
+        Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
+        """
         base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
         endpoint = open_endpoint(
             settings,
@@ -124,11 +127,11 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         return CompletionsModel(self, name, endpoint)
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """HTTP."""
+        """Return None, for plain HTTP."""
         return None
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
-        """Creating a chat completion is a model call; listing stored ones is not."""
+        """Return a decoder if the exchange created a chat completion. Listing stored ones is not a model call."""
         if not self.reads_recordings or method.upper() != "POST" or not _MODEL_CALL.search(path.partition("?")[0]):
             return None
         audio = body.get("audio") if is_object(body) else None
@@ -139,7 +142,7 @@ _MODEL_CALL = re.compile(r"/chat/completions/?$")
 
 
 class CompletionsModel(OpenAIModel):
-    """One model behind Chat Completions."""
+    """A model behind the Chat Completions API."""
 
     options_type = OpenAIChatOptions
 
@@ -153,11 +156,11 @@ class CompletionsModel(OpenAIModel):
         self.hosted_tools = hosted_by(name, server.server_side_tools)
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
-        """The request on the wire, and the decoder for its response. Raises ConfigurationError without a model name."""
+        """Encode a request. Raises ConfigurationError if the model has no name, or for unsupported features."""
         if not self.name:
             raise ConfigurationError(
                 f"{self._server.display_name} needs a model name: write {self._server.name}:MODEL; "
-                "Agent.list_models lists them"
+                "list the models with Agent.list_models"
             )
         made = encode_request(
             request,
@@ -170,16 +173,16 @@ class CompletionsModel(OpenAIModel):
         return self._encoded("chat/completions", request, made, _decoder)
 
     def bill(self, finish: Finish) -> Bill:
-        """What a response is billed for. A model that searches does so for every request, and reports none."""
+        """Return the billable items of a response. Search models search on every request without reporting it."""
         made = billing.bill(self.name, finish)
         return replace(made, calls={"web_search": 1}) if "-search-" in self.name else made
 
     def recover(self, error: RunError) -> protocol.Recovery | None:
-        """Retries without a parameter that the server does not support."""
+        """Return a retry without the parameter that the server does not support, or None for other errors."""
         return recovery_of(error)
 
     def download(self, ref: protocol.FileRef) -> HttpCall:
-        """Downloads an uploaded file; answers contain none."""
+        """Return the request that downloads an uploaded file. Responses contain no files to download."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Options of OpenAI Responses, portable settings as options, and what encoder and decoder share."""
+"""OpenAI Responses options, the mapping of portable settings to them, and values that encoder and decoder share."""
 
 from collections.abc import Mapping, Sequence, Set
 from enum import StrEnum
@@ -19,7 +19,7 @@ Texts = dict[str, str]
 
 
 class OpenAIServerSideTool(StrEnum):
-    """The tools that can be switched on by name; the values are the portable keys."""
+    """Tools that can be enabled by name. The values are the portable keys."""
 
     WEB_SEARCH = "web_search"
     IMAGE_GENERATION = "image_generation"
@@ -36,17 +36,17 @@ class OpenAIServerSideTool(StrEnum):
 
 
 class Reasoning(Config, frozen=True, kw_only=True):
-    """How much the model thinks, and what it shows of it."""
+    """Settings of the model's reasoning and its summaries."""
 
     effort: server_side.Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "current_turn", "all_turns"] | None = None
     mode: str | None = None
-    """`standard`, `pro`, or what a newer model offers."""
+    """`standard`, `pro`, or a newer model's mode."""
 
 
 class PromptCache(Config, frozen=True, kw_only=True):
-    """How the beginning of a prompt is cached."""
+    """Settings of prompt caching."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Literal["30m", "12h"] | None = None
@@ -55,26 +55,26 @@ class PromptCache(Config, frozen=True, kw_only=True):
 
 
 class ContextManagement(Config, frozen=True, kw_only=True):
-    """The server compacts the context when it exceeds `compact_threshold` tokens."""
+    """Settings of compaction by the server, which starts above `compact_threshold` tokens."""
 
     type: str = "compaction"
     compact_threshold: Annotated[int, Meta(ge=1)] | None = None
 
 
 class ImageContext(Config, frozen=True, kw_only=True):
-    """How images in the context are kept."""
+    """Settings of images in the context."""
 
     context_compression: Literal["auto", "enabled", "disabled"]
 
 
 class AccessPrograms(Config, frozen=True, kw_only=True):
-    """Programs that the organisation takes part in."""
+    """Access programs of the organisation."""
 
     cyber: Literal["standard", "daybreak_blue", "daybreak_red"]
 
 
 class PromptTemplate(Config, frozen=True, kw_only=True):
-    """A prompt template that is stored on the server."""
+    """A prompt template stored on the server."""
 
     id: str
     version: str | None = None
@@ -82,7 +82,7 @@ class PromptTemplate(Config, frozen=True, kw_only=True):
 
 
 class OpenAIFunctionOptions(Config, frozen=True, kw_only=True):
-    """Options of one client tool that only this provider has."""
+    """Options of one client tool that are specific to this provider."""
 
     defer_loading: bool = False
     asynchronous: bool = False
@@ -91,17 +91,17 @@ class OpenAIFunctionOptions(Config, frozen=True, kw_only=True):
 
 
 class ToolNamespace(Config, frozen=True, kw_only=True):
-    """Client tools that the model finds and loads together, under one name."""
+    """A group of client tools that the model finds and loads together."""
 
     name: str
     description: str
-    tools: Annotated[Sequence[str], Meta(min_length=1, description="a list of the names of client tools")]
+    tools: Annotated[Sequence[str], Meta(min_length=1, description="a list of client tool names")]
 
 
 class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
-    """Options of a request. What is not set is not sent, except where a field says otherwise.
+    """Options of a request. Unset fields are not sent, unless noted otherwise.
 
-    `store` is sent only if set; the server stores by default, and the session of a conversation needs it.
+    If `store` is unset, the server stores the response, which the session of a conversation needs.
     `previous_response_id` and `conversation` override the session found in the history.
     """
 
@@ -115,18 +115,18 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
     parallel_tool_calls: bool | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
-    """Also the API's own object, e.g. `{"type": "function", "name": "get_weather"}`."""
+    """A mode, or the API's own object, e.g. `{"type": "function", "name": "get_weather"}`."""
     truncation: Literal["auto", "disabled"] | None = None
     store: bool | None = None
     previous_response_id: str | None = None
     conversation: str | None = None
     include: Sequence[str] = ()
-    """Added to what the tools in use need."""
+    """Values for `include` besides those that the tools need."""
     reasoning: Reasoning | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     json_object: bool = False
-    """The answer is any JSON object; the input must contain the word JSON."""
-    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of text")] | None = None
+    """Whether the answer must be a JSON object. The input must contain the word JSON."""
+    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of strings")] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: PromptCache | None = None
@@ -140,14 +140,14 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     access_programs: AccessPrograms | None = None
     prompt: PromptTemplate | None = None
     include_obfuscation: bool = False
-    """Pads deltas against traffic analysis. Off here, since it costs bytes; the server's default is on."""
+    """Whether deltas are padded against traffic analysis. False by default, unlike the API's, since it costs bytes."""
     image_detail: Literal["auto", "low", "high", "original"] = "auto"
-    """How closely the model looks at input images."""
+    """Level of detail at which the model sees input images."""
     function_options: dict[str, OpenAIFunctionOptions] = field(default_factory=dict[str, OpenAIFunctionOptions])
-    """By the name of the client tool."""
+    """Options, by client tool name."""
     namespaces: Sequence[ToolNamespace] = ()
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Merged into the body last: for parameters that are newer than this class."""
+    """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)
     organization: str | None = None
     project: str | None = None
@@ -171,12 +171,12 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
         check_tool_configs(self, OpenAIServerSideTool)
 
     def split_servers(self) -> tuple[Self, tuple[server_side.RemoteMCP, ...]]:
-        """These options without their MCP servers, and the servers."""
+        """Return these options without their MCP servers, and the servers."""
         return split_servers(self, OpenAIServerSideTool.MCP)
 
 
 def tools_of(options: OpenAIResponsesOptions) -> list[server_side.ServerSideTool]:
-    """The tools that `server_side_tools` switches on."""
+    """Return the tools that `server_side_tools` enables."""
     return configured_tools(options, OpenAIServerSideTool, server_side.TOOLS)
 
 
@@ -204,19 +204,19 @@ SETTINGS: Mapping[str, Row] = {
     "cache": _cache,
     "tool_choice": _tool_choice,
 }
-"""Portable setting → how it is expressed. The API has no stop texts and no seed."""
+"""Mappings of the portable settings. The API has no stop sequences and no seed."""
 
 
 SESSION_KEY = "_responses_session"
-"""Where a message keeps the session of a stored response."""
+"""Metadata key for the session of a stored response."""
 REPLAY_KEY = "_responses_replay_session"
-"""Where a message keeps the items of a response that was not stored, for a replay."""
+"""Metadata key for the items of a response that was not stored, which are resent."""
 REPLAYED: dict[str, str] = {SESSION_KEY: "items", REPLAY_KEY: "items"}
-"""Key of a session → the field that only a full replay needs."""
+"""Fields that only resending the whole history needs, by session key."""
 
 
 class ResponsesContext(decoding.DecodeContext, frozen=True, kw_only=True):
-    """Facts of the request for the decoder of a response."""
+    """Request data for the decoder of a response."""
 
     store: bool = True
     hosted_shell: bool | None = None

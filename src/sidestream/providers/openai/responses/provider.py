@@ -1,4 +1,4 @@
-"""The chat model and the provider: key, base URL, headers, downloads, and recovery from refusals."""
+"""The Responses model and provider, with background responses, downloads and recovery from refusals."""
 
 import re
 from collections.abc import Mapping
@@ -49,14 +49,14 @@ REFUSALS = (
         CONTAINER_REFUSED,
     ),
 )
-"""Code or message of a refusal → how to recover. The first that matches counts."""
+"""Refusals, matched against the error's code and message. The first match is used."""
 
 UNFINISHED = frozenset({"queued", "in_progress"})
-"""Statuses of a response that is in progress."""
+"""Statuses of a pending response."""
 
 
 class ResponsesModel(OpenAIModel):
-    """One model behind the Responses API."""
+    """A model behind the Responses API."""
 
     provider = NAME
     telemetry_name = "openai"
@@ -68,21 +68,21 @@ class ResponsesModel(OpenAIModel):
 
     @property
     def socket_codec(self) -> SocketCodec:
-        """The API's WebSocket mode."""
+        """The codec of the API's WebSocket mode."""
         from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 
         return RESPONSES_WEBSOCKET
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
-        """The request on the wire, and the decoder for its response."""
+        """Encode a request. Raises ConfigurationError for features that the API does not support."""
         return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def bill(self, finish: Finish) -> Bill:
-        """What a response is billed for."""
+        """Return the billable items of a response."""
         return billing.bill(self.name, finish)
 
     def resume_call(self, encoded: protocol.Encoded, decoder: protocol.Decoder) -> HttpCall | None:
-        """Resumes the stream of a background response, which continues without a connection, after the last event."""
+        """Return the request for the rest of a background response's stream, or None if it cannot be resumed."""
         from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 
         point = decoder.resume_point if isinstance(decoder, ResponsesDecoder) else None
@@ -91,33 +91,33 @@ class ResponsesModel(OpenAIModel):
         return self._retrieve(encoded, point[0], {"stream": "true", "starting_after": str(point[1])})
 
     def steer_event(self, decoder: protocol.Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
-        """`response.steer`."""
+        """Encode a `response.steer` event. Returns None while the response's id is unknown."""
         from sidestream.providers.openai.responses.encode.request import steer_event
 
         response_id = _response_id(decoder)
         return None if response_id is None else (response_id, steer_event(response_id, message, options))
 
     def continues(self, call: HttpCall, decoder: protocol.Decoder) -> bool:
-        """True if the request names the response as its previous one."""
+        """Return whether the request names the response as its previous one."""
         response_id = _response_id(decoder)
         body = jsontext.as_object(jsontext.loads(call.body or b"{}"))
         return response_id is not None and body.get("previous_response_id") == response_id
 
     def under_way(self, body: bytes) -> protocol.UnderWay | None:
-        """A response that is queued or in progress."""
+        """Return the state of a response that is queued or in progress, or None."""
         return protocol.under_way(body, UNFINISHED)
 
     def fetch_call(self, encoded: protocol.Encoded, answer_id: str, *, stream: bool) -> HttpCall:
-        """Requests a response in its current state, or its stream if it was created with one."""
+        """Return the request for a response's current state, or for its stream if it was created with one."""
         return self._retrieve(encoded, answer_id, {"stream": "true"} if stream else {})
 
     def cancel_call(self, encoded: protocol.Encoded, answer_id: str) -> HttpCall:
-        """Cancels a response that runs in the background; others end with their connection."""
+        """Return the request that cancels a background response. Others end with their connection."""
         url = f"{self.base_url}/responses/{as_segment(answer_id)}/cancel"
         return encoded.follow_up("POST", url, self._endpoint.settings.auth, body=b"{}")
 
     def _retrieve(self, encoded: protocol.Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
-        """The `include` of the original request must be repeated."""
+        """Return the request that retrieves a response, with the original `include`, which must be repeated."""
         original = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
         if "stream" in query and jsontext.as_object(original.get("stream_options")).get("include_obfuscation") is False:
             query = {**query, "include_obfuscation": "false"}
@@ -126,7 +126,7 @@ class ResponsesModel(OpenAIModel):
         return encoded.follow_up("GET", url, self._endpoint.settings.auth, stream="stream" in query)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> protocol.MediaPlan:
-        """Images by image generation, everything else by code."""
+        """Plan image generation for images, and code for everything else."""
         for kind in mime_types:
             if kind in _IMAGE_FORMATS:
                 tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
@@ -139,11 +139,11 @@ class ResponsesModel(OpenAIModel):
         )
 
     def recover(self, error: RunError) -> protocol.Recovery | None:
-        """Retries without a session or container that the server no longer has."""
+        """Return a retry without a session or container that the server no longer has, or None for other errors."""
         return protocol.Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: protocol.FileRef) -> HttpCall:
-        """Downloads a file of a container, or an uploaded or generated one."""
+        """Return the request that downloads a container file, or an uploaded or generated one."""
         container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
         return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
@@ -161,7 +161,7 @@ def _decoder(context: ResponsesContext) -> protocol.Decoder:
 
 
 class ResponsesProvider:
-    """OpenAI, by its Responses API."""
+    """The provider for OpenAI's Responses API."""
 
     name = NAME
     display_name = DISPLAY_NAME
@@ -193,7 +193,10 @@ class ResponsesProvider:
     )
 
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
-        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
+        """Return a model.
+
+        Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
+        """
         base_url = checked_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
@@ -206,11 +209,11 @@ class ResponsesProvider:
         return ResponsesModel(name, endpoint)
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """HTTP."""
+        """Return None, for plain HTTP."""
         return None
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
-        """Creating a response and fetching one are model calls; compacting, counting and cancelling are not."""
+        """Return a decoder if the exchange created or fetched a response. Other requests are not model calls."""
         pattern = _MODEL_CALLS.get(method.upper())
         if pattern is None or not pattern.search(path.partition("?")[0]):
             return None
@@ -226,7 +229,7 @@ class ResponsesProvider:
 
 
 _MODEL_CALLS = {"POST": re.compile(r"/responses/?$"), "GET": re.compile(r"/responses/[^/]+/?$")}
-"""Method → paths of model calls."""
+"""Path patterns of model calls, by method."""
 
 
 def _hosts_shell(tools: Any) -> bool | None:

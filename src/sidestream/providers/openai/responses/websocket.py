@@ -1,4 +1,4 @@
-"""Responses over WebSocket: the messages of a connection, and what they say of its lanes. Pure."""
+"""Codec for Responses over WebSocket, which carries several multiplexed streams per connection. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,14 +14,14 @@ from sidestream.transport.calls import FrameHead, HttpCall, LaneFailure, SteerPr
 LAST_TYPES: Final = frozenset(
     {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"}
 )
-"""Events after which a response is over."""
+"""Types of events that end a response."""
 
 STEER_TYPES: Final[Mapping[str, SteerProgress]] = {
     "response.steer.accepted": "accepted",
     "response.steer.pending": "pending",
     "response.steer.failed": "failed",
 }
-"""Events about a message to a response in progress → what they say of it."""
+"""Status of a user message to a running response, by event type."""
 
 PLAIN_HEADS: Final = tuple(
     b'{"type":%b"response.%b.delta"' % (space, kind)
@@ -30,10 +30,10 @@ PLAIN_HEADS: Final = tuple(
 )
 
 USED_UP: Final = frozenset({"websocket_connection_limit_reached", "websocket_stream_limit_reached"})
-"""Codes of errors that a new connection remedies: it is an hour old, or has used all its lanes."""
+"""Error codes that a new connection resolves: the old one is too old or has used all its streams."""
 
 NOT_SENT: Final = ("stream", "background")
-"""Fields of a request that have no meaning here: everything is streamed, nothing runs in the background."""
+"""Request fields without meaning over WebSocket, where every response is streamed and none runs in the background."""
 
 _STATUSES: Final[Mapping[str, int]] = {
     **dict.fromkeys(RETRYABLE, 500),
@@ -45,7 +45,7 @@ _STATUSES: Final[Mapping[str, int]] = {
     "previous_response_not_found": 400,
     "invalid_stream_id": 400,
 }
-"""Code or type of an error without a status → the status that HTTP has for it."""
+"""HTTP statuses for errors without one, by error code or type."""
 
 
 class _Head(FrameHead, kw_only=True, gc=False):
@@ -62,13 +62,17 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
     max_lanes: int = 32
     max_active: int = 16
     max_age_s: float = 55 * 60.0
-    """The service closes a connection after an hour; most responses complete within five minutes."""
+    """Age at which a connection is replaced. The service closes it after an hour, and most responses take under five
+    minutes."""
     last_types: frozenset[str] = LAST_TYPES
     steer_types: frozenset[str] = frozenset(STEER_TYPES)
     plain_heads: tuple[bytes, ...] = PLAIN_HEADS
 
     def request(self, call: HttpCall) -> Callable[[str], bytes] | None:
-        """`response.create`. Responses that are whole or in the background, and all other calls, need HTTP."""
+        """Return an encoder for `response.create`, given a stream id, or None if the call needs HTTP.
+
+        Non-streaming and background responses, and all other calls, need HTTP.
+        """
         if call.method != "POST" or not call.stream or call.body is None:
             return None
         if not call.url.partition("?")[0].rstrip("/").endswith("/responses"):
@@ -76,26 +80,28 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
         try:
             fields = _decode_fields(call.body)
         except (msgspec.DecodeError, UnicodeError):
-            return None  # lone surrogates, which only HTTP carries as they are
+            return None  # lone surrogates, which only HTTP can carry
         if bytes(fields.get("background", b"")).strip() == b"true":
             return None
         kept = {name: value for name, value in fields.items() if name not in NOT_SENT}
         return lambda lane: jsontext.dumps({"type": "response.create", "stream_id": lane, **kept})
 
     def tails(self, lane: str) -> tuple[bytes, ...]:
-        """`stream_id` as the last field: in valid JSON, a key and a value right before the last brace are the event's
-        own, since quotes inside of texts are escaped."""
+        """Return the possible endings of a message of this stream, with `stream_id` as the last field.
+
+        A match is reliable, since quotes inside JSON strings are escaped.
+        """
         return f',"stream_id":"{lane}"}}'.encode(), f', "stream_id": "{lane}"}}'.encode()
 
     def head(self, message: bytes) -> FrameHead:
-        """Type and `stream_id`."""
+        """Parse the type and `stream_id` of a message."""
         try:
             return _decode_head(message)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return _lenient_head(message)
 
     def steer_report(self, message: bytes) -> SteerReport | None:
-        """A `response.steer.*` event; also an `error` in place of one, from a server that knows no such messages."""
+        """Parse a `response.steer.*` event, or an `error` from a server that does not support steering."""
         event = _event_in(message)
         steer, error = as_object(event.get("steer")), as_object(event.get("error"))
         status = "failed" if event.get("type") == "error" else STEER_TYPES.get(str(event.get("type")))
@@ -110,7 +116,7 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
         )
 
     def failure(self, message: bytes) -> LaneFailure | None:
-        """An `error` event, by its status, or that of its code."""
+        """Parse an `error` event. Its status is its own or derived from its code. Returns None for other events."""
         event = _event_in(message)
         error = as_object(event.get("error"))
         if event.get("type") != "error" or not error:
@@ -132,7 +138,7 @@ def _event_in(message: bytes) -> JsonObject:
 
 
 def _lenient_head(message: bytes) -> FrameHead:
-    """For what msgspec refuses, such as invalid UTF-8, or fields of another type."""
+    """Parse a message that msgspec refuses, e.g. for invalid UTF-8 or a field of another type."""
     event = _event_in(message)
     kind, lane = event.get("type"), event.get("stream_id")
     return FrameHead(type=kind if isinstance(kind, str) else "", lane=lane if isinstance(lane, str) else None)

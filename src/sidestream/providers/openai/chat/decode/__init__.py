@@ -1,1 +1,1 @@
-"""From Chat Completions chunks to parts. Pure."""
+"""Decoder for Chat Completions chunks. Pure."""

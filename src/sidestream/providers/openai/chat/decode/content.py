@@ -1,4 +1,4 @@
-"""The content of a message: text, refusal, reasoning, sources, speech."""
+"""Handlers for message content: text, refusals, reasoning, sources and speech."""
 
 import base64
 import binascii
@@ -16,20 +16,20 @@ from sidestream.stream.parts import File, Source
 
 
 def on_reasoning(s: CompletionsState, value: str) -> None:
-    """`reasoning-start`, `reasoning-delta`; `reasoning-end` when something else comes."""
+    """Emit `reasoning-start` and `reasoning-delta`. `reasoning-end` follows before other content."""
     if value:
         s.reasoning_delta(value)
 
 
 def on_reasoning_details(s: CompletionsState, value: list[JsonObject]) -> None:
-    """Kept for `reasoning-end`, in its `provider_metadata`."""
+    """Keep the details for the `provider_metadata` of `reasoning-end`."""
     if value:
         s.open_reasoning()
         s.reasoning_details += value
 
 
 def on_content(s: CompletionsState, value: str | list[JsonObject]) -> None:
-    """`text-start`, `text-delta`; a list by the type of its entries."""
+    """Emit `text-start` and `text-delta`. List entries are handled by their type."""
     if isinstance(value, str):
         if value:
             s.text_delta("text", value, s.logprobs.pop("content", None))
@@ -41,7 +41,7 @@ def on_content(s: CompletionsState, value: str | list[JsonObject]) -> None:
 
 
 def _text_entry(s: CompletionsState, entry: JsonObject) -> bool:
-    """`text-delta`."""
+    """Emit a `text-delta`."""
     text = text_in(entry, "text")
     if text is not None:
         on_content(s, text)
@@ -49,24 +49,24 @@ def _text_entry(s: CompletionsState, entry: JsonObject) -> bool:
 
 
 def _thinking_entry(s: CompletionsState, entry: JsonObject) -> bool:
-    """`reasoning-delta`."""
+    """Emit a `reasoning-delta`."""
     texts = [text_in(part, "text") for part in objects(entry.get("thinking"))]
     on_reasoning(s, "".join(text for text in texts if text is not None))
     return is_array(entry.get("thinking")) and None not in texts
 
 
 CONTENT: dict[str, Callable[[CompletionsState, JsonObject], bool]] = {"text": _text_entry, "thinking": _thinking_entry}
-"""Type of an entry, if content is a list → its handler, which returns False for what it cannot read."""
+"""Handlers of list content, by entry type. A handler returns False for an entry that it cannot read."""
 
 
 def on_refusal(s: CompletionsState, value: str) -> None:
-    """`text-delta` in a block of its own; the finish reason is that of a refusal."""
+    """Emit a `text-delta` in a separate block. The response finishes as a refusal."""
     if value:
         s.text_delta("refusal", value, s.logprobs.pop("refusal", None))
 
 
 def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
-    """`source`; also on `text-end`."""
+    """Emit a `source` for each annotation. All annotations are also on `text-end`."""
     for annotation in value:
         name = jsontext.canonical(annotation)
         if name in s.annotations:
@@ -92,17 +92,17 @@ def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
 
 
 def extra(name: str) -> Callable[[CompletionsState, Any], None]:
-    """A handler for a field that some hosts add to every token."""
+    """Build a handler for a field that some hosts add to every token."""
 
     def handler(s: CompletionsState, value: Any) -> None:
-        """`provider_metadata` of the `text-end` or `reasoning-end` of its block, once."""
+        """Keep the value for the `provider_metadata` of the block's `text-end` or `reasoning-end`."""
         s.keep_extra(name, value)
 
     return handler
 
 
 def on_executed_tools(s: CompletionsState, value: list[JsonObject]) -> None:
-    """`finish` metadata. A call comes again, under the same index, with its output."""
+    """Keep the calls for the metadata of `finish`. A call is repeated with its output, under the same index."""
     known: list[JsonObject] = s.facts.get("executed_tools", [])
     calls = {_place(entry, place): entry for place, entry in enumerate(known)}
     calls |= {_place(entry, len(calls) + place): entry for place, entry in enumerate(value)}
@@ -115,7 +115,7 @@ def _place(entry: JsonObject, place: int) -> int:
 
 
 def on_audio(s: CompletionsState, value: state.AudioPiece) -> None:
-    """`text-delta` of the transcript, in a block of its own; `file` when the response is complete."""
+    """Emit a `text-delta` for the transcript, in a separate block. A `file` follows when the response is complete."""
     s.audio_facts |= {key: given for key in ("id", "expires_at") if (given := getattr(value, key)) is not None}
     if value.data:
         s.audio.append(value.data)
@@ -131,11 +131,11 @@ AUDIO_TYPES = {
     "aac": "audio/aac",
     "pcm16": "audio/pcm",
 }
-"""Requested format → MIME type."""
+"""MIME types, by requested format."""
 
 
 def end_audio(s: CompletionsState) -> None:
-    """Emits the speech as a file."""
+    """Emit the speech as a file."""
     if not s.audio:
         return
     data = _joined(s.audio)
@@ -151,7 +151,7 @@ def end_audio(s: CompletionsState) -> None:
 
 
 def _joined(pieces: list[str]) -> bytes | None:
-    """The bytes of base64 in pieces: each encoded by itself, or one text split anywhere."""
+    """Decode base64 pieces, which were encoded one by one, or as one string that was split anywhere."""
     try:
         return b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
     except (binascii.Error, ValueError):
@@ -159,7 +159,7 @@ def _joined(pieces: list[str]) -> bytes | None:
 
 
 def keep_logprobs(s: CompletionsState) -> None:
-    """Keeps log probabilities of tokens without text, e.g. those of a call, for `finish`."""
+    """Keep log probabilities of tokens without text, e.g. those of a call, for `finish`."""
     for kind in ("content", "refusal"):
         if rest := jsontext.as_list(s.logprobs.get(kind)):
             kept: list[Any] = s.facts.setdefault("logprobs", [])

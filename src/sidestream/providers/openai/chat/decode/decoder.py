@@ -1,6 +1,6 @@
-"""Chunks of a chat completion → parts: one table of fields, one pure decoder, and a fast path for deltas.
+"""Decoder for chat completions: a table of fields, the decoder, and a fast path for deltas.
 
-Chunks have no types; they are read by their fields. A whole message has the fields of a delta.
+Chunks have no type, so they are read by their fields. A complete message has the fields of a delta.
 """
 
 from typing import Any
@@ -70,7 +70,7 @@ _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
-    """The part of a chunk that only adds to what is open; None for any other chunk."""
+    """Return the part of a chunk that only extends an open block or call, or None for any other chunk."""
     try:
         chunk = _fast_chunk(data)
     except (msgspec.DecodeError, UnicodeError):
@@ -84,7 +84,7 @@ def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | Non
     text, thought, calls = delta.content, delta.reasoning_content or delta.reasoning, delta.tool_calls
     part = None
     if text:
-        # Text ends reasoning that is open.
+        # Text would end an open reasoning block.
         if not thought and calls is None and s.reasoning_id is None and "text" in s.texts:
             s.said.append(text)
             part = TextDelta(s.texts["text"], text)
@@ -106,7 +106,7 @@ def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | Non
 
 def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:
     text, call = piece.function.arguments, s.calls_at.get(piece.index)
-    # A piece as long as all before it may repeat them.
+    # A piece as long as the input so far may repeat it.
     if not text or call is None or not call.is_started or call.is_custom or len(text) == call.length:
         return None
     call.pieces.append(text)
@@ -116,12 +116,12 @@ def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:
 
 
 class DeltaField(FieldRow, frozen=True, kw_only=True):
-    """How one field of a delta is read."""
+    """The reader and handler of a delta's field."""
 
     unless: str | None = None
-    """Another field with the same content."""
+    """Name of another field with the same content, which takes precedence."""
     may_be_late: bool = False
-    """True: it may come after the finish reason."""
+    """Whether the field may follow the finish reason."""
 
 
 FIELDS: dict[str, DeltaField] = {
@@ -135,42 +135,42 @@ FIELDS: dict[str, DeltaField] = {
     "tool_calls": DeltaField(state.tool_call_pieces, tool_calls.on_tool_calls),
     "function_call": DeltaField(reader(state.Function), tool_calls.on_function_call, unless="tool_calls"),
     "executed_tools": DeltaField(read_objects, content.on_executed_tools, may_be_late=True),
-    # After the content: what they belong to has begun.
+    # After the content, so that the block that they belong to has started.
     "channel": DeltaField(read_text, content.extra("channel"), may_be_late=True),
     "token_id": DeltaField(reader(int), content.extra("token_id"), may_be_late=True),
 }
-"""Field of a delta or message → how it is read, in this order. The first of any other name that is not empty makes the
-chunk `raw`."""
+"""Fields of a delta or message, in the order in which they are handled. The first non-empty field of any other name
+makes the chunk `raw`."""
 
 PLACED = {
     "id": "`response-metadata`, once",
     "model": "`response-metadata`, once",
     "created": "`response-metadata`, once",
     "choices": "by the fields of the first choice's `delta` or `message`, see below; other choices are `raw`",
-    "choices[].index": "which choice it is; only the first is read",
+    "choices[].index": "identifies the choice; only the first choice is decoded",
     "choices[].delta": "by its fields, see below",
-    "choices[].message": "by its fields, see below; in a stream only if nothing came before it",
-    "choices[].text": "as `content` of a delta, unless there is one, whose content it repeats",
-    "choices[].finish_reason": "the reason of `finish`",
-    "choices[].logprobs": "`provider_metadata` of the `text-delta` beside it; of other tokens, `finish` metadata",
-    "choices[].usage": "as `usage`",
-    "usage": "usage of `finish`; the last one counts",
+    "choices[].message": "by its fields, see below; in a stream only if no content came before it",
+    "choices[].text": "like `content` of a delta; ignored beside a delta, whose content it repeats",
+    "choices[].finish_reason": "reason of `finish`",
+    "choices[].logprobs": "`provider_metadata` of the `text-delta`; for tokens without text, metadata of `finish`",
+    "choices[].usage": "like `usage`",
+    "usage": "usage of `finish`; the last one is used",
     "error": "`error`, `finish`",
 }
-"""Field of a chunk or a choice → what it becomes. All others are facts of the response: `finish` metadata."""
+"""Documented effects of the fields of a chunk or a choice. All others become metadata of `finish`."""
 
 IGNORED = {
     "object": "names the API",
     "obfuscation": "is padding against traffic analysis",
     "delta.role": "is always the model's",
 }
-"""Fields that become nothing, each with its reason."""
+"""Reasons for ignoring a field."""
 
 _PINGS = ("ping", "keepalive")
 
 
 class CompletionsDecoder(ResponseDecoder[CompletionsState]):
-    """Decodes one chat completion. `finish` comes with `close`, since usage comes last."""
+    """A decoder for one chat completion. `close` emits `finish`, since usage comes last."""
 
     def __init__(self, context: CompletionsContext) -> None:
         super().__init__(CompletionsState(context), read_delta)
@@ -184,7 +184,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         return s if is_growing else None
 
     def _read_whole(self, s: CompletionsState, answer: Any) -> Error | None:
-        """One chunk, and the end."""
+        """Decode the body as a single chunk, and finish."""
         s.begin_event(answer)
         s.is_whole = True
         _chunk(s, answer)
@@ -234,7 +234,10 @@ def _chunk(s: CompletionsState, event: Any) -> None:
 
 
 def _is_second(s: CompletionsState, fields: JsonObject) -> bool:
-    """True if the chunk begins another answer: another id, and a role, since some hosts change the id every time."""
+    """Return whether a chunk starts a second response.
+
+    It must have another id and a role, since some hosts change the id with every chunk.
+    """
     identity = text_in(fields, "id")
     if not identity or s.response_id in (None, identity) or not s.has_content:
         return False
@@ -250,7 +253,7 @@ def _usage(s: CompletionsState, fields: JsonObject) -> None:
 
 
 def _metadata(s: CompletionsState, fields: JsonObject) -> None:
-    """`response-metadata`; Azure's first chunk has neither id nor model."""
+    """Emit `response-metadata`, not necessarily for the first chunk, since Azure's has neither id nor model."""
     identity, model = text_in(fields, "id") or None, text_in(fields, "model") or None
     if not s.has_metadata and (identity or model):
         s.response_metadata(identity, model, seconds(fields.get("created")))
@@ -259,14 +262,14 @@ def _metadata(s: CompletionsState, fields: JsonObject) -> None:
 
 
 _OWN = frozenset({"response_id", "model", "status", "limit", "reached", "thinking", "logprobs"})
-"""Names of our own metadata; no field of a server overrides them."""
+"""Names of our own metadata, which server fields must not override."""
 
 _NO_FACTS = _OWN | IGNORED.keys() | {name for name in PLACED if "[" not in name}
 _NO_FACTS_OF_CHOICE = _OWN | IGNORED.keys() | {name.partition("[].")[2] for name in PLACED}
 
 
 def _keep(s: CompletionsState, fields: JsonObject, others: frozenset[str]) -> None:
-    """Keeps the facts of the response that are not empty."""
+    """Keep the non-empty fields for the metadata of `finish`."""
     for name, value in fields.items():
         if name not in others and (value or value == 0):
             s.facts[name] = value
@@ -280,7 +283,7 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
     s.logprobs = dict(logprobs) if is_object(logprobs) else {}
     delta, message = choice.get("delta"), choice.get("message")
     if is_object(message) and s.is_whole:
-        _delta(s, message, is_late=False)  # A delta beside it is empty.
+        _delta(s, message, is_late=False)  # Some servers send an empty delta as well.
     elif is_object(delta) and delta:
         _delta(s, delta, is_late)
         if is_object(message) and choice.get("finish_reason"):
@@ -301,7 +304,7 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
 
 
 def _message(s: CompletionsState, message: JsonObject) -> None:
-    """A whole message; at the end of a stream it repeats what came in deltas."""
+    """Handle a complete message, which at the end of a stream repeats the deltas."""
     if s.has_content:
         s.final = text_in(message, "content")
         return
@@ -311,7 +314,7 @@ def _message(s: CompletionsState, message: JsonObject) -> None:
 
 
 def _delta(s: CompletionsState, delta: JsonObject, is_late: bool) -> None:
-    """Reads all fields, and only then calls their handlers, which change the state."""
+    """Read all fields before calling their handlers, which change the state."""
     found: list[tuple[DeltaField, Any]] = []
     for name, value in delta.items():
         row = FIELDS.get(name)
@@ -343,7 +346,7 @@ def _order(entry: tuple[DeltaField, Any]) -> int:
 
 
 def _finish(s: CompletionsState) -> None:
-    """The response is complete: ends of what is open, calls, speech, `finish`."""
+    """End a complete response. Closes open blocks, then emits calls, speech and `finish`."""
     reason, raw_reason = outcome.finish_reason(s)
     if reason == "error":
         _fail(s, Error("provider", "the server reported that the response failed"))
@@ -359,7 +362,7 @@ def _finish(s: CompletionsState) -> None:
 
 
 def _fail(s: CompletionsState, error: Error) -> None:
-    """The response broke off: open blocks and inputs end, and no call is emitted."""
+    """End a failed response. Closes open blocks and inputs, but emits no calls."""
     s.end_reasoning()
     s.end_texts()
     tool_calls.end_inputs(s)

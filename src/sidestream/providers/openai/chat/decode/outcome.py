@@ -1,4 +1,4 @@
-"""How a chat completion ended: its finish reason, its usage, its error."""
+"""Finish reason, usage and error of a chat completion."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ REASONS: dict[str, FinishReason] = {
     "model_length": "length",
     "error": "error",
 }
-"""The server's reason → ours; the last three are of compatible servers. Any other is `other`."""
+"""Our finish reasons, by the server's. The last three are from compatible servers. Any other is `other`."""
 
 RATE_LIMITS = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests", "insufficient_quota"})
 RETRYABLE = RATE_LIMITS - {"insufficient_quota"} | {
@@ -33,13 +33,13 @@ RETRYABLE = RATE_LIMITS - {"insufficient_quota"} | {
 
 
 NO_REASON = "sidestream.finish-reason-missing"
-"""The kind of the custom part that reports an answer that ended without a finish reason."""
+"""Kind of the custom part that reports a missing finish reason."""
 
 
 def is_complete(s: CompletionsState) -> bool:
-    """True for a stream without a finish reason that is whole all the same: it says so, and counts what it used.
+    """Return whether a stream without a finish reason is complete, judged by `[DONE]` and its usage.
 
-    OpenAI's spoken answers and some hosts end like that. A call is whole if its arguments are JSON.
+    OpenAI's spoken responses and some hosts end like that. A call is complete if its arguments are valid JSON.
     """
     if not s.is_done or not jsontext.as_object(s.usage) or not (s.texts or s.audio or s.calls):
         return False
@@ -47,13 +47,13 @@ def is_complete(s: CompletionsState) -> bool:
 
 
 def no_reason(reason: FinishReason) -> Custom:
-    """The notice that a finish reason is assumed."""
-    message = f"The server gave no finish reason. The answer is whole, so it counts as {reason!r}."
+    """Return the notice that a finish reason is assumed."""
+    message = f"The server sent no finish reason. The response is complete, so {reason!r} is assumed."
     return Custom(NO_REASON, {"reason": reason, "message": message})
 
 
 def finish_reason(s: CompletionsState) -> tuple[FinishReason, str | None]:
-    """Our reason and the server's own. Calls take precedence: many servers send `stop` with them."""
+    """Return our finish reason and the server's. Calls take precedence, since many servers send `stop` with them."""
     raw = s.finish_reason
     reason = REASONS.get(raw, "other") if raw is not None else "stop"
     if reason in ("stop", "tool-calls"):
@@ -64,7 +64,7 @@ def finish_reason(s: CompletionsState) -> tuple[FinishReason, str | None]:
 
 
 def error_of(error: Any, fallback: str) -> Error:
-    """The server's error object, or its text, as a part."""
+    """Convert the server's error object or message to a part."""
     fields: JsonObject = {"message": error} if isinstance(error, str) else jsontext.as_object(error)
     given = fields.get("code") or fields.get("type")
     code = str(given) if isinstance(given, str | int) else None
@@ -79,13 +79,13 @@ def error_of(error: Any, fallback: str) -> Error:
 
 
 def usage_of(raw: Any) -> Usage:
-    """Token counts."""
+    """Parse the token counts."""
     usage = jsontext.as_object(raw)
     inputs, outputs = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
     details = usage.get("prompt_tokens_details")
     reasoning = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")
     if reasoning and count_in(usage, "total_tokens") == inputs + outputs + reasoning:
-        outputs += reasoning  # this server does not count reasoning among the completion's tokens
+        outputs += reasoning  # this server excludes reasoning from the completion tokens
     return usage_from(
         usage,
         {},

@@ -1,4 +1,4 @@
-"""Tool calls, joined from pieces by index, or by id if the server sends no index."""
+"""Handlers that join tool calls from pieces, by index, or by id if the server sends no index."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, input_fields,
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 MAX_NAME = 1024
-"""Characters of a tool's name, after which no more is added; servers allow 64 to 128."""
+"""Length in characters at which a tool's name stops growing. Servers allow 64 to 128."""
 
 
 def on_tool_calls(s: CompletionsState, entries: list[state.ToolCallPiece]) -> None:
-    """`tool-input-start`, `tool-input-delta`; `tool-input-end` and `tool-call` when the response is complete."""
+    """Emit `tool-input-start` and `tool-input-delta`. `tool-input-end` and `tool-call` follow at the end."""
     for entry in entries:
         name, text = _pieces(entry)
         if not (name or text or entry.id):
@@ -27,7 +27,7 @@ def on_tool_calls(s: CompletionsState, entries: list[state.ToolCallPiece]) -> No
 
 
 def on_function_call(s: CompletionsState, value: state.Function) -> None:
-    """As one of `tool_calls`: the older form, at most one per message."""
+    """Handle the older form of `tool_calls`, with at most one call per message."""
     entry = state.ToolCallPiece(function=value, index=0)
     on_tool_calls(s, [entry])
 
@@ -41,17 +41,17 @@ def _pieces(entry: state.ToolCallPiece) -> tuple[str, str]:
 
 
 def _call_of(s: CompletionsState, entry: state.ToolCallPiece, name: str) -> CallState:
-    """The call that a piece belongs to, or a new one."""
+    """Return the call that a piece belongs to, or a new one."""
     if s.is_whole:
         return _new(s, None)
     if entry.index is None:
         found = s.calls_by_id.get(entry.id or "")
         last = s.calls[-1] if s.calls and not entry.id else None
-        # Without an id, a name after arguments can only be that of the next call.
+        # Without an id, a name after arguments starts the next call.
         is_same = last is not None and not (name and last.pieces)
         return found or (last if last is not None and is_same else _new(s, None))
     found = s.calls_at.get(entry.index)
-    # Some servers give all calls the same index. A changed id alone is the same call under another name.
+    # Some servers give all calls the same index. A changed id without a name is still the same call.
     is_other = found is not None and bool(name and entry.id and found.given_id and entry.id != found.given_id)
     return _new(s, entry.index) if found is None or is_other else found
 
@@ -79,14 +79,14 @@ def _grow(s: CompletionsState, call: CallState, name: str, text: str) -> None:
 
 
 def _is_repeated(call: CallState, text: str) -> bool:
-    """True for arguments that are repeated whole at the end of their pieces."""
+    """Return whether a piece repeats the complete arguments after their pieces."""
     if call.is_custom or len(text) < 2 or len(text) != call.length or text != call.text:
         return False
     return parse_input(text)[1] is None
 
 
 def _emit_input(s: CompletionsState, call: CallState) -> None:
-    """Emits the pieces of the input that were not emitted yet."""
+    """Emit the pieces of the input that were not emitted yet."""
     if not call.is_started:
         s.end_reasoning()
         call.is_started = call.is_open = True
@@ -100,7 +100,7 @@ def _emit_input(s: CompletionsState, call: CallState) -> None:
 
 
 def end_inputs(s: CompletionsState) -> None:
-    """Ends open inputs of a response that broke off: its calls must not be executed."""
+    """End the open inputs of a failed response, whose calls must not be executed."""
     for call in s.calls:
         if call.is_open:
             call.is_open = False
@@ -108,7 +108,10 @@ def end_inputs(s: CompletionsState) -> None:
 
 
 def end_calls(s: CompletionsState, *, is_cut: bool) -> None:
-    """Emits the calls of a complete response. `is_cut`: a limit ended it, so the last input may be half of one."""
+    """Emit the calls of a complete response.
+
+    `is_cut` means that a limit ended the response, so that the last input may be incomplete.
+    """
     for call in s.calls:
         _emit_input(s, call)
         _rest(s, call)
@@ -119,7 +122,7 @@ def end_calls(s: CompletionsState, *, is_cut: bool) -> None:
 
 
 def _rest(s: CompletionsState, call: CallState) -> None:
-    """Completes the JSON text of the input."""
+    """Complete the JSON text of the input."""
     if call.is_custom:
         s.out.append(ToolInputDelta(call.part_id, '"'))
     elif not call.text.strip():

@@ -1,1 +1,1 @@
-"""From our messages and tools to Chat Completions requests. Pure."""
+"""Encoder for Chat Completions requests. Pure."""

@@ -1,7 +1,7 @@
-"""Messages → the wire's messages, with files and links as content.
+"""Encodes messages for the API, with files and links as content.
 
-Every call gets exactly one result, right after it. Thinking, approvals and metadata are never sent. Files of answers
-and of tool results follow in a message of the user, since no other message can contain them.
+Every call gets exactly one result, right after it. Thinking, approvals and metadata are never sent. Files from the
+model and from tools follow in a user message, since other messages cannot contain them.
 """
 
 import re
@@ -45,16 +45,16 @@ AUDIO_FORMATS = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }
-"""MIME type → the API's name for it."""
+"""The API's format names, by MIME type."""
 
 
 def text_content(text: str) -> JsonObject:
-    """Text as content."""
+    """Encode text as content."""
     return {"type": "text", "text": text}
 
 
 def content_of(part: DataPart | LinkPart, image_detail: str | None) -> JsonObject:
-    """The part as content of a message."""
+    """Encode a file or a link as content of a message."""
     if isinstance(part, LinkPart):
         return _link(part, image_detail)
     kind = essence(part.mime_type)
@@ -70,7 +70,7 @@ def content_of(part: DataPart | LinkPart, image_detail: str | None) -> JsonObjec
 
 
 def essence(mime_type: str) -> str:
-    """The MIME type without its parameters."""
+    """Return the MIME type in lower case, without its parameters."""
     return mime_type.partition(";")[0].strip().lower()
 
 
@@ -95,17 +95,17 @@ SHOWN_BELOW = "The files are in the next message."
 
 
 class CompletionsTarget(Struct, frozen=True, kw_only=True):
-    """How the messages are encoded."""
+    """Settings for the encoding of messages."""
 
     instructions_role: str = "system"
     image_detail: str | None = None
     id_length: int | None = None
     custom_tools: frozenset[str] = frozenset()
-    """Names of the tools whose input is plain text."""
+    """Names of tools with plain text as input."""
 
 
 def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) -> tuple[list[JsonObject], list[str]]:
-    """The history on the wire, and warnings."""
+    """Encode a history. Returns the messages and warnings."""
     writer = _CompletionsWriter(messages, target)
     for message in messages:
         writer.write(message)
@@ -114,7 +114,7 @@ def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) 
 
 
 class _CompletionsWriter(HistoryWriter):
-    """The messages so far."""
+    """An encoder of a history, with the messages so far."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: CompletionsTarget) -> None:
         super().__init__(messages)
@@ -157,7 +157,7 @@ class _CompletionsWriter(HistoryWriter):
         return content_of(part, self._target.image_detail)
 
     def replay(self, message: ChatMessage) -> tuple[list[JsonObject], Sequence[MessagePart]]:
-        # Audio of the model is in the message as a transcript already.
+        # The message already contains the model's audio as a transcript.
         return [], [part for part in message.parts if type(part) is not DataPart or not _is_audio(part)]
 
     def call(self, part: ToolCallPart) -> JsonObject:
@@ -170,7 +170,7 @@ class _CompletionsWriter(HistoryWriter):
         return self.expect(part.id, call)
 
     def _legal_id(self, call_id: str) -> str:
-        """The id in a form that the server accepts; always the same for the same history."""
+        """Convert an id to a form that the server accepts, always the same for the same history."""
         length = self._target.id_length
         legal = 0 < len(call_id) <= MAX_CALL_ID
         if length is not None:
@@ -182,7 +182,7 @@ class _CompletionsWriter(HistoryWriter):
         return {"role": "tool", "tool_call_id": call["id"], "content": self._result_text(result)}
 
     def _result_text(self, result: ToolResultPart | None) -> str:
-        """A result as text: other values as JSON; files follow in a message of their own."""
+        """Encode a result as text, or as JSON if it is neither text nor content. Files follow in a separate message."""
         if result is None:
             return NOT_EXECUTED
         if isinstance(result.result, str):
@@ -200,10 +200,10 @@ def _is_audio(part: DataPart) -> bool:
 
 
 def input_text(part: ToolCallPart) -> str:
-    """The input as the text of a JSON object: servers that parse it fail on anything else."""
+    """Encode the input as a JSON object, since servers that parse it fail on anything else."""
     return jsontext.dumps(input_object(part)).decode()
 
 
 def _plain(content: list[JsonObject]) -> str | list[JsonObject]:
-    """A single text is sent as a string, which every server accepts."""
+    """Reduce a single text entry to a string, which every server accepts."""
     return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content

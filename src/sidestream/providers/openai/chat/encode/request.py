@@ -1,4 +1,4 @@
-"""The body of `POST /chat/completions`, its tools included. Pure: messages, tools and options in, JSON out."""
+"""Encodes the body of `POST /chat/completions`, including its tools. Pure."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -21,16 +21,16 @@ from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CustomTool, ServerSideTool, WebSearch
 
 SERVER_SIDE_TOOLS: frozenset[type[ServerSideTool]] = frozenset({WebSearch, CustomTool})
-"""What OpenAI itself has; compatible servers have none."""
+"""Server-side tools of OpenAI itself. Compatible servers have none."""
 
 SEARCH_MODELS = "search"
-"""Part of the names of models that search."""
+"""Substring in the names of search models."""
 
 _WHO = "The Chat Completions API"
 
 
 class CompletionsTools(Struct, frozen=True):
-    """Tools on the wire, the search parameters, the names of custom tools, and warnings."""
+    """The encoded tools, search parameters, names of custom tools, and warnings."""
 
     tools: list[JsonObject]
     web_search: JsonObject | None
@@ -46,12 +46,12 @@ def encode_tools(
     *,
     has_strict: bool,
 ) -> CompletionsTools:
-    """The tools of a request. Raises NotHostedError for what the server does not host."""
+    """Encode the tools of a request. Raises NotHostedError for a tool that the server does not host."""
     strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
     warnings = [encoding.loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
     custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
     names = {tool.name for tool in custom}
-    # A function that implements a custom tool is not offered a second time.
+    # Skip functions that implement a custom tool, which is offered instead.
     tools = [
         _function(spec, is_strict=has_strict and spec.name in strict)
         for spec in request.tools
@@ -68,7 +68,7 @@ def encode_tools(
 
 
 def hosted_by(model: str, tools: frozenset[type[ServerSideTool]]) -> frozenset[type[ServerSideTool]]:
-    """The server-side tools that a model of a server with these tools has."""
+    """Return which of a server's tools a model supports."""
     return tools if SEARCH_MODELS in model else tools - {WebSearch}
 
 
@@ -82,8 +82,8 @@ def _web_search(tool: WebSearch, model: str) -> JsonObject:
     if SEARCH_MODELS not in model:
         others = ", ".join(host for host in hosts_of(WebSearch) if host != WIRE)
         raise NotHostedError(
-            f"the model {model} does not search: Chat Completions supports WebSearch only for models like "
-            f"gpt-4o-search-preview; other models search on {others}"
+            f"the model {model} does not support WebSearch: Chat Completions supports it only for models like "
+            f"gpt-4o-search-preview; for other models, use {others}"
         )
     refuse_others(tool, _WHO, "context_size", "location")
     location = encoding.given(tool.location) if tool.location is not None else None
@@ -114,7 +114,7 @@ def encode_request(
     dialect: Dialect = _DIALECT,
     server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
 ) -> encoding.EncodedRequest[CompletionsContext]:
-    """The request for a server that speaks this dialect. Raises ConfigurationError for one that it cannot serve."""
+    """Encode a request for a server dialect. Raises ConfigurationError for features that it does not support."""
     options, left_out = options_of(request, model, display_name, dialect)
     lacks = dialect.lacks | request.without
     tools = encode_tools(request, model, display_name, server_side_tools, has_strict="strict" not in lacks)
@@ -137,7 +137,7 @@ def encode_request(
     body |= {"web_search_options": tools.web_search, "response_format": format_of}
     body |= {**_plain_options(options, lacks), "stream": request.stream}
     if tools.web_search is not None and not tools.tools:
-        body["tool_choice"] = None  # The API refuses it without functions; a model that searches does so anyway.
+        body["tool_choice"] = None  # The API refuses it without functions, and search models always search.
     if request.stream and "stream_options" not in lacks:
         body["stream_options"] = _stream_options(options) or None
     return encoding.EncodedRequest(
@@ -155,7 +155,10 @@ def encode_request(
 def options_of(
     request: ModelRequest, model: str, display_name: str, dialect: Dialect
 ) -> tuple[OpenAIChatOptions, list[str]]:
-    """The options with the portable settings in them, and warnings. Raises UnsupportedError for another provider's."""
+    """Merge the portable settings into the options. Returns them with warnings.
+
+    Raises UnsupportedError for options of another provider.
+    """
     options = encoding.checked_options(request.options, _DEFAULT, DISPLAY_NAME)
     return with_settings(options, request.settings, settings_of(dialect), display_name, model)
 
@@ -163,7 +166,10 @@ def options_of(
 def _response_format(
     schema: OutputSchema | None, options: OpenAIChatOptions, lacks: frozenset[str], warnings: list[str]
 ) -> tuple[JsonObject | None, str | None]:
-    """The format of the answer as a parameter, or as an instruction to a server that does not support it."""
+    """Return the response format as a parameter, or as an instruction if the server does not support it.
+
+    Raises ConfigurationError if both `json_object` and an output type are set.
+    """
     if schema is None:
         return ({"type": "json_object"}, None) if options.json_object else (None, None)
     if options.json_object:
@@ -221,7 +227,7 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "user": as_json,
     "moderation": moderation_body,
 }
-"""Options that are sent under their own names → how they are encoded."""
+"""Encodings of the options that are sent under their own names."""
 
 
 def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> JsonObject:
@@ -232,7 +238,7 @@ def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> JsonObj
         body.setdefault("modalities", ["text", "audio"])
     if "parallel_tool_calls" in lacks:
         body.pop("parallel_tool_calls", None)
-    # A model that refused the old name supports the new one, whatever its server usually does.
+    # A model that refused the old name supports the new one, even if its server usually does not.
     if "max_completion_tokens" in lacks and "max_tokens" not in lacks and "max_completion_tokens" in body:
         body["max_tokens"] = body.pop("max_completion_tokens")
     return body

@@ -1,1 +1,1 @@
-"""From events of the Responses API to parts. Pure."""
+"""Decoder for events of the Responses API. Pure."""

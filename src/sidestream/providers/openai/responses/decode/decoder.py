@@ -1,4 +1,4 @@
-"""Responses events → parts: one table, one pure decoder per response, and a fast path for text deltas."""
+"""Decoder for Responses events: the event table, the decoder, and a fast path for text deltas."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ _HEADS = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_t
 
 
 class TextCursor:
-    """The block of a text delta, and where that was."""
+    """The block of the last text delta, and its position."""
 
     __slots__ = ("block", "index", "item", "place", "state")
 
@@ -39,12 +39,12 @@ class TextCursor:
         self.place = (e.output_index, e.item_id)
 
     def has(self, index: int) -> bool:
-        """True if an index is one that the server made up for a delta of the part that is open."""
+        """Return whether an unknown index belongs to the open part, since some servers number each delta."""
         return self.block is self.item.open_part and (text.CONTENT, index) not in self.item.blocks
 
 
 def read_delta(growing: TextCursor, data: bytes) -> list[StreamPart] | None:
-    """The part of a text delta right after another; None for any other event."""
+    """Return the part of an event that only extends the current text, or None for any other event."""
     if not data.startswith(_HEADS):
         return None
     try:
@@ -100,10 +100,10 @@ EVENTS: dict[str, EventRow] = {
     "response.reasoning_summary_text.done": EventRow(shapes.SummaryDoneEvent, reasoning.on_summary_done),
     "response.reasoning_text.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
     "response.reasoning_text.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
-    # The names of vLLM, and of those who run it.
+    # vLLM's event names.
     "response.reasoning_part.added": EventRow(shapes.ContentPartEvent, text.on_content_part_added),
     "response.reasoning_part.done": EventRow(shapes.ContentPartEvent, text.on_content_part_done),
-    # The names of the Open Responses specification.
+    # Event names of the Open Responses specification.
     "response.reasoning.delta": EventRow(shapes.DeltaEvent, reasoning.on_reasoning_delta),
     "response.reasoning.done": EventRow(shapes.TextDoneEvent, reasoning.on_reasoning_done),
     "response.function_call_arguments.delta": EventRow(
@@ -148,18 +148,18 @@ EVENTS: dict[str, EventRow] = {
         for stage in stages.split()
     },
 }
-"""Event type → how it is read."""
+"""Shapes and handlers, by event type."""
 
-_OF_STEERING = "says what becomes of a message to the response; the run's `steer` parts report it"
+_OF_STEERING = "reports the status of a steering message, which the run's `steer` parts also report"
 
 IGNORED = {
     "response.steer.accepted": _OF_STEERING,
     "response.steer.pending": _OF_STEERING,
     "response.steer.failed": _OF_STEERING,
-    "keepalive": "keeps the connection open and says nothing",
-    "ping": "keeps the connection open and says nothing",
+    "keepalive": "only keeps the connection open",
+    "ping": "only keeps the connection open",
 }
-"""Events that become no part, each with its reason."""
+"""Reasons for ignoring an event, by type."""
 
 PASSED_ON = {
     **dict.fromkeys(
@@ -169,24 +169,24 @@ PASSED_ON = {
             "response.audio.transcript.delta",
             "response.audio.transcript.done",
         ),
-        "has no item to belong to; passed on as a raw part",
+        "does not belong to an item; passed on as a raw part",
     ),
     **dict.fromkeys(
         ("response.inject.created", "response.inject.failed"),
         "answers a message of the multi-agent beta that is never sent; passed on as a raw part",
     ),
 }
-"""Known events that become raw parts, each with its reason."""
+"""Reasons for passing on a known event as a raw part, by type."""
 
 PASSED_ON_ITEMS = dict.fromkeys(
     ("agent_message", "multi_agent_call", "multi_agent_call_output"),
-    "belongs to the multi-agent beta, whose agents are the provider's own; passed on as a raw part",
+    "belongs to the multi-agent beta, whose agents run at the provider; passed on as a raw part",
 )
-"""Known items that become raw parts, each with its reason."""
+"""Reasons for passing on a known item as a raw part, by type."""
 
 
 class ResponsesDecoder(ResponseDecoder[ResponsesState]):
-    """Decodes one response."""
+    """A decoder for one response."""
 
     LAST_EVENTS = frozenset(name for name, row in EVENTS.items() if row.handler is handlers.on_terminal)
 
@@ -195,12 +195,12 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
 
     @property
     def response_id(self) -> str | None:
-        """The id of the response, once it is known."""
+        """The response's id, or None until it is known."""
         return self._state.response_id
 
     @property
     def resume_point(self) -> tuple[str, int] | None:
-        """The response and the number of its last event, to resume from after a broken connection."""
+        """The response's id and the sequence number of its last event, from which a broken stream can resume."""
         s = self._state
         return (s.response_id, s.sequence) if s.response_id is not None and s.sequence >= 0 else None
 
@@ -233,7 +233,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         return None
 
     def _read_whole(self, s: ResponsesState, answer: Any) -> Error | None:
-        """Items of a whole response are read as if each had just been done."""
+        """Decode a response object, with each of its items as if it had just completed."""
         response = jsontext.as_object(answer)
         if "output" not in response and "status" not in response:
             s.raw(answer)

@@ -1,4 +1,4 @@
-"""What each event does to the state of a response. Short functions, one per row of the table in `decode.py`."""
+"""Event handlers of the Responses decoder, one per row of the table in `decoder.py`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +19,17 @@ Handler = Callable[[ResponsesState, Any, JsonObject], None]
 
 
 def stage(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
-    """Nothing more than the tool event."""
+    """Emit only the tool event."""
 
 
 def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
-    """`response-metadata`, once."""
+    """Emit `response-metadata`, once."""
     s.declare_tools(e.response.get("tools"))
     _metadata(s, e.response)
 
 
 def is_second(s: ResponsesState, e: shapes.ResponseEvent, kind: str) -> bool:
-    """True if the event begins another response than the one that is being read."""
+    """Return whether the event starts a response other than the current one."""
     if s.response_id is None or (text_in(e.response, "id") or s.response_id) == s.response_id:
         return False
     return kind == "response.created" or bool(s.items)
@@ -42,12 +42,12 @@ def _metadata(s: ResponsesState, response: JsonObject) -> None:
 
 
 def on_error(s: ResponsesState, e: shapes.ResponsesError, raw: JsonObject) -> None:
-    """`error`, emitted at the end of the stream: `response.failed` usually follows and says more."""
+    """Keep the `error` for the end of the stream, since `response.failed` usually follows with more detail."""
     s.error = outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error")
 
 
 def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> None:
-    """By item type, see below."""
+    """Handle a new item by its type, see below."""
     row = ITEMS.get(str(e.item.get("type")))
     if row is None:
         s.raw(raw)
@@ -62,12 +62,12 @@ def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> No
 
 
 def on_item_done(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> None:
-    """By item type, see below."""
+    """Handle a completed item by its type, see below."""
     item_done(s, e.output_index, e.item, raw)
 
 
 def item_done(s: ResponsesState, index: int, raw_item: JsonObject, event: Any) -> None:
-    """An item is complete, whether it was streamed, came whole, or was first seen in the final response."""
+    """Handle a complete item, whether it was streamed, arrived complete, or first appears in the final response."""
     row = ITEMS.get(str(raw_item.get("type")))
     if row is None:
         s.raw(event)
@@ -93,13 +93,13 @@ def _whole_item(s: ResponsesState, index: int, raw_item: JsonObject, value: shap
 
 
 def input_delta(kind: str, *, escaped: bool) -> Handler:
-    """A handler for deltas of this kind of call."""
+    """Build a handler for input deltas of this kind of call."""
 
     def handler(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
-        """`tool-input-delta`."""
+        """Emit a `tool-input-delta`."""
         item = s.find(e.output_index, e.item_id)
         if item is None or item.kind != kind or not item.input_open:
-            # Without its item the call has no name yet: it is emitted whole when the item is done.
+            # Without its item the call has no name yet, so it is emitted when the item is done.
             s.raw(raw)
             return
         item.streamed.append(e.delta)
@@ -109,10 +109,10 @@ def input_delta(kind: str, *, escaped: bool) -> Handler:
 
 
 def input_done(kind: str) -> Handler:
-    """A handler for the end of the input of this kind of call."""
+    """Build a handler for the end of the input of this kind of call."""
 
     def handler(s: ResponsesState, e: shapes.InputDoneEvent, raw: JsonObject) -> None:
-        """The final input, used when the item is done; `tool-call` at once for code."""
+        """Keep the final input until the item is done. For code, emit the `tool-call` at once."""
         item = s.find(e.output_index, e.item_id)
         if item is None or item.kind != kind or item.called:
             s.raw(raw)
@@ -126,7 +126,7 @@ def input_done(kind: str) -> Handler:
 
 
 def on_partial_image(s: ResponsesState, e: shapes.PartialImageEvent, raw: JsonObject) -> None:
-    """`tool-result`, preliminary."""
+    """Emit a preliminary `tool-result`."""
     item = s.item(e.output_index, "image_generation_call", e.item_id)
     if not item.tool:
         begin(s, item, ITEMS[item.kind], shapes.Item(id=e.item_id))
@@ -138,7 +138,7 @@ def on_partial_image(s: ResponsesState, e: shapes.PartialImageEvent, raw: JsonOb
 
 
 def on_command(s: ResponsesState, e: shapes.CommandEvent, raw: JsonObject) -> None:
-    """`tool-input-delta`."""
+    """Emit a `tool-input-delta`."""
     item = s.find(e.output_index)
     if item is None or item.kind != "shell_call" or item.called:
         return
@@ -149,17 +149,17 @@ def on_command(s: ResponsesState, e: shapes.CommandEvent, raw: JsonObject) -> No
 
 
 def on_compacting(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
-    """`custom`."""
+    """Emit a `custom`."""
     s.out.append(Custom("openai.compaction.compacting", raw))
 
 
 def on_terminal(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
-    """Ends of what is open, then `finish`; `error` before it if the response failed."""
+    """Close open blocks and emit `finish`, after an `error` if the response failed."""
     finish(s, e.response, str(raw["type"]).removeprefix("response."))
 
 
 def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
-    """The response is over: items not emitted yet, ends of what is open, then how it ended."""
+    """End the response. Emits missing items, closes open blocks, then emits the error, if any, and `finish`."""
     _metadata(s, response)
     _unseen_items(s, response.get("output"), completed=status == "completed")
     close_blocks(s, completed=status == "completed")
@@ -181,7 +181,7 @@ def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
             replay=REPLAYED,
             is_held=SESSION_KEY in metadata,
             summaries=outcome.summaries(s),
-            # Work that left no part must be kept for its session.
+            # Keep the message for its session even if the work left no parts.
             is_kept=any(item.kind not in ("message", "reasoning") for item in s.finished),
             listed=s.listed,
         )
@@ -208,10 +208,10 @@ _KEPT = (
 
 
 def _unseen_items(s: ResponsesState, output: Any, *, completed: bool) -> None:
-    """Some servers skip the end of an item; it is emitted now, from the final response."""
+    """Emit items that are only in the final response, since some servers skip the end of an item."""
     entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
     items = s.finished if entries else []
-    # An item is matched by its id; if ids change, by its index; if that does too, by its kind, in order.
+    # Match items by id, then by index if ids change, then by kind and order if indices change too.
     for name_of_item, name_of_entry in _SAME:
         waiting: dict[object, list[ItemState]] = {}
         for item in reversed(items):
@@ -232,7 +232,7 @@ _SAME: tuple[tuple[Callable[[ItemState], object], Callable[[int, JsonObject], ob
     (lambda item: (item.index, item.kind), lambda index, entry: (index, text_in(entry, "type"))),
     (lambda item: item.kind, lambda index, entry: text_in(entry, "type")),
 )
-"""What an item and an entry of the final response have in common if they are the same."""
+"""Pairs of keys that are equal if an item and an entry of the final response are the same."""
 
 
 def _unseen_item(s: ResponsesState, index: int, raw_item: JsonObject) -> None:
@@ -243,7 +243,7 @@ def _unseen_item(s: ResponsesState, index: int, raw_item: JsonObject) -> None:
 
 
 def close_blocks(s: ResponsesState, *, completed: bool = False) -> None:
-    """Ends whatever is open. Complete inputs become calls only if the response completed."""
+    """End all open blocks and inputs. Complete inputs become calls only if the response completed."""
     for item in s.items:
         for block in item.blocks.values():
             if block.family == "reasoning":

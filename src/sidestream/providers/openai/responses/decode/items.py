@@ -1,4 +1,4 @@
-"""Output items: one row per type, with what happens when it is added and when it is done."""
+"""Table of output items, with the handlers for their start and end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ _FAILED = ("failed", "incomplete")
 
 
 class ItemRow(Struct, frozen=True, kw_only=True):
-    """How one item type is read. `tool` is the metadata key of its events; items without one have no tool events."""
+    """The shape and handlers of one item type. `tool` is the metadata key of its tool events, or None for no events."""
 
     shape: type[shapes.Item]
     done: Handler
@@ -27,13 +27,13 @@ class ItemRow(Struct, frozen=True, kw_only=True):
     tool: str | None = None
     name: str | None = None
     hosted: bool = True
-    """True: the provider executes it. False: the client does."""
+    """Whether the provider executes the call, rather than the client."""
     paired_by_call_id: bool = False
-    """True: its parts carry the call id, which its output names; else the item's own id."""
+    """Whether parts use the call id, to which the output refers, rather than the item's id."""
 
 
 def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) -> None:
-    """Names an item, from its row and its first event."""
+    """Set the name, tool and part id of an item, from its row and its first event."""
     item.name = row.name or getattr(value, "name", "") or row.tool or item.kind
     item.tool = row.tool or item.name
     item.provider_executed = row.hosted
@@ -49,14 +49,14 @@ def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) 
 
 
 def _input_added(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
-    """`tool-input-start`."""
+    """Emit a `tool-input-start`."""
     s.open_input(item)
 
 
 def _listed(s: ResponsesState, item: ItemState, value: shapes.McpListToolsItem) -> None:
-    """Nothing more than the tool event."""
+    """Emit only the tool event."""
     if value.server_label is not None and value.error is None:
-        # Grants hold for tools as they were defined.
+        # Remembered approvals apply only to unchanged tool definitions.
         s.listed[value.server_label] = {
             str(tool.get("name")): media_types.digest(jsontext.canonical(tool))
             for tool in jsontext.objects(value.tools)
@@ -64,7 +64,7 @@ def _listed(s: ResponsesState, item: ItemState, value: shapes.McpListToolsItem) 
 
 
 def _function_added(s: ResponsesState, item: ItemState, value: shapes.FunctionItem) -> None:
-    """`tool-input-start`."""
+    """Emit a `tool-input-start`."""
     s.open_input(item)
     if value.arguments:
         item.streamed.append(value.arguments)
@@ -72,7 +72,7 @@ def _function_added(s: ResponsesState, item: ItemState, value: shapes.FunctionIt
 
 
 def _function_done(s: ResponsesState, item: ItemState, value: shapes.FunctionItem) -> None:
-    """`tool-input-end`, `tool-call`."""
+    """Emit `tool-input-end` and `tool-call`."""
     s.open_input(item)
     extra = {"namespace": value.namespace, "caller": value.caller, "item_id": value.id}
     metadata = {PROVIDER_NAME: {key: content for key, content in extra.items() if content}}
@@ -82,12 +82,12 @@ def _function_done(s: ResponsesState, item: ItemState, value: shapes.FunctionIte
 
 
 def _custom_added(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
-    """`tool-input-start`; the input is a JSON string."""
+    """Emit a `tool-input-start`. The input is a JSON string."""
     s.open_input(item, '"')
 
 
 def _custom_done(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
-    """`tool-input-end`, `tool-call`."""
+    """Emit `tool-input-end` and `tool-call`."""
     s.open_input(item, '"')
     given = value.input if value.input is not None else item.input_final or "".join(item.streamed)
     s.wrapped_call(item, given, '"', given)
@@ -96,7 +96,7 @@ def _custom_done(s: ResponsesState, item: ItemState, value: shapes.CustomToolIte
 
 
 def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearchItem) -> None:
-    """`tool-input-*`, `tool-call` with the action, `tool-result` with the sources."""
+    """Emit `tool-input-*`, `tool-call` with the action, and `tool-result` with the sources."""
     action = value.action or {}
     s.whole_call(item, {key: content for key, content in action.items() if key != "sources" and content is not None})
     sources = {"sources": action["sources"]} if action.get("sources") else {}
@@ -104,24 +104,24 @@ def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearch
 
 
 def _file_search_done(s: ResponsesState, item: ItemState, value: shapes.FileSearchItem) -> None:
-    """`tool-input-*`, `tool-call` with the queries, `tool-result` with the matches."""
+    """Emit `tool-input-*`, `tool-call` with the queries, and `tool-result` with the matches."""
     s.whole_call(item, {"queries": value.queries or []})
     s.result(item, {"status": value.status, "results": value.results}, is_error=value.status in _FAILED)
 
 
 def _code_added(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
-    """`tool-input-start` and the beginning of the JSON text."""
+    """Emit `tool-input-start` and the start of the JSON text."""
     s.in_container(item, value.container_id)
     s.open_input(item, f'{{"container_id":{jsontext.dumps(value.container_id).decode()},"code":"')
 
 
 def code_call(s: ResponsesState, item: ItemState, code: str) -> None:
-    """The code is complete: the call, before it runs."""
+    """Emit the call once the code is complete, before it runs."""
     s.wrapped_call(item, code, '"}', {"container_id": item.container_id, "code": code})
 
 
 def _code_done(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
-    """`tool-call` unless emitted, `tool-result` with the outputs, `file` for each image."""
+    """Emit `tool-call` unless already emitted, `tool-result` with the outputs, and a `file` for each image."""
     if not item.input_started:
         _code_added(s, item, value)
     s.in_container(item, value.container_id or item.container_id)
@@ -136,7 +136,7 @@ def _code_done(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreter
 
 
 def _code_image(s: ResponsesState, item: ItemState, number: int, output: JsonObject) -> None:
-    """An image that the code produced is a deliverable."""
+    """Emit a `file` if an output of the code is an image."""
     url = output.get("url")
     if output.get("type") != "image" or not isinstance(url, str):
         return
@@ -161,18 +161,18 @@ def _code_image(s: ResponsesState, item: ItemState, number: int, output: JsonObj
 
 
 def _image_added(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
-    """`tool-input-*`, `tool-call`."""
+    """Emit `tool-input-*` and `tool-call`."""
     s.whole_call(item, {})
 
 
 def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
-    """`tool-result` that refers to its `file`; without an image, the last preview."""
+    """Emit `tool-result` and the `file` that it refers to. If the image is missing, use the last preview."""
     s.whole_call(item, {})
     raw = item.raw
     facts = {
         key: content for key, content in raw.items() if key not in ("result", "id", "type") and content is not None
     }
-    # A finished image may still say `generating`; one that was cut off says so or has no data.
+    # A complete image may still have the status `generating`. An incomplete one has that status or no data.
     result = value.result
     if not result and value.status == "completed" and value.error is None and item.preview:
         result, facts["from_preview"] = item.preview, True
@@ -191,7 +191,7 @@ def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> 
 
 
 def _mcp_done(s: ResponsesState, item: ItemState, value: shapes.McpCallItem) -> None:
-    """`tool-input-*`, `tool-call`, `tool-result`."""
+    """Emit `tool-input-*`, `tool-call` and `tool-result`."""
     s.open_input(item)
     arguments = value.arguments if value.arguments is not None else item.input_final
     s.json_call(item, "".join(item.streamed) if arguments is None else arguments)
@@ -201,7 +201,7 @@ def _mcp_done(s: ResponsesState, item: ItemState, value: shapes.McpCallItem) -> 
 
 
 def _approval_done(s: ResponsesState, item: ItemState, value: shapes.McpApprovalItem) -> None:
-    """`tool-input-*`, `tool-call`, `tool-approval-request`."""
+    """Emit `tool-input-*`, `tool-call` and `tool-approval-request`."""
     s.open_input(item)
     s.json_call(item, value.arguments or "")
     given, error = parse_input(value.arguments)
@@ -218,7 +218,7 @@ def _approval_done(s: ResponsesState, item: ItemState, value: shapes.McpApproval
 
 
 def _tool_search_done(s: ResponsesState, item: ItemState, value: shapes.ToolSearchItem) -> None:
-    """`tool-input-*`, `tool-call`."""
+    """Emit `tool-input-*` and `tool-call`."""
     item.provider_executed = value.execution != "client"
     item.call_id = value.call_id
     arguments = value.arguments
@@ -230,12 +230,12 @@ def _tool_search_done(s: ResponsesState, item: ItemState, value: shapes.ToolSear
 
 
 def _program_done(s: ResponsesState, item: ItemState, value: shapes.ProgramItem) -> None:
-    """`tool-input-*`, `tool-call`."""
+    """Emit `tool-input-*` and `tool-call`."""
     s.whole_call(item, {"code": value.code or ""})
 
 
 def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
-    """`tool-result`; `custom` if its call is unknown."""
+    """Emit a `tool-result`, or a `custom` if its call is unknown."""
     raw = item.raw
     call = _call_of(s, item, value)
     if call is None:
@@ -246,7 +246,7 @@ def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None
 
 
 def _call_of(s: ResponsesState, output: ItemState, value: shapes.Item) -> ItemState | None:
-    """The call of an output; one without a call id belongs to the nearest call before it."""
+    """Find the call of an output. Without a call id, that is the nearest call before it."""
     if value.call_id is not None:
         return s.unanswered(output.tool, value.call_id) or s.taken_up(output.tool, value.call_id)
     before = (item for item in s.last_unanswered(output.tool) if item.index < output.index)
@@ -259,7 +259,7 @@ def _timed_out(output: Any) -> bool:
 
 
 def _custom(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
-    """`custom`, of the kind `openai.` and the item type."""
+    """Emit a `custom` of the kind `openai.` plus the item type."""
     s.out.append(Custom(f"openai.{item.kind}", item.raw))
 
 
@@ -335,7 +335,7 @@ ITEMS: dict[str, ItemRow] = {
         paired_by_call_id=True,
     ),
     "computer_call_output": ItemRow(shape=shapes.Item, tool="computer_use", done=_output_done),
-    # Its call id may change between added and done, so nothing is emitted before done.
+    # The call id may change between added and done, so nothing is emitted before done.
     "tool_search_call": ItemRow(shape=shapes.ToolSearchItem, tool="tool_search", done=_tool_search_done),
     "tool_search_output": ItemRow(shape=shapes.Item, tool="tool_search", done=_output_done),
     "program": ItemRow(shape=shapes.ProgramItem, tool=_PROGRAM, done=_program_done, paired_by_call_id=True),
@@ -347,4 +347,4 @@ ITEMS: dict[str, ItemRow] = {
     "custom_tool_call_output": _ONLY_HERE,
     "mcp_approval_response": _ONLY_HERE,
 }
-"""Output item type → how it is read."""
+"""Shapes and handlers, by output item type."""

@@ -1,4 +1,4 @@
-"""Calls that act on a machine: shells, patches, computer use. The client executes most of them."""
+"""Handlers for shell, patch and computer calls, most of which the client executes."""
 
 import shlex
 from typing import Any
@@ -12,20 +12,20 @@ _BUTTONS = {"wheel": "middle"}
 
 
 def local_shell_action(action: JsonObject) -> JsonObject:
-    """One command, also as text for a shell."""
+    """Convert a local shell action, with the command as a list and as a shell script."""
     command = [str(word) for word in as_list(action.get("command"))]
     rest = {name: action.get(name) for name in ("env", "timeout_ms", "user", "working_directory")}
     return {"command": command, "script": shlex.join(command), **without_none(rest)}
 
 
 def computer_action(actions: list[Any], checks: list[Any]) -> JsonObject:
-    """Actions to carry out in order, and the safety checks that are pending."""
+    """Convert computer actions and the pending safety checks."""
     body: JsonObject = {"actions": [_computer(as_object(action)) for action in actions]}
     return {**body, "safety_checks": [safety_check(check) for check in checks]} if checks else body
 
 
 def safety_check(check: Any) -> JsonObject:
-    """A safety check. One that cannot be read is still one that a person must see."""
+    """Convert a safety check. An unreadable one is kept as a message, since the user must still see it."""
     fields = as_object(check) if is_object(check) else {"message": str(check)}
     texts = {name: fields[name] for name in ("code", "message") if isinstance(fields.get(name), str)}
     return {"id": str(fields.get("id", "")), **texts}
@@ -44,7 +44,10 @@ def _computer(action: JsonObject) -> JsonObject:
 
 
 def _shell_hosted(s: ResponsesState, value: shapes.ShellItem) -> bool:
-    """By the call's own environment, else by the tool as the response or the request declared it."""
+    """Return whether the provider executes a shell call.
+
+    The call's own environment decides, or else the tool as declared in the response or the request.
+    """
     environment = s.shell_environment if value.environment is None else value.environment
     if environment is not None:
         return str(jsontext.as_object(environment).get("type")).startswith("container")
@@ -52,19 +55,19 @@ def _shell_hosted(s: ResponsesState, value: shapes.ShellItem) -> bool:
 
 
 def shell_added(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
-    """`tool-input-start`."""
+    """Emit a `tool-input-start`."""
     item.provider_executed = _shell_hosted(s, value)
     s.open_input(item)
 
 
 def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
-    """`tool-input-end`, `tool-call`."""
+    """Emit `tool-input-end` and `tool-call`."""
     item.provider_executed = _shell_hosted(s, value)
     item.action = {}
     action = {key: content for key, content in (value.action or {}).items() if content is not None}
     commands: Any = action.pop("commands", [])
     if item.streamed and not item.called:
-        # The commands were streamed as the beginning of the JSON text.
+        # The streamed commands are the start of the JSON text.
         if item.command is not None:
             command_done(s, item, "".join(item.command))
         rest = jsontext.dumps(action).decode()[1:]
@@ -75,7 +78,7 @@ def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> N
 
 
 def command_delta(s: ResponsesState, item: ItemState, delta: str) -> None:
-    """More of a shell command: the first one opens the list of commands, its first delta opens a command."""
+    """Emit more of a shell command, and open the command and the list of commands if necessary."""
     s.open_input(item)
     if item.command is None:
         s.input_delta(item, ',"' if item.streamed else '{"commands":["')
@@ -86,7 +89,7 @@ def command_delta(s: ResponsesState, item: ItemState, delta: str) -> None:
 
 
 def command_done(s: ResponsesState, item: ItemState, command: str) -> None:
-    """A shell command is complete."""
+    """Emit the end of a shell command."""
     streamed = "".join(item.command or ())
     command_delta(s, item, command[len(streamed) :] if command.startswith(streamed) else "")
     s.input_delta(item, '"')
@@ -94,7 +97,7 @@ def command_done(s: ResponsesState, item: ItemState, command: str) -> None:
 
 
 def patch_added(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
-    """`tool-input-start` and the beginning of the JSON text; a deletion is complete at once."""
+    """Emit `tool-input-start` and the start of the JSON text. A deletion is complete at once."""
     operation = value.operation or {}
     if not operation:
         return
@@ -110,7 +113,7 @@ def patch_added(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> 
 
 
 def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
-    """`tool-input-end` unless emitted, `tool-call`."""
+    """Emit `tool-input-end` unless already emitted, and `tool-call`."""
     operation = value.operation or {}
     item.action = {}
     if not item.input_started:
@@ -123,7 +126,7 @@ def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> N
 
 
 def action_done(s: ResponsesState, item: ItemState, value: shapes.ActionItem) -> None:
-    """`tool-input-*`, `tool-call`."""
+    """Emit `tool-input-*` and `tool-call`."""
     if item.tool == "local_shell":
         item.action = local_shell_action(value.action or {})
         s.whole_call(item, value.action or {})

@@ -1,4 +1,4 @@
-"""How a response ended: its finish reason, its usage, its error, and the session that continues from it."""
+"""Finish reason, usage and error of a response, and the session data to continue from it."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ REASONS: dict[str, FinishReason] = {
     "max_messages": "other",
     "steered": "other",
 }
-"""The provider's status, or the reason of an incomplete response → ours."""
+"""Our finish reasons, by the provider's status or the reason of an incomplete response."""
 
 RATE_LIMITS = frozenset({"rate_limit_exceeded", "too_many_requests"})
 RETRYABLE = RATE_LIMITS | {"server_error", "vector_store_timeout", "server_is_overloaded", "slow_down"}
 
 
 def finish_reason(s: ResponsesState, status: str, response: JsonObject) -> tuple[FinishReason, str]:
-    """Our reason and the provider's own."""
+    """Return our finish reason and the provider's own."""
     raw = status
     if status == "incomplete":
         raw = str(jsontext.as_object(response.get("incomplete_details")).get("reason") or status)
@@ -46,7 +46,7 @@ def finish_reason(s: ResponsesState, status: str, response: JsonObject) -> tuple
 
 
 def error_of(error: Any, fallback: str) -> Error:
-    """The provider's error object as a part."""
+    """Convert the provider's error object to a part."""
     fields = jsontext.as_object(error)
     code = fields.get("code") or (fields.get("type") if fields.get("type") != "error" else None)
     code = str(code) if code is not None else None
@@ -58,7 +58,7 @@ def error_of(error: Any, fallback: str) -> Error:
 
 
 def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
-    """Token counts."""
+    """Parse the token counts."""
     usage = jsontext.as_object(raw)
     details = usage.get("input_tokens_details")
     return usage_from(
@@ -73,7 +73,7 @@ def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
 
 
 def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
-    """The private metadata of the message: how to continue from it on the server, or by replaying its items."""
+    """Build the message's private metadata, to continue from it on the server or by resending its items."""
     layout = [_layout(s, item) for item in s.finished]
     items = {} if all(map(_is_plain, layout)) else {"items": layout}
     origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url}
@@ -106,7 +106,7 @@ def _is_pending(item: ItemState) -> bool:
 
 
 def _is_plain(item: JsonObject) -> bool:
-    """True if the message's own parts say all that a replay of the item would."""
+    """Return whether the message's own parts hold everything that resending the item needs."""
     match item["type"]:
         case "message":
             return len(item["content"]) == 1 and "phase" not in item
@@ -119,7 +119,7 @@ def _is_plain(item: JsonObject) -> bool:
 
 
 def _is_canonical(text: str) -> bool:
-    """True if the text is what the parsed input is encoded to."""
+    """Return whether encoding the parsed input gives the same text."""
     try:
         return jsontext.dumps(jsontext.loads(text)).decode() == text
     except (ValueError, RecursionError):
@@ -127,17 +127,17 @@ def _is_canonical(text: str) -> bool:
 
 
 _SAID = frozenset({"message", "reasoning"})
-"""Items that the message's own parts can replace, as far as a model can read them."""
+"""Items whose readable content is in the message's own parts."""
 
 
 def _without_input(item: JsonObject) -> JsonObject:
-    """A pending item without what the message's part of the call holds."""
+    """Remove from a pending item the input that the message's own part holds."""
     dropped = {"function_call": "arguments", "custom_tool_call": "input"}.get(str(item.get("type")))
     return item if dropped is None else {key: value for key, value in item.items() if key not in (dropped, "status")}
 
 
 def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
-    """The item for a replay, without what is never sent, or what the message's own parts hold: its text, its image."""
+    """Return the item as needed for resending, without the text or image that the message's own parts hold."""
     if item.kind == "message":
         said = without_none({"type": item.kind, "phase": item.raw.get("phase")})
         return {**said, "content": [{"text_id": block.id} for block in item.blocks.values()]}
@@ -146,14 +146,14 @@ def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
         kept.pop("result", None)
         return {**kept, "file": s.files[item.id]} if item.id in s.files else kept
     if item.kind == "code_interpreter_call" and kept.get("outputs"):
-        # Images are files of the message.
+        # The message holds images as files.
         outputs = jsontext.as_list(kept["outputs"])
         return {**kept, "outputs": [o for o in outputs if jsontext.as_object(o).get("type") != "image"]}
     return kept
 
 
 def summaries(s: ResponsesState) -> dict[str, list[JsonObject]]:
-    """What only the finished items say of a file search or a code run, under the keys of their tools."""
+    """Collect details of file searches and code runs that only the finished items hold, by tool key."""
     found: dict[str, list[JsonObject]] = {}
     for item in s.finished:
         fields = _SUMMARY_FIELDS.get(item.kind)
@@ -173,4 +173,4 @@ _SUMMARY_FIELDS = {
         "status": "status",
     },
 }
-"""Item type → our field → the item's field."""
+"""The item's fields, by item type and our field."""

@@ -1,7 +1,7 @@
-"""Reasoning: summaries and raw reasoning as blocks, concluded when what must be sent back is known.
+"""Handlers for reasoning summaries and raw reasoning, as blocks.
 
-A block is active, then can conclude, then is concluded. In a stored response a summary part concludes when it is done.
-In one that is not stored it concludes with the item, which brings the encrypted content.
+A block is active, then can conclude, then is concluded. In a stored response, a summary part concludes when it is done.
+Otherwise it concludes with the item, which brings the encrypted content that must be sent back.
 """
 
 from sidestream.jsontext import JsonObject
@@ -13,24 +13,24 @@ CONTENT, SUMMARY = "content", "summary"
 
 
 def on_content_added(s: ResponsesState, e: shapes.ContentPartEvent) -> None:
-    """A part of raw reasoning begins."""
+    """Open the block of a raw reasoning part."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     item.open_part = None
     item.open_part = _reasoning_block(s, item, CONTENT, e.content_index)
 
 
 def on_content_done(s: ResponsesState, e: shapes.ContentPartEvent) -> None:
-    """A part of raw reasoning is complete; its block concludes with the item."""
+    """Keep the final text of a raw reasoning part. Its block concludes with the item."""
     _reasoning_final(s, s.item(e.output_index, "reasoning", e.item_id), CONTENT, e.content_index, e.part)
 
 
 def reasoning_added(s: ResponsesState, item: ItemState, value: shapes.ReasoningItem) -> None:
-    """`reasoning-start` at once, so that a reader sees the model think."""
+    """Emit a `reasoning-start` at once, to show that the model is thinking."""
     _open_reasoning(s, item, (SUMMARY, 0))
 
 
 def reasoning_done(s: ResponsesState, item: ItemState, value: shapes.ReasoningItem) -> None:
-    """What was not streamed, then `reasoning-end` with the encrypted content."""
+    """Emit text that was not streamed, then `reasoning-end` with the encrypted content."""
     item.open_part = None
     for kind, entries in ((SUMMARY, value.summary or ()), (CONTENT, value.content or ())):
         for index, part in zip(item.part_numbers(kind, len(entries)), entries, strict=True):
@@ -42,7 +42,7 @@ def reasoning_done(s: ResponsesState, item: ItemState, value: shapes.ReasoningIt
 
 
 def on_summary_part_added(s: ResponsesState, e: shapes.SummaryPartEvent, raw: JsonObject) -> None:
-    """`reasoning-start`; parts that could conclude do so now."""
+    """Emit a `reasoning-start`, after concluding earlier parts that can conclude."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     for block in item.concludable:
         end_reasoning(s, block)
@@ -51,17 +51,17 @@ def on_summary_part_added(s: ResponsesState, e: shapes.SummaryPartEvent, raw: Js
 
 
 def on_summary_delta(s: ResponsesState, e: shapes.SummaryDeltaEvent, raw: JsonObject) -> None:
-    """`reasoning-delta`."""
+    """Emit a `reasoning-delta`."""
     _reasoning_delta(s, e.output_index, e.item_id, SUMMARY, e.summary_index, e.delta, raw)
 
 
 def on_summary_done(s: ResponsesState, e: shapes.SummaryDoneEvent, raw: JsonObject) -> None:
-    """The final text of a summary part."""
+    """Keep the final text of a summary part."""
     _reasoning_final(s, s.item(e.output_index, "reasoning", e.item_id), SUMMARY, e.summary_index, {"text": e.text})
 
 
 def on_summary_part_done(s: ResponsesState, e: shapes.SummaryPartEvent, raw: JsonObject) -> None:
-    """`reasoning-end` in a stored response; else it comes with the encrypted content of the item."""
+    """Emit `reasoning-end` in a stored response. Otherwise it follows with the item's encrypted content."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     _reasoning_final(s, item, SUMMARY, e.summary_index, e.part)
     block = _reasoning_block(s, item, SUMMARY, e.summary_index)
@@ -73,12 +73,12 @@ def on_summary_part_done(s: ResponsesState, e: shapes.SummaryPartEvent, raw: Jso
 
 
 def on_reasoning_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
-    """`reasoning-delta`."""
+    """Emit a `reasoning-delta`."""
     _reasoning_delta(s, e.output_index, e.item_id, CONTENT, e.content_index, e.delta, raw)
 
 
 def on_reasoning_done(s: ResponsesState, e: shapes.TextDoneEvent, raw: JsonObject) -> None:
-    """The final text of raw reasoning."""
+    """Keep the final text of raw reasoning."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     _reasoning_final(s, item, CONTENT, e.content_index, {"text": e.text})
 
@@ -108,7 +108,7 @@ def _reasoning_block(s: ResponsesState, item: ItemState, kind: str, index: int) 
         block = item.open_part
     first = item.blocks.get((SUMMARY, 0))
     if block is None and first is not None and not first.used and (index == 0 or kind == CONTENT):
-        # The block that was opened ahead is that of whichever content comes first.
+        # The first content, of either kind, uses the block that was opened ahead.
         block = item.blocks[key] = item.blocks.pop((SUMMARY, 0))
     if block is None:
         block = _open_reasoning(s, item, key)
@@ -129,7 +129,7 @@ def _open_reasoning(s: ResponsesState, item: ItemState, key: tuple[str, int]) ->
 
 
 def end_reasoning(s: ResponsesState, block: ItemBlock, encrypted_content: str | None = None) -> None:
-    """Concludes a block of reasoning, once."""
+    """Conclude a reasoning block, once."""
     if block.phase == "concluded":
         return
     block.phase = "concluded"

@@ -1,6 +1,6 @@
-"""The events and items of a response, as far as they are read: typed, optional fields have defaults.
+"""Types of events and items, with the fields that the decoder reads. Optional fields have defaults.
 
-A value of the wrong type fails the conversion, and the event becomes a `raw` part before any state has changed.
+A value of the wrong type fails the conversion, so that the event becomes a `raw` part before any state has changed.
 """
 
 from typing import Any
@@ -9,19 +9,19 @@ from msgspec import Struct
 
 
 class ResponsesEvent(Struct):
-    """What all events may carry."""
+    """Base class of events."""
 
     sequence_number: int | None = None
 
 
 class ResponseEvent(ResponsesEvent, kw_only=True):
-    """created, queued, in_progress, completed, incomplete, failed."""
+    """A `response.*` event for a status of the response."""
 
     response: dict[str, Any]
 
 
 class ResponsesError(ResponsesEvent, kw_only=True):
-    """Flat on OpenAI's own wire, nested on others'."""
+    """An `error` event, with the fields at the top level on OpenAI and in `error` on other servers."""
 
     message: str | None = None
     code: str | int | None = None
@@ -29,14 +29,14 @@ class ResponsesError(ResponsesEvent, kw_only=True):
 
 
 class ItemEvent(ResponsesEvent, kw_only=True):
-    """output_item.added and .done."""
+    """An `output_item.added` or `.done` event."""
 
     output_index: int
     item: dict[str, Any]
 
 
 class ContentPartEvent(ResponsesEvent, kw_only=True):
-    """content_part.added and .done."""
+    """A `content_part.added` or `.done` event."""
 
     output_index: int
     part: dict[str, Any]
@@ -55,7 +55,7 @@ class DeltaEvent(ResponsesEvent, kw_only=True):
 
 
 class TextDoneEvent(ResponsesEvent, kw_only=True):
-    """output_text.done, reasoning_text.done, refusal.done."""
+    """An `output_text.done`, `reasoning_text.done` or `refusal.done` event."""
 
     output_index: int
     text: str | None = None
@@ -65,7 +65,7 @@ class TextDoneEvent(ResponsesEvent, kw_only=True):
 
 
 class AnnotationEvent(ResponsesEvent, kw_only=True):
-    """output_text.annotation.added."""
+    """An `output_text.annotation.added` event."""
 
     output_index: int
     annotation: dict[str, Any]
@@ -74,7 +74,7 @@ class AnnotationEvent(ResponsesEvent, kw_only=True):
 
 
 class SummaryPartEvent(ResponsesEvent, kw_only=True):
-    """reasoning_summary_part.added and .done."""
+    """A `reasoning_summary_part.added` or `.done` event."""
 
     output_index: int
     summary_index: int
@@ -83,7 +83,7 @@ class SummaryPartEvent(ResponsesEvent, kw_only=True):
 
 
 class SummaryDeltaEvent(ResponsesEvent, kw_only=True):
-    """reasoning_summary_text.delta."""
+    """A `reasoning_summary_text.delta` event."""
 
     output_index: int
     summary_index: int
@@ -92,7 +92,7 @@ class SummaryDeltaEvent(ResponsesEvent, kw_only=True):
 
 
 class SummaryDoneEvent(ResponsesEvent, kw_only=True):
-    """reasoning_summary_text.done."""
+    """A `reasoning_summary_text.done` event."""
 
     output_index: int
     summary_index: int
@@ -101,7 +101,7 @@ class SummaryDoneEvent(ResponsesEvent, kw_only=True):
 
 
 class InputDoneEvent(ResponsesEvent, kw_only=True):
-    """The whole input of a call: arguments, custom input, code or diff."""
+    """The complete input of a call: arguments, custom input, code or diff."""
 
     output_index: int
     arguments: str | None = None
@@ -112,14 +112,14 @@ class InputDoneEvent(ResponsesEvent, kw_only=True):
 
 
 class StageEvent(ResponsesEvent, kw_only=True):
-    """A stage of a server-side tool."""
+    """A lifecycle event of a server-side tool."""
 
     output_index: int
     item_id: str | None = None
 
 
 class PartialImageEvent(ResponsesEvent, kw_only=True):
-    """image_generation_call.partial_image."""
+    """An `image_generation_call.partial_image` event."""
 
     output_index: int
     partial_image_b64: str
@@ -128,7 +128,7 @@ class PartialImageEvent(ResponsesEvent, kw_only=True):
 
 
 class CommandEvent(ResponsesEvent, kw_only=True):
-    """shell_call_command.added, .delta and .done; these have no item id."""
+    """A `shell_call_command.added`, `.delta` or `.done` event, which have no item id."""
 
     output_index: int
     command_index: int
@@ -137,7 +137,7 @@ class CommandEvent(ResponsesEvent, kw_only=True):
 
 
 class Item(Struct, kw_only=True):
-    """What all output items may carry."""
+    """Base class of output items."""
 
     id: str | None = None
     status: str | None = None
@@ -182,7 +182,7 @@ class CodeInterpreterItem(Item, kw_only=True):
     container_id: str | None = None
     code: str | None = None
     arguments: str | None = None
-    """The code as JSON, in xAI's older form."""
+    """Code as JSON, in xAI's older form."""
     outputs: list[dict[str, Any]] | None = None
 
 
@@ -222,7 +222,7 @@ class PatchItem(Item, kw_only=True):
 
 
 class ActionItem(Item, kw_only=True):
-    """computer_call and local_shell_call."""
+    """A `computer_call` or `local_shell_call` item."""
 
     action: dict[str, Any] | None = None
     actions: list[Any] | None = None

@@ -1,4 +1,4 @@
-"""What a decoder remembers between events, and how it emits calls and results."""
+"""State of the Responses decoder, which also emits calls and results."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -14,11 +14,11 @@ PROVIDER_NAME = "openai-responses"
 X_SEARCH = "x_search"
 
 _NEAREST = 64
-"""How far back the call of an output without a call id is looked for."""
+"""Number of recent calls searched for an output without a call id."""
 
 
 class ItemBlock:
-    """A block of text or reasoning of one item."""
+    """A text or reasoning block of an item."""
 
     __slots__ = ("annotations", "deltas", "family", "final", "id", "phase", "used")
 
@@ -28,12 +28,12 @@ class ItemBlock:
         self.deltas: list[str] = []
         self.final: str | None = None
         self.annotations: dict[bytes, Any] = {}
-        """By their JSON: what comes again is known."""
+        """Annotations by their JSON, so that repeated ones are recognised."""
         self.phase: Literal["active", "can-conclude", "concluded"] = "active"
-        self.used = False  # False: opened ahead of its first event, so either kind of content may still use it
+        self.used = False  # Until its first event, either kind of content may use the block.
 
     def rest(self) -> str:
-        """What the final text adds to the deltas; it counts as streamed from now on."""
+        """Return what the final text adds to the deltas, and count it as streamed."""
         if self.final is None:
             return ""
         streamed = self.streamed
@@ -43,20 +43,20 @@ class ItemBlock:
         return rest
 
     def superseding(self) -> str | None:
-        """The final text, if it differs from the deltas."""
+        """Return the final text if it differs from the deltas, else None."""
         return None if self.final is None or self.final == self.streamed else self.final
 
     @property
     def streamed(self) -> str:
-        """Its deltas, joined."""
-        # Joined once: a final text may come many times.
+        """The joined deltas."""
+        # Cache the joined text, since final text may arrive many times.
         if len(self.deltas) > 1:
             self.deltas = ["".join(self.deltas)]
         return self.deltas[0] if self.deltas else ""
 
 
 class ItemState:
-    """One output item, known by its index in the output: ids may change between its events."""
+    """An output item, identified by its output index, since ids may change between events."""
 
     __slots__ = (
         "action",
@@ -89,7 +89,7 @@ class ItemState:
 
     def __init__(self, number: int, index: int, kind: str, item_id: str | None) -> None:
         self.number = number
-        """Its place among the items in the order in which they came."""
+        """Position in the order of arrival."""
         self.index = index
         self.kind = kind
         self.given_id = item_id
@@ -102,29 +102,30 @@ class ItemState:
         self.provider_executed = True
         self.blocks: dict[tuple[str, int], ItemBlock] = {}
         self.open_part: ItemBlock | None = None
-        """The content part that began last. Some servers give a number of its own to each delta of it."""
+        """The content part that started last. Some servers give each of its deltas a separate index."""
         self.concludable: list[ItemBlock] = []
-        """Blocks of reasoning that conclude when the next one begins."""
+        """Reasoning blocks that conclude when the next one starts."""
         self.phase: str | None = None
         self.input_started = False
         self.input_open = False
         self.command: list[str] | None = None
-        """The shell command that is open, in pieces."""
+        """Pieces of the open shell command."""
         self.input_final: str | None = None
         self.streamed: list[str] = []
         self.called = False
         self.action: JsonObject | None = None
-        """For a call of the API's own kind, its input in the terms of `actions`; empty where it is that already."""
+        """Input of an API-specific call, converted to the form of `actions`. Empty if it already has that form."""
         self.container_id: str | None = None
         self.preview: str | None = None
-        """The newest preview of an image."""
+        """Latest preview of an image."""
         self.done = False
         self.is_matched = False
 
     def part_numbers(self, kind: str, count: int) -> list[int]:
-        """The numbers under which so many parts of the final item were streamed: their places in it.
+        """Return the indices under which the `count` parts of the final item were streamed.
 
-        Servers that count parts over the whole response use others. Then the first is the one that began first.
+        These are their positions in the item. For servers that count parts over the whole response, the indices are
+        assigned in the order in which the blocks started.
         """
         known = [number for block_kind, number in self.blocks if block_kind == kind]
         if all(number < count for number in known):
@@ -133,7 +134,7 @@ class ItemState:
 
 
 class ResponsesState(DecoderState):
-    """One response while it is decoded."""
+    """The state of one response during decoding."""
 
     def __init__(self, context: ResponsesContext) -> None:
         super().__init__(PROVIDER_NAME)
@@ -148,18 +149,21 @@ class ResponsesState(DecoderState):
         self._unanswered: dict[str, dict[str, ItemState]] = {}
         """Calls without a result, by tool and id."""
         self._code_calls: dict[str | None, ItemState] = {}
-        """The last code run in each container."""
+        """Last code run of each container."""
         self._shell_environment: Any = None
         self._tools: set[tuple[str | None, str | None]] = set()
-        """Type and name of each tool, as the response states them."""
+        """Type and name of each tool, as the response declares them."""
         self.response_id: str | None = None
         self.has_refusal = False
         self.has_approval = False
         self.listed: dict[str, dict[str, str]] = {}
-        """Tools of remote servers, as digests of their definitions."""
+        """Digests of the tool definitions of remote servers, by server label and tool name."""
 
     def is_late(self, number: int | None) -> bool:
-        """True for an event that came before. The order of servers whose numbers do not increase is trusted."""
+        """Return whether an event repeats an earlier one, by its sequence number.
+
+        Servers whose numbers do not increase are trusted to send events in order.
+        """
         if number is None:
             return False
         if number > self.sequence:
@@ -169,14 +173,14 @@ class ResponsesState(DecoderState):
         return self.is_numbered
 
     def find(self, index: int, item_id: object = None) -> ItemState | None:
-        """The item of an event: by its id, or by its index if ids change or are missing."""
+        """Find the item of an event by its id, or by its index if ids change or are missing."""
         here = self._at.get(index)
         if not isinstance(item_id, str) or not item_id or (here is not None and here.given_id == item_id):
             return here
         return self._known.get(item_id) or here
 
     def placed(self, event: JsonObject) -> JsonObject:
-        """The event with its item's index, for a server that numbers nothing: new items come last."""
+        """Add the output index to an event from a server that does not send any. New items come last."""
         item_id = event.get("item_id") or jsontext.as_object(event.get("item")).get("id")
         if "sequence_number" in event or not isinstance(item_id, str) or not item_id:
             return event
@@ -184,12 +188,12 @@ class ResponsesState(DecoderState):
         return {**event, "output_index": known.index if known is not None else len(self.items)}
 
     def item(self, index: int, kind: str, item_id: str | None = None) -> ItemState:
-        """The item of this kind, created by its first event."""
+        """Return the item of this kind, and create it if it is new."""
         found = self.find(index, item_id)
         return found if found is not None and found.kind == kind else self._new(index, kind, item_id)
 
     def whole_item(self, index: int, kind: str, item_id: str | None, *, is_new: bool) -> ItemState:
-        """The item of an `added` or `done`. Servers that give all items one index still give them ids."""
+        """Return the item of an `added` or `done` event. If all items share one index, they are told apart by id."""
         found = self.find(index, item_id)
         if found is None or found.kind != kind:
             return self._new(index, kind, item_id)
@@ -215,11 +219,11 @@ class ResponsesState(DecoderState):
 
     @property
     def finished(self) -> list[ItemState]:
-        """The items that are done, in their order."""
+        """Completed items, in output order."""
         return sorted((item for item in self.items if item.done), key=lambda item: item.index)
 
     def item_event(self, tool: str, stage: str, event: Any, index: int | None, item: ItemState | None) -> None:
-        """Reports a stage of a tool, with the id of its item."""
+        """Emit a tool event with the id of its item."""
         if item is not None:
             call_id = item.part_id
         else:
@@ -228,7 +232,7 @@ class ResponsesState(DecoderState):
         self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
 
     def open_input(self, item: ItemState, text: str = "") -> None:
-        """Begins the input of a call, once."""
+        """Start the input of a call, once."""
         if item.input_started or item.called:
             return
         item.input_started = item.input_open = True
@@ -236,18 +240,18 @@ class ResponsesState(DecoderState):
         self.input_delta(item, text)
 
     def input_delta(self, item: ItemState, text: str) -> None:
-        """More JSON text of a call's input."""
+        """Emit JSON text of a call's input."""
         if text:
             self.out.append(ToolInputDelta(item.part_id, text))
 
     def close_input(self, item: ItemState) -> None:
-        """Ends the input of a call, once."""
+        """End the input of a call, once."""
         if item.input_open:
             item.input_open = False
             self.out.append(ToolInputEnd(item.part_id))
 
     def call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
-        """Emits the call with its parsed input, once."""
+        """Emit the call with its parsed input, once."""
         self._emit_call(item, metadata, input=value)
 
     def _emit_call(self, item: ItemState, metadata: JsonObject | None, **content: Any) -> None:
@@ -256,13 +260,13 @@ class ResponsesState(DecoderState):
             return
         item.called = True
         if item.call_id is not None and item.call_id != item.part_id:
-            # The final id supersedes the one that the input streamed under: the tool's output is paired by it.
+            # Outputs refer to the final id, so it replaces the one that the input was streamed under.
             item.part_id = self.unique_id(item.call_id, item)
         self._unanswered.setdefault(item.tool, {})[item.part_id] = item
         if item.kind != "mcp_approval_request":
             self.count_call(item.tool, provider_executed=item.provider_executed)
         if not item.provider_executed and item.raw.get("status") == "incomplete" and "input" in content:
-            # Cut off by a limit: what looks whole may be half a command.
+            # A limit cut the input off, so a command that looks complete may be half of one.
             text = jsontext.dumps(content["input"]).decode()
             content = {"input_error": INCOMPLETE_INPUT, "input_text": text}
         elif not item.provider_executed and item.action is not None:
@@ -272,7 +276,7 @@ class ResponsesState(DecoderState):
         )
 
     def result(self, item: ItemState, value: Any, *, is_error: bool = False, preliminary: bool = False) -> None:
-        """Emits a result of a call; the final one comes once."""
+        """Emit a result of a call. The final one is emitted once."""
         if item.part_id in self.results:
             return
         if not preliminary:
@@ -291,15 +295,15 @@ class ResponsesState(DecoderState):
         )
 
     def unanswered(self, tool: str, call_id: str) -> ItemState | None:
-        """The call of a tool with this id, if it has no result yet."""
+        """Return the call of a tool with this id if it has no result yet, else None."""
         return self._unanswered.get(tool, {}).get(call_id)
 
     def last_unanswered(self, tool: str) -> Iterator[ItemState]:
-        """The last calls of a tool that have no result yet, the newest first."""
+        """Iterate over the latest calls of a tool without a result, newest first."""
         return islice(reversed(self._unanswered.get(tool, {}).values()), _NEAREST)
 
     def taken_up(self, tool: str, call_id: str | None) -> ItemState | None:
-        """Return the call of an earlier response that an output of this one answers."""
+        """Return the call of an earlier response that an output belongs to, or None."""
         made = self.answered_call(tool, call_id)
         if made is None:
             return None
@@ -309,18 +313,18 @@ class ResponsesState(DecoderState):
         return item
 
     def in_container(self, item: ItemState, container_id: str | None) -> None:
-        """A code run uses this container."""
+        """Record the container of a code run."""
         item.container_id = container_id
         last = self._code_calls.setdefault(container_id, item)
         if last.number < item.number:
             self._code_calls[container_id] = item
 
     def code_call_in(self, container_id: str | None) -> ItemState | None:
-        """The last code run in a container."""
+        """Return the last code run in a container, or None."""
         return self._code_calls.get(container_id)
 
     def declare_tools(self, tools: Any) -> None:
-        """The tools as the response states them, as far as a decoder needs to know."""
+        """Record the tools that the response declares."""
         named = ((text_in(tool, "type"), text_in(tool, "name")) for tool in jsontext.objects(tools))
         self._tools = self._tools or {*named}
         shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
@@ -329,23 +333,23 @@ class ResponsesState(DecoderState):
         )
 
     def runs_itself(self, name: str) -> bool:
-        """True for a custom tool of the server: xAI's search of X calls some that no request declares."""
+        """Return whether the server executes a custom tool, as xAI's search of X does with some undeclared tools."""
         return (X_SEARCH, None) in self._tools and ("custom", name) not in self._tools
 
     @property
     def shell_environment(self) -> Any:
-        """The environment of the shell as the response states it."""
+        """The shell's environment, as the response declares it."""
         return self._shell_environment
 
     def whole_call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
-        """A call whose input came whole: start, text, end, call."""
+        """Emit a call whose input arrived complete, with the start, text and end of the input."""
         if not item.called:
             self.open_input(item)
             self.input_delta(item, jsontext.dumps(value).decode())
             self.call(item, value, metadata=metadata)
 
     def wrapped_call(self, item: ItemState, value: str, suffix: str, whole: Any) -> None:
-        """Ends an input of which one long string was streamed: the rest of it, the closing text, the call."""
+        """Complete an input of which one long string was streamed, and emit the call."""
         if item.called:
             return
         streamed = "".join(item.streamed)
@@ -355,7 +359,7 @@ class ResponsesState(DecoderState):
         self.call(item, whole)
 
     def json_call(self, item: ItemState, text: str, metadata: JsonObject | None = None) -> None:
-        """Ends an input that was streamed as JSON text, and calls if it is a JSON object."""
+        """Complete an input that was streamed as JSON text, and emit the call, with an error if it is not an object."""
         if item.called:
             return
         streamed = "".join(item.streamed)

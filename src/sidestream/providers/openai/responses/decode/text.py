@@ -1,4 +1,4 @@
-"""Text: blocks that open, grow and end, with their annotations as sources."""
+"""Handlers for text blocks, and their annotations as sources."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _TEXT_FIELD = {"output_text": "text", "refusal": "refusal"}
 
 
 def text_block(s: ResponsesState, item: ItemState, index: int, *, refusal: bool = False) -> ItemBlock:
-    """The text block at this index, opened by its first event. An unknown index is that of the part that is open."""
+    """Return the text block at an index, and open it if it is new. An unknown index means the open part, if any."""
     block = item.blocks.get((CONTENT, index)) or item.open_part
     if block is None:
         s.count_entry()
@@ -28,12 +28,12 @@ def text_block(s: ResponsesState, item: ItemState, index: int, *, refusal: bool 
 
 
 def on_text_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
-    """`text-delta`."""
+    """Emit a `text-delta`."""
     _text_delta(s, e, raw, refusal=False)
 
 
 def on_refusal_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
-    """`text-delta`; the finish reason is that of a refusal."""
+    """Emit a `text-delta`. The response finishes as a refusal."""
     _text_delta(s, e, raw, refusal=True)
 
 
@@ -49,7 +49,7 @@ def _text_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject, *, ref
 
 
 def on_text_done(s: ResponsesState, e: shapes.TextDoneEvent, raw: JsonObject) -> None:
-    """The final text; the block ends with its item, which also has all annotations."""
+    """Keep the final text. The block ends with its item, which also has all annotations."""
     item = s.item(e.output_index, "message", e.item_id)
     refusal = e.refusal is not None
     block = text_block(s, item, e.content_index, refusal=refusal)
@@ -57,14 +57,14 @@ def on_text_done(s: ResponsesState, e: shapes.TextDoneEvent, raw: JsonObject) ->
 
 
 def on_annotation(s: ResponsesState, e: shapes.AnnotationEvent, raw: JsonObject) -> None:
-    """`source`; a cited container file is a tool event too."""
+    """Emit a `source`. For a cited container file, also emit a tool event."""
     item = s.item(e.output_index, "message", e.item_id)
     block = text_block(s, item, e.content_index)
     _annotate(s, block, e.annotation, raw)
 
 
 def on_content_part_added(s: ResponsesState, e: shapes.ContentPartEvent, raw: JsonObject) -> None:
-    """`text-start` or `reasoning-start`."""
+    """Emit a `text-start` or `reasoning-start`."""
     kind = str(e.part.get("type"))
     if kind == "reasoning_text":
         reasoning.on_content_added(s, e)
@@ -77,7 +77,7 @@ def on_content_part_added(s: ResponsesState, e: shapes.ContentPartEvent, raw: Js
 
 
 def on_content_part_done(s: ResponsesState, e: shapes.ContentPartEvent, raw: JsonObject) -> None:
-    """The final content; the block ends with its item."""
+    """Keep the final content. The block ends with its item."""
     kind = str(e.part.get("type"))
     if kind == "reasoning_text":
         reasoning.on_content_done(s, e)
@@ -88,12 +88,12 @@ def on_content_part_done(s: ResponsesState, e: shapes.ContentPartEvent, raw: Jso
 
 
 def message_added(s: ResponsesState, item: ItemState, value: shapes.MessageItem) -> None:
-    """Nothing yet: text blocks begin with their content."""
+    """Emit nothing yet, since text blocks start with their content."""
     item.phase = value.phase
 
 
 def message_done(s: ResponsesState, item: ItemState, value: shapes.MessageItem) -> None:
-    """The text that was not streamed, `source`, `text-end`."""
+    """Emit the text that was not streamed, each `source`, and `text-end`."""
     item.phase, item.open_part = value.phase or item.phase, None
     texts = [part for part in value.content if str(part.get("type")) in _TEXT_FIELD]
     if texts and len(texts) < len(item.blocks):
@@ -109,7 +109,7 @@ def message_done(s: ResponsesState, item: ItemState, value: shapes.MessageItem) 
 
 
 def _join_content(s: ResponsesState, blocks: list[ItemBlock], parts: list[JsonObject]) -> None:
-    """More blocks were streamed than the item has parts: the text of all is that of the item."""
+    """Distribute the item's text over its blocks, for an item with fewer parts than streamed blocks."""
     final = "".join(text_in(part, _TEXT_FIELD[str(part["type"])]) or "" for part in parts)
     streamed = [block.streamed for block in blocks]
     if final.startswith("".join(streamed)):
@@ -134,7 +134,7 @@ def _final_content(s: ResponsesState, item: ItemState, index: int, part: JsonObj
 
 
 def _annotate(s: ResponsesState, block: ItemBlock, annotation: Any, event: Any) -> None:
-    """Adds an annotation, once."""
+    """Add an annotation, once."""
     name = jsontext.canonical(annotation)
     if name not in block.annotations:
         s.count_entry()
@@ -143,7 +143,7 @@ def _annotate(s: ResponsesState, block: ItemBlock, annotation: Any, event: Any) 
 
 
 def end_text(s: ResponsesState, block: ItemBlock, phase: str | None = None) -> None:
-    """Ends a text block, once. Final text that extends the deltas is a last delta; any other supersedes them."""
+    """End a block of text, once. Final text that extends the deltas becomes a last delta, other text replaces them."""
     if block.phase == "concluded":
         return
     block.phase = "concluded"
@@ -210,7 +210,7 @@ _SOURCES = {
     "container_file_citation": _container,
     "file_path": _file_path,
 }
-"""Annotation type → the fields of its source."""
+"""Builders of the source's fields, by annotation type."""
 
 
 def _span(a: JsonObject) -> JsonObject:
@@ -218,7 +218,7 @@ def _span(a: JsonObject) -> JsonObject:
 
 
 def _container_file(s: ResponsesState, annotation: JsonObject, event: Any) -> None:
-    """A citation of a sandbox file is an event of its tool, and names a file to download."""
+    """Emit a tool event for a cited sandbox file, and register the file for download."""
     container, file_id = text_in(annotation, "container_id"), text_in(annotation, "file_id")
     call = s.code_call_in(container)
     # The code may have run in an earlier response.

@@ -1,1 +1,1 @@
-"""From our messages and tools to requests of the Responses API. Pure."""
+"""Encoder for Responses API requests. Pure."""

@@ -1,4 +1,4 @@
-"""Answers of the client to pending items, screenshots included, and files and links as content."""
+"""Encodes the client's answers to pending items, including screenshots, and files and links as content."""
 
 import struct
 import zlib
@@ -18,7 +18,7 @@ _URLS = ("data:image/", "https://", "http://")
 
 
 def screenshot_of(result: message.ToolResultPart) -> JsonObject | None:
-    """Where the screenshot of a result is: the last image of its content, its URL, or its id; None if it has none."""
+    """Locate the screenshot of a result, as the last image of its content, a URL or a file id. None if it has none."""
     images = [url for part in message.content_of_result(result.result) if (url := _image_url(part)) is not None]
     if images:
         return {"image_url": images[-1]}
@@ -31,7 +31,7 @@ def screenshot_of(result: message.ToolResultPart) -> JsonObject | None:
 
 
 def remark_of(call_id: str, result: message.ToolResultPart) -> str | None:
-    """What a result says beside its screenshot, or in place of it; None if it says nothing."""
+    """Return the text of a result with or instead of a screenshot, or None if there is none."""
     shown = message.content_of_result(result.result)
     if result.is_error or screenshot_of(result) is None:
         text = _text_of(shown) if shown else _words(result.result)
@@ -55,7 +55,7 @@ def _text_of(parts: tuple[message.Content, ...]) -> str:
 
 
 def _words(value: object) -> str:
-    """A result in words: the message of an error as such, other values as JSON."""
+    """Convert a result to text. An error becomes its message, and other values become JSON."""
     if is_object(value) and isinstance(value.get("message"), str):
         return value["message"]
     return value if isinstance(value, str) else jsontext.dumps(value).decode()
@@ -63,7 +63,7 @@ def _words(value: object) -> str:
 
 @cache
 def empty_screen(width: int = 1024, height: int = 768) -> str:
-    """A black PNG as a `data:` URL."""
+    """Create a black PNG as a `data:` URL."""
     rows = (b"\x00" + bytes(width // 8)) * height
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)),
@@ -77,7 +77,7 @@ def empty_screen(width: int = 1024, height: int = 768) -> str:
 
 
 def content_of(part: message.DataPart | message.LinkPart, image_detail: str) -> JsonObject:
-    """The part as content of an input message."""
+    """Encode a file or a link as content of an input message."""
     if isinstance(part, message.DataPart):
         url = data_url(part)
         return _image(url, image_detail) if is_image(part.mime_type) else _file(url, part.mime_type, part.name)
@@ -110,17 +110,17 @@ def _file(url: str, kind: str, name: str | None) -> JsonObject:
 
 
 Given = message.ToolResultPart | message.ApprovalPart | None
-"""A result or a decision in the history; only requests for approval are answered by a decision."""
+"""A result or a decision in the history. Only approval requests are answered by a decision."""
 
 
 def answer_key(item: JsonObject) -> str:
-    """The id under which the client answers an item."""
+    """Return the id under which the client answers an item."""
     key = item.get("id") if item.get("type") == "mcp_approval_request" else item.get("call_id") or item.get("id")
     return str(key)
 
 
 def is_answerable(call: JsonObject, result: Given) -> bool:
-    """Whether an item exists that answers a call with this result; without one, an item that reports so."""
+    """Return whether `answer` can encode an answer to a call. A result of None means that it was not executed."""
     match str(call.get("type")):
         case "computer_call":
             return isinstance(result, message.ToolResultPart)
@@ -138,7 +138,7 @@ def answer(call: JsonObject, result: Given) -> JsonObject | None:
 
 
 def remark(call: JsonObject, result: Given) -> str | None:
-    """What a result says that the item has no field for; it follows as a message."""
+    """Return the text of a result that does not fit into the item and follows as a message, or None."""
     if not isinstance(result, message.ToolResultPart):
         return None
     match call.get("type"):
@@ -151,7 +151,7 @@ def remark(call: JsonObject, result: Given) -> str | None:
 
 
 def output_text(result: Given) -> str:
-    """A result as text: other values as JSON. A file is named; these items have no field for its content."""
+    """Encode a result as text, or as JSON. Files are only named, since these items have no field for their content."""
     if not isinstance(result, message.ToolResultPart):
         return message.NOT_EXECUTED
     if isinstance(result.result, str):
@@ -184,7 +184,7 @@ def _text_output(kind: str) -> Callable[[JsonObject, Given], JsonObject]:
 
 
 def _local_shell(call: JsonObject, result: Given) -> JsonObject:
-    # It accepts text only. The API's types name the pair `id`; the vendor's own agents send `call_id`.
+    # The item accepts only text. The API's types pair it by `id`, but OpenAI's own agents send `call_id`.
     pair = {"id": call["call_id"]} if call.get("call_id") else {}
     return _reply("local_shell_call_output", call, **pair, output=output_text(result))
 
@@ -204,7 +204,7 @@ def _shell(call: JsonObject, result: Given) -> JsonObject:
 
 
 def _shell_output(entry: Any) -> JsonObject | None:
-    """The output of one command, as the API has it or as `ShellOutput`; None for anything else."""
+    """Convert the output of one command from the API's form or from `ShellOutput`. Returns None for other values."""
     if isinstance(entry, str):
         entry = {"stdout": entry}
     if not is_object(entry) or not entry.keys() & _SHELL_OUTPUT.keys():
@@ -218,7 +218,7 @@ def _shell_output(entry: Any) -> JsonObject | None:
 
 
 _SHELL_OUTPUT: JsonObject = {"stdout": "", "stderr": "", "exit_code": 0, "timed_out": False, "outcome": None}
-"""The fields of a command's output, with their defaults."""
+"""Fields of a command's output, with their defaults."""
 
 
 def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
@@ -230,7 +230,7 @@ def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
 def _computer(call: JsonObject, result: Any) -> JsonObject:
     place = None if result.is_error else screenshot_of(result)
     unseen = {} if place is not None else {"status": "incomplete"}
-    # Exactly the checks that the call came with, and only if a person has seen them.
+    # Acknowledge exactly the call's own checks, and only if the user has seen them.
     checks = objects(call.get("pending_safety_checks")) if result.acknowledged else []
     return _reply(
         "computer_call_output",
@@ -258,7 +258,7 @@ def _unwrapped(result: Given, key: str) -> Any:
 
 
 def _reply(kind: str, call: JsonObject, **fields: Any) -> JsonObject:
-    # Without the caller, the answer would be sent to the model rather than to the program that made the call.
+    # Without the caller, the answer would go to the model instead of the program that made the call.
     caller = {"caller": call["caller"]} if call.get("caller") else {}
     pair = {"call_id": call["call_id"]} if call.get("call_id") else {}
     return {"type": kind, **pair, **fields, **caller}
@@ -274,4 +274,4 @@ ANSWERS: dict[str, Callable[[JsonObject, Any], JsonObject]] = {
     "tool_search_call": _tool_search,
     "mcp_approval_request": _approval,
 }
-"""Type of a pending item → how its answer is encoded."""
+"""Encoders of answers, by type of the pending item."""

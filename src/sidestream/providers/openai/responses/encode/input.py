@@ -1,6 +1,6 @@
-"""Messages → input items.
+"""Encodes messages as input items.
 
-Messages of this provider are replayed as the items they arrived as, as far as their parts are unedited; all others are
+Messages from this provider are resent as their original items, with edits to their parts applied. All others are
 encoded from their parts. Every call gets exactly one answer. Metadata of other providers and thinking are never sent.
 """
 
@@ -33,22 +33,25 @@ _MAX_CALL_ID = 64
 
 
 class InputTarget(Struct, frozen=True, kw_only=True):
-    """The model and server that the items are for, and how to encode them."""
+    """The model and server that receive the items, and encoding settings."""
 
     model: str
     base_url: str
     session_keys: tuple[str, ...]
-    """The metadata keys that may be read."""
+    """Metadata keys that may be read."""
     replays: Replays
     image_detail: str = "auto"
     has_containers: bool = True
-    """False: containers of earlier turns are gone, and so what ran in them cannot be replayed."""
+    """Whether containers of earlier turns still exist. If not, what ran in them cannot be resent."""
 
 
 def encode_input(
     messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: InputTarget
 ) -> tuple[list[JsonObject], list[str]]:
-    """The input items and warnings. `pending` are items on the server that need an answer."""
+    """Encode messages as input items. Returns them with warnings.
+
+    `pending` are items on the server that need an answer.
+    """
     texts = [only_text(message) for message in messages]
     others = [message for message, text in zip(messages, texts, strict=True) if text is None]
     newest = next((message for message in reversed(messages) if message.role == "model"), None)
@@ -66,19 +69,19 @@ def encode_input(
 
 
 def _of_model(text: str) -> JsonObject:
-    # The type is explicit: llama.cpp refuses messages of the model without it.
+    # llama.cpp refuses model messages without a type.
     return {"type": "message", "role": "assistant", "content": text}
 
 
 class _InputEncoder:
-    """The items so far, with the answers that are still pending."""
+    """An encoder of messages, with the items so far and the pending answers."""
 
     def __init__(self, others: Sequence[ChatMessage], newest: ChatMessage | None, target: InputTarget) -> None:
-        """Knows all messages but those that are one text, and the model's newest."""
+        """Index the results and approvals in `others`, the messages that are not plain text."""
         self.items: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart | ApprovalPart]] = {}  # neither claimed by a call nor passed yet
+        self._results: dict[str, list[ToolResultPart | ApprovalPart]] = {}  # not claimed by a call or encoded yet
         self._approved: set[str] = set()
         self._newest = newest
         for message in others:
@@ -92,23 +95,23 @@ class _InputEncoder:
         self._left_out: set[str] = set()
         self._requested: set[str] = set()
         self._called: set[str] = set()
-        """The call ids of replayed items: what answers a call or was called by one refers to them."""
+        """Call ids of resent items, to which outputs and callers refer."""
         self._files: JsonObject | None = None
         self._remarks: list[str] = []
-        """What results say that their items have no field for."""
+        """Text of results that does not fit into their items."""
 
     def is_settled(self) -> bool:
-        """True if nothing has to be sent before the next message."""
+        """Return whether nothing has to be sent before the next message."""
         return not self._unanswered and not self._remarks and self._files is None
 
     def expect(self, pending: Sequence[JsonObject]) -> None:
-        """Expects answers to these items, and appends those that are missing from the history."""
+        """Prepare the answers to these items, and append those that are missing from the history."""
         for item in pending:
             self._expect(answer_key(item), item)
         self._flush_unanswered()
 
     def message(self, message: ChatMessage) -> None:
-        """Appends the items of a message."""
+        """Append the items of a message."""
         if message.role != "tool" and (self._files is not None or self._remarks):
             self.flush_files()
         layout = self._layout(message) if message.metadata else None
@@ -116,7 +119,7 @@ class _InputEncoder:
         content = [entry for part in parts if (entry := self._part(message.role, part)) is not None]
         self._flush_unanswered()
         if content and message.role in ("model", "tool"):
-            # Deferred, so that nothing comes between calls and their results.
+            # Defer files, so that nothing comes between calls and their results.
             self._files = self._files or {"role": "user", "content": [{"type": "input_text", "text": FILES_ABOVE}]}
             self._files["content"] += content
         elif len(content) == 1 and content[0]["type"] == "input_text":
@@ -125,7 +128,7 @@ class _InputEncoder:
             self.items.append({"role": message.role, "content": content})
 
     def flush_files(self) -> None:
-        """Appends the remarks and files of the last messages as the user's."""
+        """Append the remarks and files of the last messages as user messages."""
         self.items += [{"role": "user", "content": text} for text in self._remarks]
         self._remarks = []
         if self._files is not None:
@@ -137,7 +140,7 @@ class _InputEncoder:
         return layout_of(message, target.session_keys, target.model, target.base_url, target.replays)
 
     def _part(self, role: str, part: MessagePart) -> JsonObject | None:
-        """Appends a part that is an item of its own; returns the content of any other."""
+        """Append a part that is a separate item, or return the part as content."""
         match part:
             case TextPart():
                 if role != "model":
@@ -165,7 +168,7 @@ class _InputEncoder:
             self.items.append(item)
 
     def _expect(self, key: str, item: JsonObject) -> bool:
-        """Prepares the answer to an item. False: it cannot be answered, so it must not be sent."""
+        """Prepare the answer to an item. Returns False if it cannot be answered, and so must not be sent."""
         results = self._results.get(key, [])
         reply = answer(item, results[0] if results else None)
         if reply is None:
@@ -188,14 +191,14 @@ class _InputEncoder:
         self._results[part.id].pop(0)
         if part.id not in self._left_out:
             what = f"result {part.id} of {part.name}" if isinstance(part, ToolResultPart) else f"decision {part.id}"
-            self.warnings.append(f"the {what} belongs to no call and is left out")
+            self.warnings.append(f"the {what} has no matching call and is left out")
 
     def _flush_unanswered(self) -> None:
         self.items += self._unanswered
         self._unanswered = []
 
     def _replay(self, message: ChatMessage, layout: ItemLayout) -> list[MessagePart]:
-        """Appends the items of a message; returns the parts that they do not cover."""
+        """Append the original items of a message. Returns the parts that they do not cover."""
         parts = _ItemParts(message.parts)
         start = len(self.items)
         for raw in layout.items:
@@ -203,7 +206,7 @@ class _InputEncoder:
                 self._text(parts.text_of(raw), raw.get("phase"))
                 continue
             if layout.is_reduced and raw.get("type") == "mcp_approval_request" and message is not self._newest:
-                # Its call has been made. Sent without that call, the approval would have it made again.
+                # The call has been made. Without it, the approval would cause a second call.
                 self._left_out.add(str(raw.get("id")))
                 continue
             waits = layout.waits(raw)
@@ -212,14 +215,14 @@ class _InputEncoder:
             if body is not None:
                 self._replay_item(raw, body, waits)
             elif raw.get("type") not in RULES:
-                self.warnings.append(f"an item of the type {raw.get('type')} cannot be replayed and is left out")
+                self.warnings.append(f"an item of type {raw.get('type')} cannot be resent and is left out")
         while len(self.items) > start and self.items[-1].get("type") == "reasoning":
-            self.items.pop()  # The API refuses reasoning that nothing follows.
+            self.items.pop()  # The API refuses reasoning without a following item.
         return parts.rest
 
     def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool) -> None:
         if not self._are_references_known(body):
-            self.warnings.append(f"the call of a {body['type']} is not in the history, so it is left out")
+            self.warnings.append(f"a {body['type']} is left out, since its call is not in the history")
             return
         if body.get("call_id") is not None:
             self._called.add(str(body["call_id"]))
@@ -235,7 +238,7 @@ class _InputEncoder:
             self.items.append(body)
 
     def _are_references_known(self, body: JsonObject) -> bool:
-        """False for the output of a call that is not in the request. A caller that is not in it is removed."""
+        """Return False for an output whose call is not in the request. An unknown caller is removed."""
         caller = body.get("caller")
         if is_object(caller) and "caller_id" in caller and str(caller["caller_id"]) not in self._called:
             del body["caller"]
@@ -243,7 +246,7 @@ class _InputEncoder:
         return answered is None or str(answered) in self._called
 
     def _replay_approval(self, key: str, body: JsonObject) -> None:
-        """A request for approval is sent with its decision, or not at all."""
+        """Append an approval request with its decision, or leave it out if it has none."""
         if self._expect(key, body):
             self._requested.add(body["id"])
             self.items.append(body)
@@ -259,12 +262,12 @@ class _ItemParts(UnsentParts):
     """The parts of a message that no item covers yet."""
 
     def text_of(self, item: JsonObject) -> str:
-        """The current text of a message item."""
+        """Return the current text of a message item."""
         ids = dict.fromkeys(text_id for entry in objects(item.get("content")) if (text_id := text_in(entry, "text_id")))
         return "".join(part.text for text_id in ids if (part := self.take(text_id, TextPart)) is not None)
 
     def fill(self, item: JsonObject, waits: bool) -> JsonObject | None:
-        """The item with the current content of its part; None if that was removed."""
+        """Fill an item with the current content of its part. Returns None if the part was removed."""
         if item.get("type") == "image_generation_call":
             image = self.take(item.get("file"), DataPart)
             return {**item, "result": as_base64(image)} if image else None
@@ -280,7 +283,7 @@ class _ItemParts(UnsentParts):
 
 
 def _function_call(part: ToolCallPart) -> JsonObject:
-    """A call, whose id and name may be illegal here if another provider made it."""
+    """Encode a call, with an id and name that the API accepts, since another provider may have made it."""
     too_long = not 0 < len(part.id) <= _MAX_CALL_ID
     call_id = hashed_id(part.id) if too_long else part.id
     return {"type": "function_call", "call_id": call_id, "name": legal_name(part.name), "arguments": _input_text(part)}
@@ -291,7 +294,7 @@ def _input_text(part: ToolCallPart) -> str:
 
 
 def _is_input(text: str, part: ToolCallPart) -> bool:
-    """True if the text parses to the call's input, so that the model's own text can be sent."""
+    """Return whether the text parses to the call's input, so that the model's own text can be sent."""
     if part.input_text is not None:
         return part.input_text == text
     try:

@@ -1,7 +1,7 @@
-"""Replay of output items as input: which of their fields the API accepts, and which items it refuses.
+"""Resends output items as input, with the fields that the API accepts.
 
-A replayed item never refers to something that the server would have to look up: optional ids are left out, required ids
-are derived from the old ones, and reasoning is sent only with its encrypted content.
+A resent item never refers to stored data on the server. Optional ids are left out, required ids are derived from the
+old ones, and reasoning is sent only with its encrypted content.
 """
 
 from collections.abc import Callable
@@ -17,35 +17,35 @@ from sidestream.providers.openai.responses.encode.answers import ANSWERS, answer
 
 
 class ItemRule(Struct, frozen=True, kw_only=True):
-    """How one type of item is replayed."""
+    """The rule for resending one type of item."""
 
     required: tuple[str, ...] = ()
-    """Without one of these the item is left out."""
+    """Required fields. An item without one of them is left out."""
     optional: tuple[str, ...] = ()
     has_id: bool = False
-    """True: the API requires an id."""
+    """Whether the API requires an id."""
     bound: bool = False
-    """True: only the model that wrote the item can read it."""
+    """Whether only the model that wrote the item can read it."""
     refine: Callable[[JsonObject], None] | None = None
 
 
 class ItemLayout(Struct, frozen=True):
-    """The output items of one message, as its session stores them."""
+    """The output items of one message, as stored in its session."""
 
     items: list[JsonObject]
     answered: frozenset[str]
-    """The call ids that an item among them answers."""
+    """Ids of the calls that an output among the items answers."""
     same_model: bool
     is_reduced: bool = False
-    """True: only the message's own parts and the pending items are left, without those of hosted tools."""
+    """Whether only the message's own parts and the pending items are available, without the items of hosted tools."""
 
     @property
     def approvals(self) -> set[str]:
-        """The requests for approval that a call followed."""
+        """Ids of approval requests that were followed by a call."""
         return {str(item["approval_request_id"]) for item in self.items if item.get("approval_request_id")}
 
     def waits(self, item: JsonObject) -> bool:
-        """True if the item is pending: neither the provider nor another item answers it."""
+        """Return whether an item is pending, with no answer by the provider or another item."""
         kind = str(item.get("type"))
         if kind not in ANSWERS or (kind == "tool_search_call" and item.get("execution") != "client"):
             return False
@@ -58,13 +58,13 @@ class ItemLayout(Struct, frozen=True):
 def layout_of(
     message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str, replays: Replays
 ) -> ItemLayout | None:
-    """The items of a message, by the first of these keys; None if another provider or server wrote it."""
+    """Return the items of a message, by the first of these keys, or None if another provider or server wrote it."""
     session = next((found for key in keys if is_object(found := message.metadata.get(key))), None)
     if session is None or message.role != "model" or session.get("base_url") not in (None, base_url):
         return None
     items = replays.read(session, "items")
     if items is None:
-        # What refers to an item that is left out, such as a caller, is left out too, as for another model.
+        # References to missing items, such as callers, must be left out, as for another model.
         items = _items_of_parts(message, objects(session.get("pending_items")))
         return ItemLayout(items, _answered(items), same_model=False, is_reduced=True)
     return ItemLayout(items, _answered(items), session.get("model") in (None, model))
@@ -76,7 +76,7 @@ def _answered(items: list[JsonObject]) -> frozenset[str]:
 
 
 def _items_of_parts(message: ChatMessage, pending: list[JsonObject]) -> list[JsonObject]:
-    """The texts of a message and its pending items, in the order of its parts."""
+    """Rebuild the items of a message from its text and its pending items, in the order of its parts."""
     waiting = {answer_key(item): item for item in pending}
     items: list[JsonObject] = []
     for part in message.parts:
@@ -88,7 +88,7 @@ def _items_of_parts(message: ChatMessage, pending: list[JsonObject]) -> list[Jso
 
 
 def replayed_fields(item: JsonObject) -> JsonObject:
-    """The fields of an item that a replay may need."""
+    """Return the fields of an item that resending may need."""
     rule = RULES.get(str(item.get("type")), ItemRule())
     kept = {"type", *rule.required, *rule.optional, *_ALWAYS_KEPT}
     if rule.has_id or item.get("call_id") is None:
@@ -100,17 +100,17 @@ def replayed_fields(item: JsonObject) -> JsonObject:
 
 
 _ALWAYS_KEPT = ("environment", "call_id", "execution")
-"""What decides how an item, or one beside it, is replayed."""
+"""Fields that affect how this item, or another one, is resent."""
 
 
 def fresh_id(item_id: str) -> str:
-    """Another id of the same kind, always the same one for the same item."""
+    """Derive another id with the same prefix, always the same for the same item."""
     prefix = item_id.partition("_")[0]
     return f"{prefix}_{blake2b(item_id.encode('utf-8', 'replace'), digest_size=24).hexdigest()}"
 
 
 def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | None:
-    """The item as input; None if it cannot be replayed."""
+    """Encode an item as input. Returns None if it cannot be resent."""
     rule = RULES.get(str(item.get("type")))
     if rule is None or (rule.bound and not same_model) or any(item.get(name) is None for name in rule.required):
         return None
@@ -126,7 +126,7 @@ def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | Non
 
 
 def _without_nulls(value: Any) -> Any:
-    """The value without nulls in its own fields, some of which the API refuses; deeper ones are kept."""
+    """Remove top-level nulls, some of which the API refuses. Deeper ones are kept."""
     if is_object(value):
         return without_none(value)
     if is_array(value):
@@ -145,7 +145,7 @@ def _code_interpreter(body: JsonObject) -> None:
 
 
 def _image_generation(body: JsonObject) -> None:
-    # A finished image may still have the status `generating`.
+    # A complete image may still have the status `generating`.
     body["status"] = "completed"
 
 
@@ -202,4 +202,4 @@ RULES: dict[str, ItemRule] = {
     "tool_search_call": ItemRule(required=("arguments",), optional=("call_id", "execution", "status")),
     "tool_search_output": ItemRule(required=("tools",), optional=("call_id", "execution", "status")),
 }
-"""Item type → how it is replayed. Other types are left out; messages are rebuilt from text parts."""
+"""Rules by item type. Other types are left out, and messages are rebuilt from text parts."""

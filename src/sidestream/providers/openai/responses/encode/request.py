@@ -1,4 +1,4 @@
-"""The body of `POST /responses` and of `response.steer`. Pure: messages, tools and options in, JSON out."""
+"""Encodes the body of `POST /responses` and of `response.steer`. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ _REPEATABLE = (RemoteMCP, CustomTool)
 
 
 class ResponsesTools(Struct, frozen=True):
-    """Tools on the wire, what the response must include for them, and warnings."""
+    """The encoded tools, the `include` values that they need, and warnings."""
 
     tools: list[JsonObject]
     include: list[str]
@@ -50,7 +50,7 @@ def encode_tools(
     server_side: list[ServerSideTool],
     last_container: str | None,
 ) -> ResponsesTools:
-    """The client tools of a request and its server-side tools."""
+    """Encode the client and server-side tools of a request."""
     strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
     tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name)) for spec in request.tools]
     warnings = [encoding.loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
@@ -65,14 +65,17 @@ def encode_tools(
 
 
 def server_side_tools_of(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
-    """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
+    """Return the server-side tools of the request and the options, without duplicates.
+
+    Raises NotHostedError for a tool that the provider does not host.
+    """
     chosen = (*request.server_side_tools, *tools_of(options))
     require_hosted(chosen, SERVER_SIDE_TOOLS, "OpenAI Responses")
     return without_repeats(chosen, _REPEATABLE)
 
 
 def container_of(tool: ServerSideTool, last: str | None) -> str | None:
-    """The container that a tool names or reuses; `last` is the newest of the conversation."""
+    """Return the container that a tool names or reuses. `last` is the newest of the conversation."""
     if not isinstance(tool, CodeInterpreter | Shell):
         return None
     reused = last if isinstance(tool, CodeInterpreter) and tool.reuse_container else None
@@ -98,7 +101,7 @@ def _function(spec: ToolSpec, is_strict: bool, extra: OpenAIFunctionOptions | No
 
 
 def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
-    """The tools, with those that a namespace lists moved into it."""
+    """Move tools into their namespaces. Raises ConfigurationError if a namespace lists an unknown tool."""
     if not options.namespaces:
         return tools
     named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
@@ -121,9 +124,9 @@ def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> 
 def continue_from(
     request: ModelRequest, options: OpenAIResponsesOptions, model: str, base_url: str, *, names_container: bool
 ) -> SessionStart:
-    """Where to continue. A session that the options name wins over one in the history.
+    """Determine where to continue the conversation. A session in the options takes precedence over the history.
 
-    `names_container`: a tool names its container. If none does, a container that is gone was one of the session's own.
+    `names_container` says whether a tool names its container. If none does, a missing container was the session's own.
     """
     messages = request.messages
     previous = options.previous_response_id
@@ -147,7 +150,7 @@ def continue_from(
 
 
 def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
-    """False if the server holds a pending call that has no answer and for which none can be made up."""
+    """Return whether all pending calls on the server have an answer, or one can be made up."""
     answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
     results = {part.id: part for part in answers}
     return all(
@@ -157,7 +160,7 @@ def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
 
 
 def last_container(messages: Sequence[ChatMessage], keys: tuple[str, ...], base_url: str) -> str | None:
-    """The newest container that the conversation used on this server."""
+    """Return the newest container that the conversation used on this server, or None."""
     for message in reversed(messages):
         for session in (message.metadata.get(key) for key in keys):
             if is_object(session) and session.get("base_url") in (None, base_url):
@@ -178,7 +181,7 @@ _DEFAULT = OpenAIResponsesOptions()
 
 
 def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding.EncodedRequest[ResponsesContext]:
-    """Raises ConfigurationError for a request that the API cannot serve."""
+    """Encode a request. Raises ConfigurationError for features that the API does not support."""
     options = encoding.checked_options(request.options, _DEFAULT, DISPLAY_NAME)
     options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
@@ -295,11 +298,11 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "image": as_json,
     "access_programs": as_json,
 }
-"""Options that are sent under their own names → how they are encoded."""
+"""Encodings of the options that are sent under their own names."""
 
 
 def steer_event(response_id: str, message: ChatMessage, options: Any) -> bytes:
-    """The event. It names no lane: that of the response is meant."""
+    """Encode a `response.steer` event. It needs no stream id, since it names the response."""
     detail = encoding.checked_options(options, OpenAIResponsesOptions(), DISPLAY_NAME).image_detail
     target = InputTarget(model="", base_url="", session_keys=(), replays=Replays({}), image_detail=detail)
     items = [{"type": "message", **item} for item in encode_input((message,), (), target)[0]]

@@ -1,4 +1,4 @@
-"""Server-side tools on the wire, by a table."""
+"""Table of encoders for server-side tools."""
 
 import base64
 from collections.abc import Callable, Iterable
@@ -57,7 +57,7 @@ def _filter(part: server_side.Comparison | server_side.Combination) -> JsonObjec
 
 
 def _code_interpreter(tool: server_side.CodeInterpreter, container: str | None) -> JsonObject:
-    refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="there is only one version")
     body: JsonObject = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
     return body | given(tool, {"allowed_callers": "allowed_callers"})
 
@@ -108,7 +108,7 @@ def _mcp(tool: server_side.RemoteMCP, container: str | None) -> JsonObject:
     if tool.allowed_tools is not None:
         allowed = tool.allowed_tools
         body["allowed_tools"] = _tool_filter(allowed) if isinstance(allowed, server_side.ToolFilter) else list(allowed)
-    # Always sent: a server that nobody has a policy for needs approval, whatever the API's default may be.
+    # Always sent, so that a server without a policy needs approval, whatever the API's default.
     body["require_approval"] = _required(tool.require_approval) or "always"
     return body
 
@@ -162,7 +162,7 @@ def _computer_use(tool: server_side.ComputerUse, container: str | None) -> JsonO
 
 
 def _tool_search(tool: server_side.ToolSearch, container: str | None) -> JsonObject:
-    refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="there is only one version")
     names = {"description": "description", "parameters": "parameters"}
     execution = {"execution": "client"} if tool.local else {}
     return {"type": "tool_search", **execution, **given(tool, names)}
@@ -187,7 +187,7 @@ def _plain(tool: server_side.ServerSideTool, container: str | None) -> JsonObjec
 
 
 class ToolEncoding(Struct, frozen=True):
-    """How one server-side tool is encoded, and what the response must include to report its work."""
+    """The encoder of one server-side tool, and the `include` values that its results need."""
 
     encode: Callable[[Any, str | None], JsonObject]
     include: tuple[str, ...] = ()
@@ -207,4 +207,4 @@ SERVER_SIDE_TOOLS: dict[type[server_side.ServerSideTool], ToolEncoding] = {
     server_side.ProgrammaticToolCalling: ToolEncoding(_plain),
     server_side.CustomTool: ToolEncoding(_custom),
 }
-"""Server-side tool → how it is encoded, given the tool and the container to use, if any."""
+"""Encodings by tool type. An encoder takes the tool and the container to use, if any."""
