@@ -107,7 +107,7 @@ class Opening(Struct, frozen=True, kw_only=True, gc=False):
         """Readable reason for the delay."""
         if self.attempts == 1:
             return f"The request waited {self.limiter_wait_s:.3g} s for its turn."
-        return f"The request was sent {self.attempts} times; before, it failed with {', '.join(self.causes)}."
+        return f"The request was sent {self.attempts} times. Earlier attempts failed with {', '.join(self.causes)}."
 
 
 class HttpResponse(Protocol):

@@ -44,7 +44,7 @@ class WholeAnswer:
         self._body = body
 
     async def events(self) -> list[bytes]:
-        raise RuntimeError("This response is not a stream: read body().")
+        raise RuntimeError("this response is not a stream; call body()")
 
     def ignored(self) -> None:
         """Do nothing, since there is no idle timeout."""
@@ -96,7 +96,7 @@ async def download(
             return await read_whole(response.content, call, "max_download_bytes", limits.max_download_bytes)
         finally:
             response.close()
-    raise ProviderError(f"{origin_of(first.url)} redirects more than {MAX_REDIRECTS} times.", code="too-many-redirects")
+    raise ProviderError(f"{origin_of(first.url)} redirects more than {MAX_REDIRECTS} times", code="too-many-redirects")
 
 
 def redirected(call: HttpCall, status: int, location: str, first: HttpCall) -> HttpCall:
@@ -123,7 +123,7 @@ def redirected(call: HttpCall, status: int, location: str, first: HttpCall) -> H
 def _not_followed(call: HttpCall, status: int, location: str) -> ProviderError:
     return ProviderError(
         f"{origin_of(call.url)} redirects ({status}) to {origin_of(location, call.url)}, which is not followed: "
-        "redirects must use http or https, and never change from https to http.",
+        "redirects must use http or https, and never change from https to http",
         code="redirect",
         status=status,
     )
@@ -162,7 +162,7 @@ async def read_start(content: aiohttp.StreamReader, limits: Limits) -> bytes:
 def too_large(call: HttpCall, limit_name: str, max_bytes: int) -> LimitError:
     """Create the error for a body that exceeds a limit."""
     return LimitError(
-        f"The response of {origin_of(call.url)} is larger than {max_bytes} bytes. "
-        f"If that is expected, raise Limits.{limit_name}.",
+        f"the response of {origin_of(call.url)} is larger than {max_bytes} bytes; "
+        f"if that is expected, raise Limits.{limit_name}",
         code=limit_name,
     )

@@ -31,28 +31,28 @@ class _ConnectFailure(Struct, frozen=True):
     advice: str
 
 
-_PROXY_ADVICE = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+_PROXY_ADVICE = "check HTTPS_PROXY, HTTP_PROXY and NO_PROXY"
 _CONNECT_FAILURES: Final[tuple[tuple[type[BaseException], _ConnectFailure], ...]] = (
     # The first match counts, so narrow types come before wide ones.
-    (aiohttp.ClientConnectorDNSError, _ConnectFailure("dns", "Check the base URL and the network.")),
+    (aiohttp.ClientConnectorDNSError, _ConnectFailure("dns", "check the base URL and the network")),
     (aiohttp.ClientProxyConnectionError, _ConnectFailure("proxy", _PROXY_ADVICE)),
     (
         aiohttp.ClientConnectorCertificateError,
         _ConnectFailure(
             "certificate",
-            "Check this machine's clock and root certificates; behind a company proxy, set SSL_CERT_FILE.",
+            "check this machine's clock and root certificates, or set SSL_CERT_FILE behind a company proxy",
         ),
     ),
-    (aiohttp.ClientSSLError, _ConnectFailure("tls", "Check the scheme and the port of the base URL.")),
+    (aiohttp.ClientSSLError, _ConnectFailure("tls", "check the scheme and the port of the base URL")),
     (
         aiohttp.ConnectionTimeoutError,
-        _ConnectFailure("connect-timeout", "Check the network, or raise Limits.connect_timeout_s."),
+        _ConnectFailure("connect-timeout", "check the network, or raise Limits.connect_timeout_s"),
     ),
-    (aiohttp.ClientConnectorError, _ConnectFailure("connect", "Check the base URL and that the server runs.")),
-    (aiohttp.InvalidURL, _ConnectFailure("invalid-url", "Check the base URL.")),
-    (aiohttp.NonHttpUrlClientError, _ConnectFailure("invalid-url", "Check the base URL.")),
+    (aiohttp.ClientConnectorError, _ConnectFailure("connect", "check the base URL and that the server is running")),
+    (aiohttp.InvalidURL, _ConnectFailure("invalid-url", "check the base URL")),
+    (aiohttp.NonHttpUrlClientError, _ConnectFailure("invalid-url", "check the base URL")),
 )
-_RESET = _ConnectFailure("reset", "Try again.")
+_RESET = _ConnectFailure("reset", "try again")
 
 
 _ADVICE: Final = (
@@ -162,20 +162,20 @@ def connect_error(exc: BaseException, url: str) -> errors.RunError:
     if isinstance(exc, aiohttp.ClientHttpProxyError):
         # Its text and fields hold the request's headers, so keep only the status.
         return errors.ConnectError(
-            f"Cannot reach {origin}: the proxy answered {exc.status}. {_PROXY_ADVICE}",
+            f"cannot reach {origin}: the proxy answered {exc.status}; {_PROXY_ADVICE}",
             code="proxy",
             status=exc.status,
             retryable=is_retryable(exc.status, {}),
         )
     if isinstance(exc, aiohttp.ClientResponseError):
-        return errors.ProtocolError(f"The response from {origin} is not HTTP. Check the base URL.", code="not-http")
+        return errors.ProtocolError(f"the response from {origin} is not HTTP; check the base URL", code="not-http")
     row = next((row for kind, row in _CONNECT_FAILURES if isinstance(exc, kind)), _RESET)
     # The operating system's error holds only addresses. aiohttp's wrapper also holds the proxy's password.
     cause: OSError | None = getattr(exc, "os_error", None)
     detail = f" ({redact(cause.strerror)})" if cause and cause.strerror else ""
     what, is_retried = CAUSES[row.code]
     error = errors.ConnectError(
-        f"Cannot reach {origin}: {what}{detail}. {row.advice}", code=row.code, retryable=is_retried
+        f"cannot reach {origin}: {what}{detail}; {row.advice}", code=row.code, retryable=is_retried
     )
     error.__cause__ = cause
     return error
@@ -184,8 +184,8 @@ def connect_error(exc: BaseException, url: str) -> errors.RunError:
 def address_refused(call: HttpCall, why: str) -> errors.ProviderError:
     """Create the error for a host from data that must not be contacted."""
     return errors.ProviderError(
-        f"{origin_of(call.url)} is not fetched: {why}. Hosts that a server names must have public addresses. If this "
-        "one is right, use it as the base URL, or allow it: HttpTransport(address_policy=...).",
+        f"{origin_of(call.url)} is not fetched: {why}; a host that a server names must have a public address, unless "
+        "it is the base URL or HttpTransport(address_policy=...) allows it",
         code="address-refused",
     )
 
@@ -193,8 +193,8 @@ def address_refused(call: HttpCall, why: str) -> errors.ProviderError:
 def broken_upload(kind: type[errors.RunError], call: HttpCall, sent_bytes: int, size: int) -> errors.RunError:
     """Create the error for an upload that failed midway."""
     return kind(
-        f"The upload to {origin_of(call.url)} broke after {sent_bytes} of {size} bytes. It is not retried, since the "
-        "server may have stored the file: list the files there, then upload it again.",
+        f"the upload to {origin_of(call.url)} broke after {sent_bytes} of {size} bytes and is not retried, since the "
+        "server may have stored the file; list the files there before you upload it again",
         code="upload",
     )
 
@@ -202,8 +202,8 @@ def broken_upload(kind: type[errors.RunError], call: HttpCall, sent_bytes: int, 
 def first_byte_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
     """Create the error for a response that did not begin in time."""
     return errors.StreamTimeoutError(
-        f"{origin_of(call.url)} did not answer within {limits.first_byte_timeout_s:g} s. "
-        "If the model needs longer, raise Limits.first_byte_timeout_s.",
+        f"{origin_of(call.url)} did not answer within {limits.first_byte_timeout_s:g} s; "
+        "if the model needs longer, raise Limits.first_byte_timeout_s",
         code="first-byte",
         retryable=CAUSES["first-byte"].is_retried,
     )
@@ -212,8 +212,8 @@ def first_byte_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutEr
 def idle_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
     """Create the error for a stream whose next event did not arrive in time."""
     return errors.StreamTimeoutError(
-        f"No event arrived from {origin_of(call.url)} for {limits.idle_timeout_s:g} s. "
-        "If the model needs longer, raise Limits.idle_timeout_s.",
+        f"no event arrived from {origin_of(call.url)} for {limits.idle_timeout_s:g} s; "
+        "if the model needs longer, raise Limits.idle_timeout_s",
         code="idle",
         retryable=True,
     )
@@ -222,7 +222,7 @@ def idle_timeout(call: HttpCall, limits: Limits) -> errors.StreamTimeoutError:
 def truncated(call: HttpCall) -> errors.StreamTruncatedError:
     """Create the error for a response that ended early."""
     return errors.StreamTruncatedError(
-        f"The connection to {origin_of(call.url)} broke before the response was complete.",
+        f"the connection to {origin_of(call.url)} broke before the response was complete",
         code="reset",
         retryable=True,
     )

@@ -62,9 +62,9 @@ def check_unchanged(file: FileBody) -> None:
     try:
         size = file.source.stat().st_size
     except OSError as error:
-        raise ConfigurationError(f"{file.source} cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"cannot read {file.source}: {error.strerror}") from error
     if size < file.end:
-        raise ConfigurationError(f"{file.source} became shorter while it was uploaded; upload it again")
+        raise ConfigurationError(f"{file.source} became shorter during the upload; upload it again")
 
 
 async def pieces_of(file: FileBody) -> AsyncGenerator[bytes]:
@@ -88,7 +88,7 @@ async def _pieces(file: FileBody) -> AsyncGenerator[bytes]:
         # Open the file for each piece, so that an abandoned request leaves no open file.
         piece = await asyncio.to_thread(_read, file.source, start, length)
         if len(piece) < length:
-            raise OSError(f"{file.source} became shorter while it was uploaded")
+            raise OSError(f"{file.source} became shorter during the upload")
         yield piece
     if file.tail:
         yield file.tail
@@ -246,7 +246,7 @@ class HttpTransport:
                 raise
             error = address_refused(call, why)
         except ValueError as exc:
-            error = ConfigurationError(f"The request to {origin_of(call.url)} cannot be sent: {excerpt(str(exc))}")
+            error = ConfigurationError(f"cannot send the request to {origin_of(call.url)}: {excerpt(str(exc))}")
         # Raise outside `except`, so that the library's exception is not chained.
         raise error
 
@@ -260,7 +260,7 @@ class HttpTransport:
             return pool.data_sessions.get(self._address_policy, self._resolver) if proxy is None else pool.session
         session = self._session if pool is None else pool.session
         if session is None or session.closed:
-            raise ConfigurationError("The aiohttp session that was passed in is closed.")
+            raise ConfigurationError("the aiohttp session that was passed in is closed; pass an open one")
         return session
 
 
@@ -326,8 +326,8 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
     if status >= 300:
         target = origin_of(response.headers.get("location", ""), call.url)
         raise ProviderError(
-            f"{origin_of(call.url)} redirects ({status}) to {target}. "
-            "Redirects of model calls are not followed; change the base URL if this is the right server.",
+            f"{origin_of(call.url)} redirects ({status}) to {target}; "
+            "redirects of model calls are not followed, so change the base URL if this is the right server",
             code="redirect",
             status=status,
         )
@@ -344,8 +344,8 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
     if call.stream or kind == "text/html":
         text = (await read_start(response.content, limits)).decode("utf-8", "replace")
         raise ProviderError(
-            f"{origin_of(call.url)} answered {status}, but with {excerpt(kind)} instead of a model's response. "
-            f"Check the base URL. The body begins: {excerpt(text)}",
+            f"{origin_of(call.url)} answered {status} with {excerpt(kind)} instead of a model response; "
+            f"check the base URL (the body begins: {excerpt(text)})",
             code="content-type",
             status=status,
         )
@@ -376,7 +376,7 @@ def merged_headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str
     headers = {name: value for name, value in defaults.items() if name.lower() not in given}
     for name, value in call.headers.items():
         if re.search(r"[\r\n\x00]", name + value):
-            hint = f" Check {call.key_variable}." if call.key_variable and is_secret_header(name) else ""
-            raise ConfigurationError(f"The header {name!r} contains a line break.{hint}")
+            hint = f"; check {call.key_variable}" if call.key_variable and is_secret_header(name) else ""
+            raise ConfigurationError(f"the header {name!r} contains a line break{hint}")
         headers[name] = value
     return headers

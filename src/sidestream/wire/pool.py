@@ -27,8 +27,8 @@ def proxy_of(url: URL) -> str | None:
         proxy = f"http://{proxy}"
     if not proxy.startswith(("http://", "https://")):
         raise ConfigurationError(
-            f"The proxy for {url.scheme} is neither http nor https. Change the variable, "
-            "or pass in an aiohttp session whose connector supports its protocol."
+            f"the proxy for {url.scheme} must be an http or https URL; change the variable, "
+            "or pass an aiohttp session whose connector supports its protocol"
         )
     return proxy
 

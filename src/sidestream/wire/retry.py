@@ -43,8 +43,8 @@ CAUSES: Final[Mapping[str, Cause]] = {
     "certificate": Cause("its TLS certificate is not trusted", False),
     "invalid-url": Cause("the URL is not a valid http or https URL", False),
     "not-http": Cause("the response is not HTTP", False),
-    "content-type": Cause("the response is not a model's", False),
-    "redirect": Cause("the server redirects to another address", False),
+    "content-type": Cause("the response is not a model response", False),
+    "redirect": Cause("the server redirects to another URL", False),
     "upload": Cause("an upload broke midway", False),
 }
 """Error code → cause and whether it is retried. For errors without a status, or with a success status."""

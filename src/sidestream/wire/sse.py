@@ -140,8 +140,8 @@ class Splitter:
 
     def _error(self) -> ProtocolError:
         return ProtocolError(
-            f"An event of the stream is larger than {self._cap} bytes. "
-            "If this model sends such events, raise Limits.max_event_bytes.",
+            f"an event of the stream is larger than {self._cap} bytes; "
+            "if this model sends such events, raise Limits.max_event_bytes",
             code="event-too-large",
         )
 

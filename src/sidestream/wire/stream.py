@@ -143,7 +143,7 @@ class EventStream:
             _set_low_water(paused, 1)
 
     async def body(self) -> bytes:
-        raise RuntimeError("This response is a stream: read events().")
+        raise RuntimeError("this response is a stream; call events()")
 
     async def aclose(self) -> None:
         self._close()

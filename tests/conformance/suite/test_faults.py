@@ -255,7 +255,7 @@ async def test_a_server_that_is_down_is_one_line_that_says_what_to_check(wired: 
         with pytest.raises(ConnectError):
             await talk.agent.list_models()
     assert (caught.value.code, caught.value.retryable) == ("connect", True)
-    assert "Check the base URL" in str(caught.value)
+    assert "check the base URL" in str(caught.value)
     assert is_one_line(caught.value)
 
 

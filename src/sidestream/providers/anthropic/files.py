@@ -76,7 +76,7 @@ def read_file(found: JsonObject) -> transfers.StoredFile:
     """Convert a file's metadata. Raises ProtocolError if the id or name is missing."""
     file_id, name, downloadable = text_in(found, "id"), text_in(found, "filename"), found.get("downloadable")
     if not file_id or name is None:
-        raise ProtocolError("the response describes no file")
+        raise ProtocolError("the response does not describe a file")
     return transfers.StoredFile(
         id=file_id,
         provider=PROVIDER_NAME,

@@ -141,7 +141,9 @@ class AnthropicThinking(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.type == "enabled") != (self.budget_tokens is not None):
-            raise ConfigurationError('AnthropicThinking(type="enabled") needs budget_tokens; no other type has it')
+            raise ConfigurationError(
+                'AnthropicThinking(type="enabled") requires budget_tokens, which no other type accepts'
+            )
 
 
 class TaskBudget(Config, frozen=True, kw_only=True):

@@ -191,7 +191,9 @@ REFUSALS = (
         re.compile(r"tool_addition|tool_definition|inline-tools|tool_reference_unresolved|tool_name_conflict"),
         protocol.Recovery(
             INLINE_TOOLS,
-            fallback_notice("refused", "The server did not accept new tools in mid-conversation; all were sent anew."),
+            fallback_notice(
+                "refused", "The server did not accept tools added in mid-conversation; all were sent again."
+            ),
         ),
     ),
     protocol.Refusal(

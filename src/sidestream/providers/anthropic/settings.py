@@ -50,31 +50,31 @@ def _temperature(value: float, target: Target) -> Mapping[str, Any]:
     if value > 1:
         target.refuse(f"supports a temperature from 0 to 1, not {value:g}")
     if value != 1 and thinks(target.settings):
-        target.refuse("supports no temperature but 1 while it thinks; remove temperature, or set thinking='off'")
+        target.refuse("supports only temperature=1 while it thinks; remove temperature, or set thinking='off'")
     return {"temperature": value}
 
 
 def _top_p(value: float, target: Target) -> Mapping[str, Any]:
     _check_sampling("top_p", target)
     if value < 0.95 and thinks(target.settings):
-        target.refuse("supports no top_p below 0.95 while it thinks; remove top_p, or set thinking='off'")
+        target.refuse("supports top_p only from 0.95 to 1 while it thinks; remove top_p, or set thinking='off'")
     return {"top_p": value}
 
 
 def _check_sampling(name: str, target: Target) -> None:
     if not _sampling(target.model).samples:
-        target.refuse(f"has no {name}; models before Claude 4.7 have it")
+        target.refuse(f"does not support {name}; models before Claude 4.7 do")
 
 
 def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
     level, forms = thinking_of(value), _sampling(target.model).thinking
     if level == "off":
         if any(name in target.model for name in ALWAYS_THINKING):
-            target.refuse("cannot turn thinking off; thinking='low' is its least")
+            target.refuse("cannot turn thinking off; use thinking='low' instead")
         return {"thinking": AnthropicThinking(type="disabled")}
     if isinstance(level, int):
         if "enabled" not in forms:
-            target.refuse("has levels of thinking, no budget; use on, low, medium or high")
+            target.refuse("supports thinking levels, not a budget; use on, low, medium or high")
         if level < MIN_BUDGET:
             target.refuse(f"needs a thinking budget of at least {MIN_BUDGET} tokens, not {level}")
         return _budget(level)
@@ -115,7 +115,7 @@ def _tool_choice(value: str, target: Target) -> Mapping[str, Any]:
         return {"tool_choice": value}
     given = target.options.thinking
     if thinks(target.settings) or (target.settings.thinking is None and given is not None and given.type != "disabled"):
-        target.refuse("cannot be made to call a tool while it thinks; set thinking='off'")
+        target.refuse("cannot be forced to call a tool while it thinks; set thinking='off'")
     return {"tool_choice": "any" if value in TOOL_CHOICES else {"type": "tool", "name": value}}
 
 

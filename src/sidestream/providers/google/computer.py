@@ -31,7 +31,7 @@ def computer_use(tool: ComputerUse) -> GoogleComputerUse:
     refuse_others(tool, "Google", "display_width", "display_height", "environment")
     if tool.display_width is None or tool.display_height is None:
         raise UnsupportedError(
-            "Google counts a screen in thousandths; set ComputerUse(display_width=…, display_height=…) to get pixels"
+            "Google needs the screen size to convert coordinates; set ComputerUse(display_width=…, display_height=…)"
         )
     environment: Any = _ENVIRONMENTS[tool.environment or "browser"]
     return GoogleComputerUse(

@@ -67,7 +67,7 @@ def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
     answer = response_object(body)
     vectors = tuple(_vector(entry) for entry in objects(answer.get("embeddings")))
     if len(vectors) != count:
-        raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
+        raise ProtocolError(f"the response has {len(vectors)} vectors for {count} inputs")
     usage = answer.get("usageMetadata")
     tokens = count_in(usage, "promptTokenCount") if is_object(usage) else 0
     return EmbeddingsResult(vectors=vectors, model=model, usage=Usage(input=InputUsage(tokens, tokens)))
@@ -80,4 +80,4 @@ def _vector(entry: JsonObject) -> Vector:
     try:
         return tuple(float(value) for value in values)
     except OverflowError:
-        raise ProtocolError("an embedding has a number that is too large") from None
+        raise ProtocolError("an embedding contains a number that is too large") from None

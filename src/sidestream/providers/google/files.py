@@ -51,7 +51,9 @@ class GoogleModel(EndpointModel):
             )
         if upload.expires_in_s is not None:
             raise transfers.unsupported(
-                "Google", "keeps uploaded files for 48 hours, and those of a store for ever", "leave out expires_in_s"
+                "Google",
+                "keeps uploaded files for 48 hours, and those of a store indefinitely",
+                "leave out expires_in_s",
             )
         return self._to_files(upload) if upload.store is None else self._to_store(upload, upload.store)
 
@@ -96,7 +98,7 @@ class GoogleModel(EndpointModel):
         found = as_object(answer.get("file"))
         while found.get("state") == "PROCESSING":
             name = _name(found)
-            yield transfers.Pause(f"Google processes {name}")
+            yield transfers.Pause(f"Google is processing {name}")
             found = (yield transfers.Request(self._endpoint.call(model_path(name), method="GET"))).json
         if found.get("state") == "FAILED":
             error = as_object(found.get("error"))
@@ -108,7 +110,7 @@ class GoogleModel(EndpointModel):
         about = {"displayName": upload.name, "mimeType": upload.mime_type}
         operation = yield from self._send(f"{model_path(name)}:uploadToFileSearchStore", about, upload)
         while operation.get("done") is not True and "response" not in operation:
-            yield transfers.Pause(f"{name} indexes {upload.name}")
+            yield transfers.Pause(f"{name} is indexing {upload.name}")
             path = model_path(_name(operation))
             operation = (yield transfers.Request(self._endpoint.call(path, method="GET"))).json
         if error := as_object(operation.get("error")):
@@ -117,7 +119,7 @@ class GoogleModel(EndpointModel):
             )
         document = some_text(as_object(operation.get("response")), "documentName")
         if document is None:
-            raise ProtocolError("the response names no document")
+            raise ProtocolError("the response has no documentName")
         return transfers.StoredFile(
             id=document,
             provider=self.provider,
@@ -145,7 +147,7 @@ class GoogleModel(EndpointModel):
                 breaks += 1
                 if not error.retryable or breaks > MAX_BREAKS:
                     raise
-                yield transfers.Pause(f"the upload of {upload.name} is retried")
+                yield transfers.Pause(f"the upload of {upload.name} is being retried")
                 answer = yield transfers.Request(self._session_call(url, {"X-Goog-Upload-Command": "query"}))
                 received = transfers.count_of(answer.headers.get("x-goog-upload-size-received"))
             status = answer.headers.get("x-goog-upload-status")
@@ -177,12 +179,12 @@ class GoogleModel(EndpointModel):
         except ValueError:
             given = urlsplit("")
         if given.scheme not in ("https", "http") or not given.netloc:
-            raise ProtocolError("the response names no address for the upload")
+            raise ProtocolError("the response has no valid upload URL")
         base = urlsplit(self.base_url)
         if base.netloc != urlsplit(DEFAULT_BASE_URL).netloc:
             given = given._replace(scheme=base.scheme, netloc=base.netloc)
         if given.scheme != "https" and (given.scheme, given.netloc) != (base.scheme, base.netloc):
-            raise ProtocolError("the address for the upload is not https")
+            raise ProtocolError("the upload URL must use https")
         return urlunsplit(given)
 
     def _session_call(self, url: str, headers: Mapping[str, str], file: FileBody | None = None) -> HttpCall:
@@ -219,7 +221,7 @@ class GoogleModel(EndpointModel):
 def _name(found: JsonObject) -> str:
     name = some_text(found, "name")
     if name is None:
-        raise ProtocolError("the response has no name")
+        raise ProtocolError("the response has no name field")
     return name
 
 

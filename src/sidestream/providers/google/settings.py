@@ -46,7 +46,7 @@ def _checked_level(value: Any, target: Target) -> str | int | None:
     does_think = bool(thinker.levels) or thinker.has_budget
     if level == "off":
         if does_think and not thinker.can_turn_off:
-            target.refuse("cannot turn thinking off; thinking='low' is its least")
+            target.refuse("cannot turn thinking off; use thinking='low' instead")
         return level if does_think else None
     if not does_think:
         target.refuse("does not think; remove thinking, or use Gemini 2.5 or newer")
@@ -78,7 +78,7 @@ def _tool_choice(value: str, target: Target) -> Mapping[str, Any]:
 
 def _interaction_tool_choice(value: str, target: Target) -> Mapping[str, Any]:
     if value not in TOOL_CHOICES:
-        target.refuse("cannot be made to call one function in this API; use tool_choice='required'")
+        target.refuse("cannot be forced to call one function in this API; use tool_choice='required'")
     return {"tool_choice": "any" if value == "required" else value}
 
 
@@ -99,7 +99,7 @@ def _interaction_thinking(value: Any, target: Target) -> Mapping[str, Any]:
     if level is None:
         return {}
     if level == "off" or isinstance(level, int):
-        target.refuse("has levels of thinking in this API, no budget and no off; use on, low, medium or high")
+        target.refuse("supports thinking levels in this API, not a budget or off; use on, low, medium or high")
     return {"thinking_summaries": "auto"} | ({} if level == "on" else {"thinking_level": level})
 
 
@@ -112,7 +112,7 @@ INTERACTIONS_SETTINGS: Mapping[str, Row] = {
 
 
 def _no_agent_has(value: Any, target: Target) -> Mapping[str, Any]:
-    target.refuse("is an agent, which has no such setting; see agent_config of GoogleInteractionsOptions")
+    target.refuse("is an agent and does not support this setting; use GoogleInteractionsOptions(agent_config=…)")
 
 
 AGENT_SETTINGS: Mapping[str, Row] = dict.fromkeys(INTERACTIONS_SETTINGS, _no_agent_has)

@@ -299,7 +299,7 @@ class SocketConnection:
             return
         if not self._has_reported:
             self._has_reported = True
-            log.warning("an event from %s belongs to no response of ours; it is dropped", origin_of(self._target.url))
+            log.warning("%s: dropped an event that belongs to no open response", origin_of(self._target.url))
 
     def _steered(self, streams: list[SocketStream], kind: str, event: bytes) -> SocketStream | None:
         """Return the stream whose message an event without a lane is about.
@@ -318,14 +318,12 @@ class SocketConnection:
     def _end_of(self, reason: object) -> RunError | None:
         origin = origin_of(self._target.url)
         if not isinstance(reason, WebSocketError):
-            log.info("the WebSocket to %s was closed (%s)", origin, self._socket.close_code)
+            log.info("%s: WebSocket closed (%s)", origin, self._socket.close_code)
             return None
         if reason.code == WSCloseCode.MESSAGE_TOO_BIG:
             return ProtocolError(
-                f"An event of the stream is larger than {self._target.max_event_bytes} bytes. "
-                "If this model sends such events, raise Limits.max_event_bytes.",
+                f"an event of the stream is larger than {self._target.max_event_bytes} bytes; "
+                "if this model sends such events, raise Limits.max_event_bytes",
                 code="event-too-large",
             )
-        return ProtocolError(
-            f"{origin} does not follow the WebSocket protocol (close code {reason.code}).", code="websocket"
-        )
+        return ProtocolError(f"{origin} violated the WebSocket protocol (close code {reason.code})", code="websocket")

@@ -241,7 +241,7 @@ class SocketStream:
         self._was_ignored = self._deadline_s < math.inf
 
     async def body(self) -> bytes:
-        raise RuntimeError("This response is a stream: read events().")
+        raise RuntimeError("this response is a stream; call events()")
 
     async def aclose(self) -> None:
         """Stop reading. If no other response is in progress, the connection is closed, and the server stops."""
@@ -328,7 +328,7 @@ class SocketStream:
         """Give up on a successor. Messages that the server may still hold are resent with another request."""
         following.close()
         if self.steers is not None:
-            why = error.message if isinstance(error, RunError) else "The server said nothing more of it."
+            why = error.message if isinstance(error, RunError) else "The server reported nothing more about it."
             self.steers.drop("no-successor", why)
 
     def _stop(self) -> None:
@@ -387,7 +387,7 @@ _RESET: Final = ConnectionResetError()
 
 def _unread_error(call: HttpCall) -> LimitError:
     return LimitError(
-        f"More than {MAX_UNREAD_BYTES} bytes from {origin_of(call.url)} were not read. Responses share a connection, "
-        "so a slow reader would delay the others. Read faster, or use HTTP for this agent.",
+        f"more than {MAX_UNREAD_BYTES} bytes from {origin_of(call.url)} are unread; read faster, or use HTTP for this "
+        "agent, since a slow reader would delay the other responses on its connection",
         code="max-unread-bytes",
     )

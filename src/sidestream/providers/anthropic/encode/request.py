@@ -91,7 +91,7 @@ def _max_tokens(options: AnthropicOptions) -> int:
         return DEFAULT_MAX_TOKENS + budget
     if budget and options.max_tokens <= budget:
         raise ConfigurationError(
-            f"max_tokens={options.max_tokens} must exceed budget_tokens={budget} of thinking; raise it"
+            f"max_tokens={options.max_tokens} must exceed the thinking budget_tokens={budget}; raise max_tokens"
         )
     return options.max_tokens
 

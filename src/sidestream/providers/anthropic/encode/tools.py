@@ -172,7 +172,9 @@ def _browser(tool: Browser, versions: Versions) -> JsonObject:
     both, unknown = {*tool.enable} & {*tool.disable}, {*tool.enable, *tool.disable} - BROWSER_MEMBERS
     if both or unknown:
         names = ", ".join(sorted(both or unknown))
-        raise ConfigurationError(f"Browser: {names} {'is both enabled and disabled' if both else 'is no member'}")
+        raise ConfigurationError(
+            f"Browser: {names} {'is both enabled and disabled' if both else 'is not a member of the toolset'}"
+        )
     configs: JsonObject = {name: {"enabled": True} for name in tool.enable}
     configs |= {name: {"enabled": False} for name in tool.disable}
     if tool.defer_loading:

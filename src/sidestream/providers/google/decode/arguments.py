@@ -31,7 +31,7 @@ def parse_path(path: str) -> Path:
         at = match.end()
     is_path = path.startswith("$") and at == len(path) and steps and isinstance(steps[0], str)
     if not is_path or len(steps) > jsontext.MAX_DEPTH:
-        raise ValueError(f"{path!r} is no path of an argument")
+        raise ValueError(f"{path!r} is not a valid argument path")
     return tuple(steps)
 
 
@@ -185,7 +185,7 @@ def _value(piece: PartialArg) -> Any:
         if value is not None:
             return value
     if piece.null_value is None:
-        raise ValueError("a piece of an argument without a value")
+        raise ValueError("the argument piece has no value")
     return None
 
 

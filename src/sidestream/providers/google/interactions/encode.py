@@ -268,7 +268,7 @@ def _response_format(
 def _image_format(image: GoogleImageOutput) -> JsonObject:
     form: JsonObject = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
     if image.compression is not None:
-        raise UnsupportedError("the Interactions API does not support compression of images")
+        raise UnsupportedError("the Interactions API does not support image compression; leave out compression")
     return form | ({"mime_type": f"image/{image.output_format}"} if image.output_format else {})
 
 

@@ -58,7 +58,7 @@ class GoogleEnvironment(Config, frozen=True, kw_only=True):
                 key in ("value", "credential") and isinstance(text, str) for key, text in fields.items()
             ):
                 raise ConfigurationError(
-                    f"GoogleEnvironment(env=…) is invalid: {name} must be a text, or an object with one of value and "
+                    f"GoogleEnvironment(env=…) is invalid: {name} must be a string, or an object with either value or "
                     "credential"
                 )
 
