@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 import pytest
 
-from requirements import MANIFEST, Deferred, Entry, Partial, deferred, open_ids, partial, proven
+from requirements import MANIFEST, SOURCES, Deferred, Entry, Partial, deferred, open_ids, partial, proven
 from support.places import SHARED, TESTS
 
 Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -119,9 +119,9 @@ def test_the_manifest_holds_exactly_the_ids_of(page: str, pattern: str):
 def test_every_entry_is_one_sentence_with_known_sources():
     for name, entry in MANIFEST.items():
         assert entry.sentence.endswith("."), name
-        known = {"F"} if name.startswith("F") else {"S0", "S1", "S2", "S3", "S4", "D", "V", "P"}
-        assert entry.source, name
-        assert set(entry.source.split()) <= known, name
+        sources = set(entry.sources.split(", "))
+        assert sources <= SOURCES.keys(), name
+        assert (sources == {"faults"}) == name.startswith("F"), name
         assert not isinstance(entry.state, Deferred) or entry.state.reason, name
 
 
@@ -134,10 +134,10 @@ def test_open_ids_are_exactly_the_deferred_and_the_partial_ones():
 # The check itself, on small made-up inputs.
 
 SMALL = {
-    "R1": Entry("It works.", "P", proven),
-    "R2": Entry("It will work.", "P", deferred("not built yet")),
+    "R1": Entry("It works.", "users", proven),
+    "R2": Entry("It will work.", "users", deferred("not built yet")),
 }
-MIXED = {**SMALL, "R3": Entry("It works and never fails.", "P", partial("it fails at night"))}
+MIXED = {**SMALL, "R3": Entry("It works and never fails.", "users", partial("it fails at night"))}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_partial_id_without_a_test_is_a_problem():
 
 @pytest.mark.parametrize("missing", ["", " "])
 def test_a_partial_id_that_does_not_name_what_is_missing_is_a_problem(missing: str):
-    manifest = {**SMALL, "R3": Entry("It works and never fails.", "P", partial(missing))}
+    manifest = {**SMALL, "R3": Entry("It works and never fails.", "users", partial(missing))}
     source = '@requirement("R1", "R3")\ndef test_it(): ...'
     assert problems(manifest, {"test_small.py": source}) == ["R3 is partial, yet does not name what is missing"]
 

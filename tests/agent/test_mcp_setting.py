@@ -12,7 +12,7 @@ from sidestream import Agent, ConfigurationError, MCPServer, RemoteMCP
 from sidestream.testing import ScriptedModel, tool_call
 from support.places import TESTS
 
-ROGUE = TESTS / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 COMMAND = {"command": sys.executable, "args": ["-I", str(ROGUE)]}
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from cli.command import KEY, Run, runner
 from cli.driving import Talk, Talks, on_terminal, piped
-from mcp_servers.conftest import npm_servers
 from support import warm
+from support.mcp_servers.running import npm_servers
 
 __all__ = ["environment", "npm_servers", "sidestream", "talks"]
 

@@ -16,7 +16,7 @@ from support.children import started
 from support.places import TESTS
 
 DEMO = str(Path(cli.__file__).parent / "commands" / "demo" / "web_search.json")
-ROGUE = TESTS / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sidestream.testing import FakeProvider, Reply, ResponsesScript, responses_t
 from support.children import ends, started
 from support.places import TESTS
 
-ROGUE = TESTS / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 SECOND_S = 1.0
 """The promise for the second Ctrl-C."""
 BETWEEN_S = 0.5

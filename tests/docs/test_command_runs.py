@@ -16,7 +16,6 @@ import pytest
 
 from cli.command import COMMAND, KEY
 from docs.test_commands import PAGES, ROOT, shell_lines
-from mcp_servers.peers import HERE
 from providers.local.embedded import skip_without
 from requirements import requirement
 from sidestream import Agent, Chat, open_store
@@ -30,6 +29,7 @@ from sidestream.testing import (
     json_reply,
     pixel_png,
 )
+from support.mcp_servers.peers import HERE
 from support.portable_index import pdf_of
 from support.warm import Warm, run
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.peers import asked, eventually, rogue
 from requirements import requirement
 from sidestream import Agent, Chat, open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, no_leaks, responses_text, sse
+from support.mcp_servers.peers import asked, eventually, rogue
 
 
 def look(name: str) -> str:

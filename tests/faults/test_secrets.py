@@ -23,7 +23,6 @@ from rich.traceback import Traceback
 
 import sidestream
 from cli.command import COMMAND
-from mcp_servers.peers import HERE as MCP_SERVERS
 from requirements import requirement
 from sidestream import (
     Agent,
@@ -55,6 +54,7 @@ from sidestream.testing import (
 from sidestream.testing.gemini_script import InteractionScript
 from sidestream.tools.context import ToolContext
 from sidestream.wire.retry import RetryPolicy
+from support.mcp_servers.peers import HERE as MCP_SERVERS
 from support.places import TESTS
 
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)

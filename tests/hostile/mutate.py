@@ -41,7 +41,7 @@ TESTS: dict[str, list[str]] = {
     "run": ["tests/run", "tests/results", "tests/agent", "tests/faults", "tests/turn"],
     "wire": ["tests/wire", "tests/faults", "tests/conformance/suite/test_faults.py"],
     "store": ["tests/store", "tests/turn/test_left_runs.py"],
-    "mcp": ["tests/mcp_servers"],
+    "mcp": ["tests/mcp"],
     "providers/openai/responses": ["tests/providers/openai/responses", "tests/faults", "tests/property"],
     "providers/openai/chat": ["tests/providers/openai/chat", "tests/conformance/test_openai_chat.py"],
     "providers/anthropic": ["tests/providers/anthropic", "tests/conformance/test_anthropic.py"],

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from mcp_servers.signed_in import Browser
 from sidestream import MCPServer, ToolContext
 from sidestream.mcp import ClientCredentials, IdentityAssertion, MemoryTokens, PrivateKeyJWT
 from sidestream.mcp.auth.settings import Auth
+from support.mcp_servers.signed_in import Browser
 
 Context = dict[str, Any]
 ARGUMENTS: dict[str, Any] = {"integer": 5, "number": 5, "string": "text", "boolean": True, "array": [], "object": {}}

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from mcp_servers.peers import HERE
 from page.browsing import answers, ask, composer, is_over, page_server, tab, violations_of_axe
 from page.scenes import scripted
 from requirements import requirement
@@ -15,6 +14,7 @@ from sidestream import Agent, MCPServer, tool
 from sidestream.messages.message import ToolResultPart
 from sidestream.providers.protocol import ModelRequest
 from sidestream.testing import tool_call
+from support.mcp_servers.peers import HERE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from mcp_servers.peers import HERE
-from mcp_servers.signed_in import SignInServer
 from page.browsing import answers, ask, card, is_over, page_server, tab, violations_of_axe
 from page.scenes import DEMO, scripted, stopped
 from requirements import requirement
 from server.serving import JOB, KEY, agent_of, serving
 from sidestream import Agent, tool
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.mcp_servers.peers import HERE
+from support.mcp_servers.signed_in import SignInServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

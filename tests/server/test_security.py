@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mcp_servers.peers import eventually
 from requirements import requirement
 from sidestream import Agent
 from sidestream.cli.main import commands
@@ -26,6 +25,7 @@ from sidestream.server import create_app
 from sidestream.server.security import CONTENT_SECURITY_POLICY, owner_name
 from sidestream.server.uvicorn_runner import is_every_address, is_loopback, shown_host
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.mcp_servers.peers import eventually
 from support.serving import served
 
 KEY = "key-0123456789"

@@ -22,7 +22,7 @@ from sidestream.tools.approvals import PendingApproval
 from support.children import ends
 from support.places import TESTS
 
-ROGUE = TESTS / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 SECRET = "canary-of-a-server-77a1"
 
 

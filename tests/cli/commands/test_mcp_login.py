@@ -13,12 +13,12 @@ import httpx2
 import pytest
 
 from cli.command import COMMAND, KEY
-from mcp_servers.signed_in import Browser, SignInServer, expired
 from page.browsing import CHROMIUM, need_browser
 from requirements import requirement
 from sidestream.mcp import MCPServer, TokenFiles
 from sidestream.testing import FakeProvider, responses_text, sse
 from support import warm
+from support.mcp_servers.signed_in import Browser, SignInServer, expired
 
 PATIENCE_S = 60.0
 Sidestream = Callable[..., Awaitable[tuple[int, str, str]]]

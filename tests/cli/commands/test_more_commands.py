@@ -19,7 +19,7 @@ from sidestream.testing import FakeProvider, Recording, ResponsesScript, respons
 from support.places import TESTS
 from support.stores import message
 
-ROGUE = TESTS / "mcp_servers" / "rogue.py"
+ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 STORE = {"SIDESTREAM_STORE": "talks.db"}
 
 

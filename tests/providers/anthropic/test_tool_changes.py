@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.peers import rogue
 from providers.anthropic.test_encode_types import assert_fits
 from requirements import requirement
 from sidestream import Agent
@@ -17,6 +16,7 @@ from sidestream.providers.anthropic import AnthropicOptions, Compact
 from sidestream.stream.parts import Custom
 from sidestream.testing import FakeProvider, MessagesScript, error_reply
 from sidestream.tools.tool import Tool
+from support.mcp_servers.peers import rogue
 
 BETA = "inline-tools-2026-09-15"
 

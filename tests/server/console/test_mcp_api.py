@@ -9,13 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from mcp_servers.peers import HERE
-from mcp_servers.signed_in import SignInServer
 from requirements import requirement
 from server.serving import JOB, ended, serving
 from sidestream.mcp import TokenFiles
 from sidestream.mcp.auth.token_store import SignIn
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support.mcp_servers.peers import HERE
+from support.mcp_servers.signed_in import SignInServer
 
 SECRET = "header-canary-77a1"
 JSON = {"content-type": "application/json"}

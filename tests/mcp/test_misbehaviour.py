@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.peers import asked, call, eventually, is_alive, rogue, told, tools_of
 from requirements import requirement
 from sidestream import Limits
 from sidestream.errors import ToolServerError
 from sidestream.limits import MIB
 from sidestream.mcp import MCPServer
 from sidestream.mcp.process.stdio import MAX_MESSAGE_BYTES
+from support.mcp_servers.peers import asked, call, eventually, is_alive, rogue, told, tools_of
 
 OBJECT = {"type": "object", "properties": {}}
 

@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from mcp_servers.peers import call
-from mcp_servers.signed_in import Browser, SignInServer, expired
 from requirements import requirement
 from sidestream import ConfigurationError, MCPServer, SignInError
 from sidestream.mcp import AuthorizationCode, ClientCredentials, MemoryTokens, OAuth, TokenFiles
@@ -24,6 +22,8 @@ from sidestream.mcp.auth.loopback import LoopbackRedirect
 from sidestream.mcp.auth.oauth import MAX_STEP_UPS
 from sidestream.mcp.client.deadlines import Deadlines
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
+from support.mcp_servers.peers import call
+from support.mcp_servers.signed_in import Browser, SignInServer, expired
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Calls that a server makes tasks of: they outlive the connection, and the process."""
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
@@ -13,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.conftest import serving
-from mcp_servers.peers import HERE, PATIENCE_S, call, eventually
-from mcp_servers.test_questions import calling
 from requirements import requirement
 from sidestream import Agent, Chat, MCPServer, ToolEvent, open_store
 from sidestream.mcp import Elicitation
 from sidestream.testing import FakeProvider
 from support.children import started
+from support.mcp_servers.asking import Oven, baker, calling
+from support.mcp_servers.peers import HERE, PATIENCE_S, call, eventually
+from support.mcp_servers.running import serving
+from support.places import TESTS
 
 CALL = ("bake", {"what": "bread"})
 BREAD = {"content": [{"type": "text", "text": "fresh bread"}], "structuredContent": {"result": "fresh bread"}}
@@ -34,37 +34,9 @@ QUESTION = {
 }
 
 
-class Oven:
-    """The files of the server's tasks."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-
-    @property
-    def tasks(self) -> list[dict[str, Any]]:
-        return [json.loads(file.read_text("utf-8")) for file in sorted(self.folder.glob("*.json"))]
-
-    async def started(self) -> None:
-        await eventually(lambda: bool(self.tasks))
-
-    def change(self, **fields: Any) -> None:
-        """Changes the only task."""
-        (task,) = self.tasks
-        file = self.folder / f"{task['taskId']}.json"
-        file.with_suffix(".tmp").write_text(json.dumps(task | fields), "utf-8")
-        file.with_suffix(".tmp").rename(file)
-
-
 @pytest.fixture
 def oven(tmp_path: Path) -> Oven:
     return Oven(tmp_path / "tasks")
-
-
-def baker(oven: Oven, **settings: Any) -> MCPServer:
-    return MCPServer(
-        "patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(oven.folder)], **settings
-    )
 
 
 @contextmanager
@@ -205,7 +177,7 @@ async def test_a_task_may_ask_and_a_person_answers_later(oven: Oven):
 BAKING = """
 import asyncio, sys
 from pathlib import Path
-from mcp_servers.test_tasks import baker, Oven
+from support.mcp_servers.asking import baker, Oven
 from sidestream import Agent, Chat, open_store
 from sidestream.stream.parts import ToolEvent
 
@@ -233,7 +205,7 @@ async def test_a_task_goes_on_after_the_process_was_killed_and_is_followed_from_
             BAKING,
             str(tmp_path),
             fake.base_url,
-            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
             stdout=subprocess.PIPE,
         ) as process:
             assert process.stdout is not None

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.peers import call, modern, rogue, told, tools_of
 from requirements import requirement
 from sidestream import TextPart
 from sidestream.mcp import Elicitation, MCPServer, SamplingAnswer, SamplingRequest
 from sidestream.messages.message import DataPart, content_of_result
 from sidestream.tools.tool import ToolContext
+from support.mcp_servers.peers import call, modern, rogue, told, tools_of
 
 Start = Callable[..., MCPServer]
 

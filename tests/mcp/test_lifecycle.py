@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.peers import HERE, asked, call, eventually, is_alive, modern, rogue, told, tools_of
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, MissingExtraError, Tool
 from sidestream.errors import ToolServerError
@@ -23,6 +22,7 @@ from sidestream.testing import ScriptedModel, tool_call
 from sidestream.tools.server_side import MCPApproval, ToolFilter
 from sidestream.tools.tool import ToolContext
 from support.children import ends, started
+from support.mcp_servers.peers import HERE, asked, call, eventually, is_alive, modern, rogue, told, tools_of
 
 
 @requirement("R80")

@@ -11,32 +11,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mcp_servers.peers import HERE, call
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, MCPServer, RunState, open_store
+from sidestream import Agent, ApprovalError, Chat, RunState, open_store
 from sidestream.mcp import Elicitation
 from sidestream.stream.parts import ToolApprovalRequest, ToolResult
-from sidestream.testing import FakeProvider, ResponsesScript
-from sidestream.tools.approvals import PendingApproval
+from sidestream.testing import FakeProvider
+from support.mcp_servers.asking import by_field, calling, patient
+from support.mcp_servers.peers import call
+from support.places import TESTS
 
 CALL = ("book", {"flight": "SD 1"})
-
-
-def patient(folder: Path, **settings: Any) -> MCPServer:
-    return MCPServer("patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(folder)], **settings)
-
-
-def calling(name: str, arguments: Any) -> list[Any]:
-    return [
-        ResponsesScript(id="r1").function_call(name, arguments, "call_1").reply(),
-        ResponsesScript(id="r2").text("Done.").reply(),
-    ]
-
-
-def by_field(approvals: tuple[PendingApproval, ...]) -> tuple[PendingApproval, PendingApproval]:
-    """The question with a form, and the one with a page."""
-    seat, pay = sorted(approvals, key=lambda entry: "url" in (entry.form or {}))
-    return seat, pay
 
 
 def said(fake: FakeProvider) -> Any:
@@ -135,7 +119,7 @@ async def test_the_stream_has_the_form_and_the_result_after_the_answers(tmp_path
 RESUMING = """
 import asyncio, json, sys
 from pathlib import Path
-from mcp_servers.test_questions import by_field, patient
+from support.mcp_servers.asking import by_field, patient
 from sidestream import Agent, Chat, open_store
 
 async def main(folder, base_url):
@@ -163,7 +147,7 @@ async def test_a_question_is_answered_from_the_log_by_another_process(tmp_path: 
         done = await asyncio.to_thread(
             subprocess.run,
             [sys.executable, "-c", RESUMING, str(tmp_path), fake.base_url],
-            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
             capture_output=True,
             encoding="utf-8",
             timeout=60,

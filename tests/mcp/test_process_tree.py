@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.peers import HERE, PATIENCE_S, call, eventually, is_alive, rogue, told
 from requirements import requirement
 from sidestream.errors import ToolServerError
 from sidestream.mcp import MCPServer
 from sidestream.mcp.process.process import child_environment
 from support.children import ends, started
+from support.mcp_servers.peers import HERE, PATIENCE_S, call, eventually, is_alive, rogue, told
 
 ESCAPED = {"detached": True, "bare": True, "orphaned": True}
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from mcp_servers.signed_in import Browser, SignInServer
 from requirements import requirement
 from sidestream import ConfigurationError, MCPServer, SignInError
 from sidestream.mcp import KeyringTokens, MemoryTokens, SignIn, TokenFiles, sign_out
+from support.mcp_servers.signed_in import Browser, SignInServer
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.peers import asked, rogue
 from requirements import requirement
 from sidestream import Agent, Chat, RemoteMCP, ToolServerError, UnsupportedError, open_store
 from sidestream.mcp import MCPServer
@@ -26,6 +25,7 @@ from sidestream.stream.parts import (
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript
 from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import Tool, ToolOutcome
+from support.mcp_servers.peers import asked, rogue
 
 NOON = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"}
 

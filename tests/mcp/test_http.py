@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mcp_servers.conftest import HERE, serving
-from mcp_servers.peers import call, eventually, tools_of
 from requirements import requirement
 from sidestream import RemoteMCP
 from sidestream.errors import ToolServerError
@@ -19,6 +17,8 @@ from sidestream.limits import MIB
 from sidestream.mcp import MCPServer
 from sidestream.messages.message import DataPart, content_of_result
 from sidestream.tools.tool import ToolContext
+from support.mcp_servers.peers import call, eventually, tools_of
+from support.mcp_servers.running import HERE, serving
 
 Head = dict[str, str]
 Answer = Callable[[str, Head, dict[str, Any]], Awaitable[bytes] | bytes]

@@ -1,0 +1,1 @@
+"""MCP servers for tests, and how tests start them."""
