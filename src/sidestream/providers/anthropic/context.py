@@ -14,13 +14,13 @@ REPLAYED = {SESSION_KEY: "blocks"}
 """Session key → the field that only resending needs."""
 
 INLINE_TOOLS = "inline_tools"
-"""Omission from a request after the server refused tools added in mid-conversation."""
+"""Key in `ModelRequest.without` after the server refused tools added in mid-conversation."""
 
 THREAD = "thread"
-"""Session field for the thread, and omission from a request that the server cannot hold."""
+"""Session field for the thread, and key in `ModelRequest.without` if the server cannot hold the conversation."""
 
 THREAD_SESSION = "thread_session"
-"""Omission from a request after the server refused to continue a thread, so that a new one is created."""
+"""Key in `ModelRequest.without` after the server refused to continue a thread. A new one is created."""
 
 RESULT_TOOL = "return_result"
 """Reserved tool through which a model without native typed output returns its answer."""

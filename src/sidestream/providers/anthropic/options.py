@@ -223,7 +223,7 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     prompt_cache: Lifetime | None = None
     """Cache lifetime of the system prompt, tools and history up to the last message."""
     cache_control: Lifetime | None = None
-    """Cache lifetime if the server chooses what to cache."""
+    """Cache lifetime when the server chooses what to cache."""
     service_tier: Literal["auto", "standard_only"] | None = None
     speed: Literal["standard", "fast"] | None = None
     inference_geo: str | None = None

@@ -45,7 +45,7 @@ class ThreadStart(Struct, frozen=True, kw_only=True):
 def start_thread(
     request: ModelRequest, chosen: str | None, tools: list[JsonObject], model: str, base_url: str
 ) -> ThreadStart:
-    """Continue the thread of the history, or the one that was chosen, else create one."""
+    """Continue the thread of the history, or the chosen one, else create one."""
     if chosen is None:
         return ThreadStart()
     messages = request.messages

@@ -68,7 +68,7 @@ def family(model: str) -> str:
 
 
 def version_of(tool: str, model: str, chosen: Mapping[str, str]) -> str:
-    """Return the version of a tool for a model, or the one that was chosen."""
+    """Return the chosen version of a tool, or the default for the model."""
     if tool in chosen:
         return chosen[tool]
     numbers = generation(model) or _OLDEST

@@ -18,9 +18,9 @@ _GRID = 1000
 _ENVIRONMENTS = {"browser": "browser", "windows": "desktop", "mac": "desktop", "linux": "desktop", "ubuntu": "desktop"}
 _SAFE = frozenset({"regular", "allowed", "allow"})
 SAFETY = "safety_decision"
-"""Argument that says whether the user must confirm the call."""
+"""Argument that holds the API's safety decision, which may require the user's confirmation."""
 ACKNOWLEDGEMENT = "safety_acknowledgement"
-"""Response field that says that the user has confirmed it."""
+"""Response field that acknowledges the safety decision."""
 
 Screen = tuple[int, int]
 Convert = Callable[[JsonObject, Screen], JsonObject]

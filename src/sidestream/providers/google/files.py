@@ -201,7 +201,7 @@ class GoogleModel(EndpointModel):
         return found, some_text(page, "nextPageToken")
 
     def _read(self, found: JsonObject) -> transfers.StoredFile:
-        """Convert a file, or a document of a store."""
+        """Decode a file, or a document of a store."""
         name, uri = _name(found), some_text(found, "uri")
         store = re.match(r"fileSearchStores/[^/]+(?=/)", name)
         source = some_text(found, "source")

@@ -152,9 +152,9 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
 def betas_of(
     options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool], *, blocks: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the beta headers, each once. Those that features of the request need come first.
+    """Return the beta headers that the request's features need, then those in the options, each once.
 
-    `blocks` are the types of blocks in its messages that need one.
+    `blocks` are the block types in its messages that need one.
     """
     features = [*_features(options, body), *blocks]
     chosen = [BETAS[feature] for feature in features if feature in BETAS]
@@ -318,7 +318,7 @@ def _container(
 ) -> str | None:
     """Return the container to use.
 
-    A tool may name it. Otherwise it is the last one, if it is to be reused or has work in progress.
+    A tool may name it. Otherwise it is the last one, if the tool reuses it or it has work in progress.
     """
     if "container" in request.without:
         return None

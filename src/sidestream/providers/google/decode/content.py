@@ -36,7 +36,7 @@ def on_function_call(s: GenerateContentState, value: shapes.FunctionCall, raw: J
 
 
 def _streaming_call(s: GenerateContentState, given: shapes.FunctionFields) -> ClientCall | None:
-    """Return the call of a piece, by its id, else the one that is streaming. A name alone begins another call."""
+    """Return the call of a piece, by its id, else the current one. A name alone begins another call."""
     if given.id is not None:
         return s.streaming.get(given.id)
     call = next(reversed(s.streaming.values()), None)

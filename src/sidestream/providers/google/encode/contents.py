@@ -224,7 +224,7 @@ class _ContentsWriter(HistoryWriter):
 
 
 def response_of(result: ToolResultPart | None) -> JsonObject:
-    """Convert a tool result to an object with `output` or `error`, and files as parts beside it."""
+    """Convert a tool result to an object with `output` or `error`, and its files to parts."""
     if result is None:
         return {"response": {"error": NOT_EXECUTED}}
     acknowledged = {ACKNOWLEDGEMENT: "true"} if result.acknowledged else {}

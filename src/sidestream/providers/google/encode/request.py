@@ -105,7 +105,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
 
 
 def defers_output(request: ModelRequest, can: bool | None, model: str, tools: list[JsonObject]) -> bool:
-    """Return whether the typed answer needs a second phase, since the model does not support a schema beside tools."""
+    """Return whether the typed answer needs a second phase, because the model cannot combine a schema with tools."""
     can = family_of(model).typed_output_beside_tools if can is None else can
     return request.output_schema is not None and bool(tools) and not can
 
@@ -249,7 +249,7 @@ def _safety(setting: Any) -> JsonObject:
 
 
 def _without_cached(body: JsonObject, warnings: list[str]) -> JsonObject:
-    """Remove tools and instructions if there is cached content, which has its own. The API refuses both."""
+    """Remove tools and instructions if there is cached content. It has its own, and the API refuses both."""
     if body.get("cachedContent") is None:
         return body
     idle = [name for name in ("systemInstruction", "tools", "toolConfig") if body.get(name) is not None]

@@ -108,7 +108,7 @@ class _StepsWriter(HistoryWriter):
     def _is_replayable(self, step: JsonObject, same_model: bool) -> bool:
         """Return whether a step can be resent.
 
-        Steps that only one model can read go only to that model, and those of hosted tools only beside tools.
+        Steps that only one model can read go only to that model. Steps of hosted tools need tools in the request.
         """
         kind = str(step.get("type"))
         if kind in ("model_output", "function_call"):
