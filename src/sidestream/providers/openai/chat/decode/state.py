@@ -171,7 +171,7 @@ class CompletionsState(DecoderState):
         self.out.append(TextDelta(self.texts[family], delta, provider_metadata=metadata))
 
     def open_text(self, family: TextFamily) -> None:
-        """Start the block of a text family, once."""
+        """Start the text block of this kind, once."""
         if family not in self.texts:
             self.texts[family] = self.block_id(family)
             metadata = None if family == "text" else {WIRE: {family: True}}
