@@ -195,7 +195,7 @@ def test_a_disabled_server_is_left_out(tmp_path: Path):
                 "mcpServers": {"d": {"command": "x"}},
                 "remote_servers": [{"server_label": "d", "server_url": "https://x"}],
             },
-            ["two servers are called 'd'"],
+            ["duplicate server label 'd'"],
         ),
     ],
 )

@@ -107,7 +107,7 @@ async def test_a_server_that_went_away_is_told_and_connected_to_again_when_it_is
     assert outcome.is_error
     assert outcome.result["error"] == "ToolServerError"
     assert "not called again" in outcome.result["message"]
-    with pytest.raises(ToolServerError, match="no connection to"):
+    with pytest.raises(ToolServerError, match="cannot connect to"):
         await server.list()
     with serving(lambda port: command, tmp_path / "second", urlsplit(url).port):
         outcome = await tools["echo"].run({"message": "back"}, ToolContext("c", "echo"))
@@ -174,7 +174,7 @@ def well(method: str, head: Head, request: dict[str, Any]) -> bytes:
     [
         ("401 Unauthorized", "rejected the credentials (HTTP 401): check authorization"),
         ("403 Forbidden", "HTTP 403"),
-        ("404 Not Found", "no MCP endpoint at this address (HTTP 404): check the url"),
+        ("404 Not Found", "no MCP endpoint at this URL (HTTP 404): check the url"),
         ("500 Oops", "HTTP 500"),
     ],
 )
@@ -192,7 +192,7 @@ async def test_a_refusal_names_its_status_and_what_to_do(status: str, words: str
 async def test_a_connection_that_is_refused_names_the_address():
     async with answering(well) as url:
         pass
-    with pytest.raises(ToolServerError, match="no connection to http://") as caught:
+    with pytest.raises(ToolServerError, match="cannot connect to http://") as caught:
         await MCPServer("docs", url=url.replace("http://", "http://user:canary-pass@")).list()
     assert "canary" not in caught.value.message
 
@@ -281,7 +281,7 @@ async def test_a_server_that_never_answers_is_given_up_and_can_be_closed():
 
     async with answering(lambda *_: never()) as url:
         server = MCPServer("docs", url=url, start_timeout_s=0.3)
-        with pytest.raises(ToolServerError, match=r"no answer within 0\.3 seconds"):
+        with pytest.raises(ToolServerError, match=r"did not answer within 0\.3 seconds"):
             await server.list()
         await server.aclose()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:

@@ -277,7 +277,7 @@ async def test_a_command_that_is_not_there_says_what_to_do():
     with pytest.raises(ToolServerError) as caught:
         await server.list()
     assert (caught.value.server, caught.value.code) == ("files", "tool-server")
-    assert "no program 'no-such-program-here' on the PATH: install" in caught.value.message
+    assert "'no-such-program-here' not found on PATH: install" in caught.value.message
 
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path):

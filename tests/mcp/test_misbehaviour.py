@@ -205,7 +205,7 @@ async def test_a_long_description_is_cut(tmp_path: Path):
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"type": "string"}])
 async def test_a_list_with_a_tool_whose_input_is_no_object_is_refused(tmp_path: Path, schema: dict[str, Any]):
     async with offering(tmp_path, {"name": "odd", "inputSchema": schema}, {"name": "echo"}) as server:
-        with pytest.raises(ToolServerError, match=r"no proper list of its tools \(tools\.0\.inputSchema\.type"):
+        with pytest.raises(ToolServerError, match=r"an invalid tool list \(tools\.0\.inputSchema\.type"):
             await server.list()
 
 
@@ -392,7 +392,7 @@ async def test_a_server_that_exits_while_it_is_asked_for_its_tools_is_a_typed_er
 async def test_a_server_that_hangs_at_its_start_is_given_up_in_time():
     server = rogue("--start", "hang", start_timeout_s=0.3)
     began = time.monotonic()
-    with pytest.raises(ToolServerError, match=r"no answer within 0\.3 seconds"):
+    with pytest.raises(ToolServerError, match=r"did not answer within 0\.3 seconds"):
         await server.list()
     assert time.monotonic() - began < 20
     await server.aclose()

@@ -71,7 +71,7 @@ def http_client(
 
     async def check_origin(request: "Request") -> None:
         if _origin(request.url) != allowed and SIGN_IN not in request.extensions:
-            raise httpx2.RequestError("the server named an address at another origin", request=request)
+            raise httpx2.RequestError("the server named a URL at another origin", request=request)
 
     async def inspect(response: "Response") -> None:
         if response.status_code >= 400:
@@ -81,7 +81,9 @@ def http_client(
             response.stream = SizeLimitedStream(response.stream)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
-            raise httpx2.DecodingError("the response is compressed, which was not accepted", request=response.request)
+            raise httpx2.DecodingError(
+                "the response is compressed, although compression was not accepted", request=response.request
+            )
 
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},

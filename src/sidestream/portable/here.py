@@ -63,8 +63,8 @@ def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
         config = replace(config, via=config.engine, engine=None)
     module = MODULES.get(config.key) if config.via is None else DELEGATION
     if module is None:
-        reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
-        raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
+        reason = NOT_HERE.get(config.key, f"the tools that do are {', '.join(sorted(MODULES))}")
+        raise UnsupportedError(f"{type(config).__name__} does not run locally: {reason}")
     made = import_module(module).toolset(config, services)
     return Staged(made, config.on_interruption, is_isolated=getattr(config, "sandbox", None) != "none", pin=config.pin)
 

@@ -134,7 +134,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
         call is executed externally, or if `remember` is set and the approval cannot be remembered.
         """
         if self.is_external:
-            raise ApprovalError(f"the call of {self.tool} waits for its result: use answer(output) or deny()")
+            raise ApprovalError(f"the call to {self.tool} waits for its result: use answer(output) or deny()")
         if remember not in (None, "conversation"):
             raise ApprovalError(f"remember must be 'conversation' or None, not {remember!r}")
         if remember is not None and not self.can_remember:
@@ -158,7 +158,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
         TypeError if the value has no JSON form.
         """
         if not self.is_external:
-            raise ApprovalError(f"the call of {self.tool} runs here: use approve() or deny()")
+            raise ApprovalError(f"the call to {self.tool} runs locally: use approve() or deny()")
         from sidestream.tools.results import json_value
 
         value = ExternalOutput(json_value(output, sys.maxsize), is_error)
@@ -266,23 +266,25 @@ def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Deci
     for decision in decisions:
         entry = open_ones.pop(decision.approval_id, None)
         if entry is None:
-            raise ApprovalError(f"no call waits for the decision {decision.approval_id}; it may have been used already")
+            raise ApprovalError(
+                f"the decision {decision.approval_id} matches no pending call; it may have been used already"
+            )
         bound = (decision.run_id, decision.call_id, decision.tool, decision.digest)
         if bound != (entry.run_id, entry.call_id, entry.tool, entry.digest):
-            raise ApprovalError(f"the decision {decision.approval_id} was made for another call of {entry.tool}")
+            raise ApprovalError(f"the decision {decision.approval_id} was made for another call to {entry.tool}")
         if not has_kind_of(decision, entry):
             needed = "its result: use answer(output)" if entry.is_external else "an approval: use approve()"
-            raise ApprovalError(f"the call of {entry.tool} waits for {needed} or deny()")
+            raise ApprovalError(f"the call to {entry.tool} waits for {needed} or deny()")
         if not has_own_grant(decision, entry):
             raise ApprovalError(f"the decision {decision.approval_id} cannot be remembered for {entry.tool}")
         if digest_of(entry.tool, entry.input, entry.form) != entry.digest:
-            raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
+            raise ApprovalError(f"the arguments of {entry.tool} differ from the approved ones")
         if entry.form is not None or decision.answers is not None:
             _check_answers(entry, decision)
         found[decision.approval_id] = decision
     if open_ones:
         names = ", ".join(f"{entry.tool} ({entry.approval_id})" for entry in open_ones.values())
-        raise ApprovalError(f"no decision for: {names}")
+        raise ApprovalError(f"missing decisions for: {names}")
     return found
 
 
@@ -290,7 +292,7 @@ def _check_answers(entry: PendingApproval, decision: Decision) -> None:
 
     problem = problem_with(entry.form, decision.answers) if decision.is_approved else None
     if problem is not None:
-        raise ApprovalError(f"the answers to {entry.server_label or entry.tool} do not fit: {problem}")
+        raise ApprovalError(f"invalid answers to {entry.server_label or entry.tool}: {problem}")
 
 
 def check_policy(policy: object) -> None:

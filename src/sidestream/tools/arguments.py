@@ -49,8 +49,8 @@ def arguments_model(parameters: list[Parameter], label: str) -> "tuple[type[Base
             except Exception as cause:
                 reason = next(iter(str(cause).splitlines()), type(cause).__name__)
                 where = f"{label}: parameter {parameter.name!r}"
-                raise ConfigurationError(f"{where} has a type without JSON schema: {reason}") from cause
-        raise ConfigurationError(f"{label}: its parameters have no JSON schema together: {error}") from error
+                raise ConfigurationError(f"{where} has a type without a JSON schema: {reason}") from cause
+        raise ConfigurationError(f"{label}: cannot build a JSON schema for its parameters: {error}") from error
 
 
 def _build_model(parameters: list[Parameter]) -> "tuple[type[BaseModel], JsonObject]":
@@ -99,7 +99,9 @@ def make_strict(schema: JsonObject, label: str) -> None:
         if not is_object(node):
             continue
         if json_schema.leaves_open(node):
-            raise ConfigurationError(f"{label} cannot be strict: {path} allows values that the schema does not name")
+            raise ConfigurationError(
+                f"{label} cannot be strict: {path} allows values that the schema does not describe"
+            )
         node.pop("default", None)
         json_schema.require_all(node)
         if "properties" in node:

@@ -328,7 +328,7 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
         if sum(bool(way) for way in (self.url, self.connector, self.tunnel)) != 1:
             raise ConfigurationError(f"RemoteMCP(label={self.label!r}) needs one of url, connector and tunnel")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"RemoteMCP(label={self.label!r}): the url must start with http:// or https://")
+            raise ConfigurationError(f"RemoteMCP(label={self.label!r}): url must start with http:// or https://")
 
     def register_secrets(self) -> None:
         register_credentials(self.authorization, self.headers)
@@ -556,9 +556,7 @@ def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> Non
     if getattr(tool, name):
         idle = [other for other in others if getattr(tool, other)]
         if idle:
-            raise ConfigurationError(
-                f"{type(tool).__name__}: {', '.join(idle)} have no effect beside {name}; set only one"
-            )
+            raise ConfigurationError(f"{type(tool).__name__}: {', '.join(idle)} cannot be combined with {name}")
 
 
 TOOLS: dict[str, type[ServerSideTool]] = {tool.key: tool for tool in ServerSideTool.__subclasses__()}
@@ -589,7 +587,7 @@ def tool_named(key: str) -> ServerSideTool:
 
         near = difflib.get_close_matches(name, [*TOOLS, *ALIASES], n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ConfigurationError(f"no server-side tool is called {key!r}; {hint}known: {', '.join(sorted(TOOLS))}")
+        raise ConfigurationError(f"unknown server-side tool {key!r}; {hint}known: {', '.join(sorted(TOOLS))}")
     if tool.needs:
-        raise ConfigurationError(f"the tool {name} cannot be made from its name alone: it needs {tool.needs}")
+        raise ConfigurationError(f"the tool {name} cannot be created from its name alone: it needs {tool.needs}")
     return tool()

@@ -124,7 +124,7 @@ def _signature(function: Callable[..., Any], label: str) -> dict[str, tuple[Any,
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError, NameError) as error:
-        raise ConfigurationError(f"{label} has no signature that can be read: wrap it in a function") from error
+        raise ConfigurationError(f"{label} has no readable signature: wrap it in a function") from error
     found: dict[str, tuple[Any, Any]] = {}
     for index, parameter in enumerate(signature.parameters.values()):
         if parameter.name in bound:
@@ -135,7 +135,7 @@ def _signature(function: Callable[..., Any], label: str) -> dict[str, tuple[Any,
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ConfigurationError(f"{where} has no names that a model could use: declare a list or a dict instead")
         if index == 0 and parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
-            raise ConfigurationError(f"{where} is not bound: make the tool from a method of an object")
+            raise ConfigurationError(f"{where} is not bound: create the tool from a bound method")
         found[parameter.name] = (_resolve(function, parameter, where), parameter.default)
     return found
 

@@ -80,7 +80,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     def __post_init__(self) -> None:
         if not re.fullmatch(_NAME, self.name):
             raise ConfigurationError(
-                f"{self.name!r} cannot be a tool's name: use 1 to 64 of a-z, A-Z, 0-9, '_' and '-', "
+                f"invalid tool name {self.name!r}: use 1 to 64 of a-z, A-Z, 0-9, '_' and '-', "
                 'for example with Tool.from_function(function, name="...")'
             )
         check_policy(self.approval)
@@ -236,7 +236,7 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     for item in items:
         made = item if isinstance(item, Tool) else Tool.from_function(item)
         if made.name in tools:
-            raise ConfigurationError(f"two tools are called {made.name!r}: rename one with name=...")
+            raise ConfigurationError(f"duplicate tool name {made.name!r}: rename one with name=...")
         tools[made.name] = made
     return tools
 
@@ -274,7 +274,7 @@ class ExternalTool(Struct, frozen=True):
         Raises ConfigurationError if no model could use its name or schema.
         """
         if not is_object(self.schema) or self.schema.get("type", "object") != "object":
-            raise ConfigurationError(f"tool {self.name!r}: the schema must be that of an object, with type 'object'")
+            raise ConfigurationError(f"tool {self.name!r}: schema must be an object schema, with type 'object'")
         schema: JsonObject = {"type": "object", "properties": {}, **copy.deepcopy(self.schema)}
         strict = fits_strict(schema) if self.strict is None else self.strict
         if strict:

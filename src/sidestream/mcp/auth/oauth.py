@@ -142,12 +142,12 @@ class SignInAuth(httpx2.Auth):
                 raise SignInFailedError(
                     f"its authorization server failed to refresh the token (HTTP {self._server_error}); try again later"
                 )
-            raise SignInFailedError(f"it wants a sign-in; {self._advice}")
+            raise SignInFailedError(f"it requires a sign-in; {self._advice}")
         self._step_ups.count += response.status_code == 403
         if self._step_ups.count > MAX_STEP_UPS:
             raise SignInFailedError(
                 f"it has demanded more scopes {self._step_ups.count} times, the last time {scope or 'unnamed ones'}; "
-                "check what the token may do at the authorization server"
+                "check the token's permissions at the authorization server"
             )
 
     def _checked(self, request: httpx2.Request) -> httpx2.Request:
@@ -182,7 +182,7 @@ def _demands_token(response: httpx2.Response) -> bool:
 def _describe(error: Exception) -> str:
     """Describe an error without the responses of token and registration endpoints, which may hold secrets."""
     if isinstance(error, TimeoutError):
-        return "nobody signed in within the time limit"
+        return "it timed out"
     if isinstance(error, ValidationError):
         return "the authorization server sent invalid metadata"
     if not isinstance(error, OAuthFlowError):
@@ -191,5 +191,5 @@ def _describe(error: Exception) -> str:
     if isinstance(error, OAuthTokenError | OAuthRegistrationError):
         text = text.partition(": ")[0]
     elif text.startswith("State"):
-        text = "the redirect has another state than the request"
+        text = "the redirect's state differs from the request's"
     return one_line(redact(text), _MAX_DETAIL)

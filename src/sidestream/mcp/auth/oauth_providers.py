@@ -49,7 +49,7 @@ def check_address(url: httpx2.URL, server_host: str) -> None:
     is_local = url.host in LOOPBACK_HOSTS and server_host in LOOPBACK_HOSTS
     if url.scheme != "https" and not is_local:
         raise SignInFailedError(
-            f"the sign-in was stopped: the server named an address without encryption, {url.scheme}://{url.host}"
+            f"the sign-in was stopped: the server named an unencrypted URL, {url.scheme}://{url.host}"
         )
 
 

@@ -127,7 +127,7 @@ class TokenFiles:
         except (ValueError, ValidationError, RecursionError):
             pass
         # Raised outside of `except`, since the exception may show the content.
-        raise ConfigurationError(f"{file} is not a sign-in that `sidestream mcp login` stored; remove it")
+        raise ConfigurationError(f"{file} is not a valid sign-in; remove it and run `sidestream mcp login`")
 
     async def save(self, server_url: str, sign_in: SignIn | None) -> None:
         """Replace the sign-in at this server. None removes it.
@@ -190,7 +190,7 @@ class KeyringTokens:
             pass
         # Raised outside of `except`, since the exception may show the content.
         raise ConfigurationError(
-            f"the keyring's entry {self._service!r} for {_address(server_url)} is damaged; remove it"
+            f"the keyring entry {self._service!r} for {_address(server_url)} is damaged; remove it"
         )
 
     async def save(self, server_url: str, sign_in: SignIn | None) -> None:
@@ -218,7 +218,7 @@ class KeyringTokens:
         except Exception as error:
             kind = type(error).__name__
         # Raised outside of `except`, since a keyring's exception may show what it was given.
-        raise ConfigurationError(f"the system's keyring failed ({kind}): unlock it, or set {VARIABLE}=files")
+        raise ConfigurationError(f"the system keyring failed ({kind}): unlock it, or set {VARIABLE}=files")
 
 
 def default_tokens() -> TokenStore:

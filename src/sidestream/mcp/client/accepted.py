@@ -103,14 +103,14 @@ class AcceptedDefinitions:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
-            _log.warning("%s cannot be read, so that all tools are accepted anew: %s", self._file, error)
+            _log.warning("%s: could not be read, so all tools are accepted again: %s", self._file, error)
             return {}
 
     def _write(self, servers: dict[str, _Server]) -> None:
         try:
             write_private(self._file, jsontext.dumps(servers).decode())
         except OSError as error:
-            _log.warning("accepted definitions of MCP tools are not kept: %s", error)
+            _log.warning("could not store accepted MCP tool definitions: %s", error)
 
 
 def _changes(server: _Server) -> list[ToolChange]:

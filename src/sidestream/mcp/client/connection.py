@@ -294,7 +294,7 @@ class Connection:
                     self.config, error, self._diagnostics.status, sign_in=self._diagnostics.sign_in
                 )
             if self.has_crashed:
-                log.info("the MCP server %s stopped: %s", self.config.label, self._reason)
+                log.info("MCP server %s: stopped: %s", self.config.label, self._reason)
         else:
             self._failure = describe_failure(
                 self.config,
@@ -411,7 +411,7 @@ class Connection:
                 async for _ in subscription:
                     self.changes += 1
         except Exception as error:
-            log.debug("%s does not report changes: %s", self.config.label, type(error).__name__)
+            log.debug("MCP server %s: does not report changes: %s", self.config.label, type(error).__name__)
         finally:
             if self.is_subscribed:
                 self.is_subscribed = False

@@ -11,8 +11,8 @@ _MAX_DETAIL = 300
 _BY_STATUS = {
     401: "it rejected the credentials (HTTP 401): check authorization and headers, or sign in with auth=OAuth()",
     403: "it rejected the credentials (HTTP 403): check authorization and headers",
-    404: "there is no MCP endpoint at this address (HTTP 404): check the url",
-    405: "this address does not accept MCP requests (HTTP 405): check the url",
+    404: "there is no MCP endpoint at this URL (HTTP 404): check the url",
+    405: "this URL does not accept MCP requests (HTTP 405): check the url",
     429: "it is rate limited (HTTP 429): try again later",
 }
 
@@ -56,7 +56,7 @@ def failure_cause(
             return f"{reason} before it was ready: run its command manually to see why"
         if has_expired:
             return (
-                f"it gave no answer within {config.start_timeout_s:g} seconds: check that its command speaks MCP "
+                f"it did not answer within {config.start_timeout_s:g} seconds: check that its command speaks MCP "
                 "over stdio, or raise start_timeout_s"
             )
     url = one_line(redact(config.url or ""))
@@ -64,14 +64,14 @@ def failure_cause(
         return f"{sign_in} ({url})"
     if (host := _authorization_server(error)) is not None:
         kind = type(error).__name__
-        return f"no sign-in, since its authorization server at {host} gave no answer ({kind}): try again later"
+        return f"the sign-in failed: its authorization server at {host} did not answer ({kind}); try again later"
     if status is not None:
         return f"{_BY_STATUS.get(status, f'it responded with HTTP {status}')} ({url})"
     if has_expired:
-        return f"{url} gave no answer within {config.start_timeout_s:g} seconds"
+        return f"{url} did not answer within {config.start_timeout_s:g} seconds"
     kind = type(error).__name__
     if kind in ("ConnectError", "ConnectTimeout"):
-        return f"no connection to {url}: check that the server is running ({_detail(error)})"
+        return f"cannot connect to {url}: check that the server is running ({_detail(error)})"
     return f"it does not speak MCP correctly ({kind}: {_detail(error)})" if error else "it was closed while starting"
 
 

@@ -57,7 +57,7 @@ class PausedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
         except (ValueError, msgspec.ValidationError):
             pass
         # Raised outside of `except`, since the exception may show the state.
-        raise ConfigurationError("the state of a stopped MCP call is damaged")
+        raise ConfigurationError("the state of a paused MCP call is damaged")
 
 
 def refusal(label: str, problem: str) -> ToolServerError:

@@ -328,7 +328,7 @@ class MCPServer:
         else:
             return listed, min(ttls, default=None)
         # Raised outside of `except`, since the client's exception holds what the server sent, unredacted.
-        raise self._error(f"gave no proper list of its tools ({problem})")
+        raise self._error(f"returned an invalid tool list ({problem})")
 
     def _error(self, text: str) -> ToolServerError:
         return ToolServerError(f"the MCP server {self.label!r} {text}", server=self.label)
@@ -393,23 +393,23 @@ def _check(config: ServerConfig, args: Sequence[str], timeout_s: float | None) -
     label = config.label
     if not label.strip() or not label.isprintable() or len(label) > _MAX_LABEL_CHARACTERS:
         raise ConfigurationError(
-            f"MCPServer: the label must be 1 to {_MAX_LABEL_CHARACTERS} printable characters, not {label!r}"
+            f"MCPServer: label must be 1 to {_MAX_LABEL_CHARACTERS} printable characters, not {label!r}"
         )
     where = f"MCPServer({label!r})"
     if (config.command is None) == (config.url is None):
         raise ConfigurationError(f"{where} needs either command or url")
     if isinstance(args, str):
-        raise ConfigurationError(f"{where}: args is a list of strings, e.g. args=['-m', 'my_server']")
+        raise ConfigurationError(f"{where}: args must be a list of strings, e.g. args=['-m', 'my_server']")
     unused = ("args", "env", "env_allow", "cwd") if config.url is not None else ("headers", "authorization", "auth")
     if ignored := [name for name in unused if getattr(config, name)]:
         given = "url" if config.url is not None else "command"
         raise ConfigurationError(f"{where}: {', '.join(ignored)} cannot be combined with {given}")
     if config.url is not None and not config.url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{where}: the url must start with http:// or https://")
+        raise ConfigurationError(f"{where}: url must start with http:// or https://")
     if config.auth is not None and not isinstance(cast(object, config.auth), Auth):
-        raise ConfigurationError(f"{where}: auth is one of {', '.join(kind.__name__ for kind in get_args(Auth))}")
+        raise ConfigurationError(f"{where}: auth must be one of {', '.join(kind.__name__ for kind in get_args(Auth))}")
     if config.auth is not None and config.authorization:
-        raise ConfigurationError(f"{where} takes either authorization or auth")
+        raise ConfigurationError(f"{where}: authorization cannot be combined with auth")
     if config.transport not in ("http", "sse"):
         raise ConfigurationError(f"{where}: transport must be 'http' or 'sse', not {config.transport!r}")
     for name, value in (("timeout_s", timeout_s), ("start_timeout_s", config.start_timeout_s)):

@@ -58,7 +58,7 @@ class ConfigEditor:
         Raises ConfigurationError, without changing anything, if the server could not be used afterwards.
         """
         if REDACTED in json.dumps(changes):
-            raise ConfigurationError(f"{REDACTED} stands for what is not shown: leave the field out to keep it")
+            raise ConfigurationError(f"{REDACTED} is a placeholder for a hidden value: omit the field to keep it")
         content = self._content(for_writing=True)
         place, entries = _place(content, label)
         old = self.entry(label)
@@ -95,9 +95,7 @@ class ConfigEditor:
             try:
                 json.loads(text)
             except ValueError:
-                raise ConfigurationError(
-                    f"{self.path} has comments, which would be lost: change it with an editor"
-                ) from None
+                raise ConfigurationError(f"{self.path} has comments, which would be lost: edit it by hand") from None
         return content
 
     def _write(self, content: dict[str, Any]) -> None:
@@ -106,7 +104,7 @@ class ConfigEditor:
             text = json.dumps(content, indent=2, ensure_ascii=False)
             text.encode()
         except UnicodeEncodeError:
-            raise ConfigurationError(f"{self.path} would hold half of a character, which no file can") from None
+            raise ConfigurationError(f"cannot write {self.path}: the new content has a lone surrogate") from None
         try:
             mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
             write_private(file, f"{text}\n")

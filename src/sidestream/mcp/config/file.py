@@ -308,7 +308,7 @@ def _loaded(file: Path) -> MCPConfig:
             continue
         server = entry.server()
         if server.label in labels:
-            raise ConfigurationError(f"{file}: two servers are called {server.label!r}: give one another label")
+            raise ConfigurationError(f"{file}: duplicate server label {server.label!r}: rename one")
         labels[server.label] = entry.has_approval
         if isinstance(server, RemoteMCP):
             remote.append(server)
@@ -322,7 +322,7 @@ def _find() -> Path:
     for name in FILES:
         if (file := Path(name)).is_file():
             return file
-    raise ConfigurationError(f"none of {', '.join(FILES)} found in {Path.cwd()}: give the path of the file")
+    raise ConfigurationError(f"none of {', '.join(FILES)} found in {Path.cwd()}: pass the file's path")
 
 
 def config_entries(content: dict[str, Any], file: Path) -> list[ServerEntry]:

@@ -42,7 +42,7 @@ async def access_token(url: str, auth: Auth | None = None) -> str:
     )
     request = Request("POST", url)
     flow = sign_in.async_auth_flow(request)
-    problem = "there is no sign-in, or it can no longer be refreshed; run `sidestream mcp login`"
+    problem = "not signed in, or the sign-in can no longer be refreshed; run `sidestream mcp login`"
     try:
         async with http_client(url, {}, diagnostics) as client:
             outgoing = await anext(flow)
@@ -51,7 +51,7 @@ async def access_token(url: str, auth: Auth | None = None) -> str:
     except SignInFailedError as error:
         problem = str(error)
     except HTTPError as error:
-        problem = f"its authorization server gave no answer ({type(error).__name__}); try again later"
+        problem = f"its authorization server did not answer ({type(error).__name__}); try again later"
     finally:
         await flow.aclose()
     token = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -75,7 +75,7 @@ async def sign_out(url: str, tokens: TokenStore | None = None) -> SignedOut:
     async with tokens.lock(url):
         sign_in = await tokens.load(url)
         if sign_in is None:
-            raise SignInError("there is no sign-in at the MCP server", server=url)
+            raise SignInError("not signed in at the MCP server", server=url)
         try:
             return await _revoked(sign_in, url, tokens)
         finally:
@@ -91,7 +91,7 @@ async def _revoked(sign_in: SignIn, url: str, tokens: TokenStore) -> SignedOut:
         return "revoked" if await revoke(sign_in, url, tokens) else "kept"
     except Exception as error:
         # The error's text may hold what was sent.
-        log.info("the tokens were not revoked: %s", type(error).__name__)
+        log.info("could not revoke the tokens: %s", type(error).__name__)
         return "failed"
 
 

@@ -72,7 +72,7 @@ async def start_tree(
         started = await _start_supervised(program, args, options)
         if started is not None:
             return started
-        _log.info("MCP servers cannot be supervised here: a process that leaves their process group can outlive them")
+        _log.info("MCP servers cannot be supervised on this system: processes that leave their group can outlive them")
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(ServerProtocol, program, *args, **options)
     return transport, protocol, _ProcessGroup(transport.get_pid())
@@ -277,7 +277,7 @@ class ServerProcess:
 
 def _check_folder(cwd: str | None) -> None:
     if cwd is not None and not os.path.isdir(cwd):
-        raise NotADirectoryError(f"there is no folder {cwd!r}")
+        raise NotADirectoryError(f"folder {cwd!r} does not exist")
 
 
 def _program(command: str, env: Mapping[str, str]) -> str:
@@ -289,7 +289,7 @@ def _program(command: str, env: Mapping[str, str]) -> str:
         return command
     found = shutil.which(command, path=env.get("PATH"))
     if found is None:
-        raise FileNotFoundError(f"no program {command!r} on the PATH")
+        raise FileNotFoundError(f"{command!r} not found on PATH")
     return found
 
 

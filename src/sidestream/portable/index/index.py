@@ -447,13 +447,13 @@ class Index:
         used = await self._call(self._database.model)
         if used is not None and used != self._model:
             raise ConfigurationError(
-                f"the vectors of the index {self.location} are of the model {used}, not {self._model}: open it with "
-                f"embeddings={used!r}, or make another index"
+                f"the vectors of the index {self.location} were made by {used}, not {self._model}: open it with "
+                f"embeddings={used!r}, or create another index"
             )
 
     def _note(self, error: SidestreamError) -> None:
         self.problem = str(error)
-        log.warning("no vectors in %s: %s", self.location, self.problem)
+        log.warning("%s: could not compute vectors: %s", self.location, self.problem)
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call the database in its thread, opening it first if necessary."""

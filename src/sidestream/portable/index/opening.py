@@ -29,4 +29,4 @@ def database_at(where: str | os.PathLike[str] | None = None) -> Database:
 
             return PostgresIndex(place)
         case _:
-            raise ConfigurationError(f"an index is a path or a postgresql:// URL, not {scheme}://…")
+            raise ConfigurationError(f"an index must be a path or a postgresql:// URL, not {scheme}://…")

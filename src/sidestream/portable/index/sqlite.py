@@ -258,7 +258,7 @@ class SqliteIndex:
         )
         version, application, tables = connection.execute(sql).fetchall()[0]
         if application != APPLICATION_ID and tables:
-            raise StoreError(f"{self.path} is a database of another program; choose another file for the index")
+            raise StoreError(f"{self.path} is another program's database; choose another file for the index")
         if version > VERSION:
             raise NewerSchemaError(
                 f"the index {self.path} was written by a newer version of Sidestream (schema {version}, this one knows "

@@ -120,7 +120,7 @@ def store_errors(path: Path) -> Generator[None]:
 
 _ADVICE = {
     "BusyError": "another process is writing it; try again once it is done",
-    "NotADBError": "the file is damaged or no index; remove it, and add the folders again",
+    "NotADBError": "the file is damaged or not an index; remove it, and add the folders again",
     "CorruptError": "the file is damaged; remove it, and add the folders again",
     "FullError": "the disk is full; free some space and try again",
     "ReadOnlyError": "it cannot be written; check its permissions",

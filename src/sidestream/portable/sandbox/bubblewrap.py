@@ -131,7 +131,7 @@ class Bubblewrap:
 
     async def start(self, spec: ContainerSpec) -> Container:
         if sys.platform != "linux":
-            raise SandboxError(f"bubblewrap runs on Linux only, and this is {sys.platform}")
+            raise SandboxError(f"bubblewrap runs on Linux only, not on {sys.platform}")
         user = workspace.container_user(spec.workspace, allow_root=spec.allow_root)
         if user is None and spec.workspace is not None and os.geteuid() == 0:
             workspace.warn_of_root(spec.workspace)
@@ -160,7 +160,7 @@ _working: dict[workspace.User | None, Program] = {}
 async def _start(spec: ContainerSpec, user: workspace.User | None) -> ProcessContainer:
     filter_bytes = filter_program()
     if filter_bytes is None:
-        raise SandboxError(f"no system call filter is known for the machine {os.uname().machine}")
+        raise SandboxError(f"no system call filter for the machine type {os.uname().machine}")
     known = _working.get(user)
     candidates = (known,) if known is not None else programs()
     if not candidates:

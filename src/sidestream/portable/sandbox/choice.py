@@ -25,7 +25,7 @@ _own: dict[str, Sandbox] = {}
 def use_sandbox(sandbox: Sandbox) -> None:
     """Register your own sandbox under its name, as in `CodeInterpreter(sandbox="vendor")`."""
     if sandbox.name in (*_BACKENDS, "auto"):
-        raise ConfigurationError(f"a sandbox cannot be called {sandbox.name!r}: that is one of ours")
+        raise ConfigurationError(f"sandbox name {sandbox.name!r} is reserved: choose another name")
     _own[sandbox.name] = sandbox
 
 
@@ -38,7 +38,7 @@ def sandbox_named(name: str) -> Sandbox:
         return _own[name]
     if name not in _BACKENDS:
         known = ", ".join(["auto", *_BACKENDS, *_own])
-        raise ConfigurationError(f"no sandbox is called {name!r}; known: {known}. use_sandbox(…) adds yours")
+        raise ConfigurationError(f"unknown sandbox {name!r}; known: {known}; add your own with use_sandbox(…)")
     module, kind = _BACKENDS[name]
     made: Sandbox = getattr(import_module(f"sidestream.portable.sandbox.{module}"), kind)()
     return made

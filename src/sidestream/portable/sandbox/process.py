@@ -282,7 +282,7 @@ class ProcessContainer:
             async with asyncio.timeout(_GRACE_S):
                 await gone.wait()
         except TimeoutError:
-            _log.warning("a process of the container %s does not end", self.id)
+            _log.warning("container %s: a process does not end", self.id)
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)

@@ -87,7 +87,7 @@ def _interpreter() -> tuple[str, list[Mount], list[str]]:
     """Return the running interpreter, its mounts, and the package folders to hide."""
     executable = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     if hasattr(sys, "frozen") or not os.path.basename(executable).startswith(("python", "pypy")):
-        raise SandboxError(f"a sandbox needs the Python interpreter, and {executable} is none")
+        raise SandboxError(f"a sandbox needs the Python interpreter, but {executable} is not one")
     version = f"python{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
     library = os.path.dirname(os.__file__)
     python = f"{PYTHON}/bin/{version}"

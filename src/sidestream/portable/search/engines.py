@@ -42,9 +42,7 @@ def engine_named(
     match kind:
         case "searxng":
             if not rest.startswith(("http://", "https://")):
-                raise ConfigurationError(
-                    "searxng needs the address of the instance, e.g. searxng:http://127.0.0.1:8888"
-                )
+                raise ConfigurationError("searxng needs the URL of an instance, e.g. searxng:http://127.0.0.1:8888")
             return ApiEngine(replace(SEARXNG, base_url=rest), transport, limits)
         case "mcp":
             return _mcp(rest)
@@ -53,7 +51,7 @@ def engine_named(
 
             folder = Path(os.path.abspath(os.path.expanduser(rest)))
             if not rest or not folder.is_dir():
-                raise ConfigurationError(f"corpus:{rest}: there is no such folder")
+                raise ConfigurationError(f"corpus:{rest}: the folder does not exist")
             return CorpusEngine(folder, open_index())
         case _:
             return None

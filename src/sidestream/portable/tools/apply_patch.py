@@ -30,7 +30,7 @@ def toolset(config: ApplyPatch, services: Services) -> Toolset:
     """
     if config.workspace is None:
         raise UnsupportedError(
-            'ApplyPatch runs here on a folder of yours: ApplyPatch(workspace="."). Without one, a function of yours '
+            'ApplyPatch needs a folder to run locally: ApplyPatch(workspace="."). Without one, a function of yours '
             "called apply_patch applies the patches"
         )
     if os.open not in os.supports_dir_fd:

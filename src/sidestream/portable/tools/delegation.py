@@ -92,7 +92,9 @@ def toolset(config: ServerSideTool, services: Services) -> Toolset:
     """
     shape = TOOLS.get(config.key)
     if shape is None:
-        raise UnsupportedError(f"{type(config).__name__} cannot be delegated; those that can are {', '.join(TOOLS)}")
+        raise UnsupportedError(
+            f"{type(config).__name__} cannot be delegated; the tools that can are {', '.join(TOOLS)}"
+        )
     model = config.via or default_host(type(config))
     _check_hosted(config, model)
     hosted = replace(config, via=None, execution="provider")

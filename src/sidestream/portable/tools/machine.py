@@ -113,7 +113,7 @@ def _limits(config: RunsCode) -> SandboxLimits:
     network = getattr(config, "network", None)
     if network is not None and network.allowed_domains:
         raise UnsupportedError(
-            f"{type(config).__name__}(network=…): a sandbox here has no network; leave it out, or use a provider's"
+            f"{type(config).__name__}(network=…): a local sandbox has no network; omit it, or use a provider's"
         )
     memory = getattr(config, "memory_limit", None)
     return replace(DEFAULT_SANDBOX_LIMITS, memory_bytes=_MEMORY[memory]) if memory else DEFAULT_SANDBOX_LIMITS

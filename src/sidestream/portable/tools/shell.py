@@ -54,7 +54,7 @@ def folder_of(workspace: str) -> str:
 class _Shell:
     def __init__(self, config: Shell) -> None:
         if config.skills:
-            raise UnsupportedError("Shell(skills=…) works at a provider only: put what a skill needs into a workspace")
+            raise UnsupportedError("Shell(skills=…) works at a provider only: put the skill's files into a workspace")
         workspace = None if config.workspace is None else folder_of(config.workspace)
         if workspace is not None:
             try:

@@ -30,7 +30,7 @@ def toolset(config: WebSearch, services: Services) -> Toolset:
         raise ConfigurationError(no_engine())
     engine = engine_named(name, services.transport, services.limits, lambda: _index(services))
     if engine is None:
-        raise ConfigurationError(f"{name!r} is no search engine: {no_engine()}")
+        raise ConfigurationError(f"{name!r} is not a search engine: {no_engine()}")
     search = _WebSearch(config, engine)
     tool = Tool.from_function(
         search.run,
