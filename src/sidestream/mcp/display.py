@@ -1,4 +1,4 @@
-"""Sanitizing of server text for display: removes escape sequences and hidden characters."""
+"""Sanitizers for server text: they remove escape sequences and hidden characters."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""Parsing of incomplete JSON."""
+"""Parser for incomplete JSON."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""URL parsing, normalization and domain-list matching. Pure.
+"""URL parsing, normalisation and domain-list matching. Pure.
 
 A host is read as the HTTP client reads it, after IDNA; a path in every way in which a server may read it.
 """
@@ -50,7 +50,7 @@ def origin_of(url: str, base: str = "") -> str:
 
 
 def plain_url(url: str) -> str:
-    """Normalize a URL for comparison: no fragment, scheme and host in lower case, and a path."""
+    """Normalise a URL for comparison: no fragment, scheme and host in lower case, and a path."""
     bare = urldefrag(url.strip()).url
     scheme, separator, rest = bare.partition("://")
     end = next((at for at, letter in enumerate(rest) if letter in "/?"), len(rest))
@@ -60,7 +60,7 @@ def plain_url(url: str) -> str:
 
 
 def normal_host(host: str) -> str | None:
-    """Normalize a host as it is looked up: ASCII, lower case, no final dot, no brackets.
+    """Normalise a host as it is looked up: ASCII, lower case, no final dot, no brackets.
 
     Returns None if it is not valid.
     """
@@ -143,7 +143,7 @@ def _paths(url: str) -> set[str]:
 
 
 def _resolved(path: str) -> str:
-    """Normalize a path: remove `.`, `..` and empty segments, and unquote the names."""
+    """Normalise a path: remove `.`, `..` and empty segments, and unquote the names."""
     kept: list[str] = []
     for segment in re.split(r"[/\\]", path):
         if segment == "..":

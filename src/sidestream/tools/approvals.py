@@ -347,7 +347,7 @@ def already_used(decision: Decision) -> ApprovalError:
 def check_unspent(decisions: Iterable[Decision], spent: Container[tuple[str, str]] = ()) -> None:
     """Raise ApprovalError if a decision was used before.
 
-    It was if this process has used it, or if its key is in `spent`.
+    It counts as used if this process has used it, or if its key is in `spent`.
     """
     for decision in decisions:
         if decision.key in _spent or decision.key in spent:

@@ -77,7 +77,7 @@ def _build_model(parameters: list[Parameter]) -> "tuple[type[BaseModel], JsonObj
 def fits_strict(schema: JsonObject) -> bool:
     """Return whether strict mode would leave the schema unchanged.
 
-    That is so if every property is required, nothing is left open, and all keywords are enforced.
+    It would if every property is required, nothing is left open, and all keywords are enforced.
     """
     return (
         all(

@@ -202,7 +202,7 @@ def tool(
     ```
 
     The model sees the function's name (or `name`), its docstring (or `description`) and its typed parameters; with
-    `strict=True` all of them are required. `approval` is `ask`, `run`, `deny` or a function that judges a call. A tool
+    `strict=True` all of them are required. `approval` is `ask`, `run`, `deny` or a function that decides. A tool
     that `is_sensitive` never runs unasked once the conversation has read an untrusted source; a tool that
     `is_open_world` is one. `reads_outside` lets `WebFetch` fetch URLs in its results. `defer_loading` keeps it out of
     requests until `ToolSearch()` finds it. `on_interruption` is the policy for a call that a crash interrupted:

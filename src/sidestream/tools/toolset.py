@@ -1,7 +1,4 @@
-"""Toolsets, whose tools are known only after they start (e.g.
-
-MCP servers), and the toolbox that joins a run's tools.
-"""
+"""Toolsets, whose tools are known only once they start, and the toolbox that joins a run's tools."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -132,7 +132,7 @@ class SignInAuth(httpx2.Auth):
     def _check_demand(self, response: httpx2.Response) -> None:
         """Raise SignInFailedError if the demand cannot be met.
 
-        That is so if no user can be asked, or if the server keeps demanding more scopes.
+        It cannot if there is no user to ask, or if the server keeps demanding more scopes.
         """
         scope = one_line(extract_scope_from_www_auth(response) or "", _MAX_SCOPE)
         if isinstance(self._auth, OAuth) and not self._auth.is_interactive:

@@ -236,7 +236,7 @@ def default_tokens() -> TokenStore:
 
 
 def _address(server_url: str) -> str:
-    """Normalize a server URL to the form under which its sign-in is stored."""
+    """Normalise a server URL to the form under which its sign-in is stored."""
     parts = urlsplit(server_url)
     host = parts.netloc.rpartition("@")[2].lower()
     return urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), parts.query, ""))

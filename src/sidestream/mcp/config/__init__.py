@@ -1,1 +1,1 @@
-"""Reading, editing and probing the servers in `mcp.json`."""
+"""Reader, editor and probe for the servers in `mcp.json`."""

@@ -1,4 +1,4 @@
-"""Editing of the servers in a configuration file. Everything else in the file is preserved."""
+"""Editor for the servers in a configuration file. It preserves everything else in the file."""
 
 import json
 import os

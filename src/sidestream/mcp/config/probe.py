@@ -1,4 +1,4 @@
-"""Probing of a server: the times to start it, shake hands and list its tools, and the tools' claims."""
+"""Server probe: the time to start it, shake hands and list its tools, and what the tools claim."""
 
 from asyncio import get_running_loop
 from typing import Literal

@@ -80,7 +80,7 @@ def read_text(data: bytes, limits: DocumentLimits, charset: str | None, mime_typ
 
 
 def text_document(text: str, limits: DocumentLimits, mime_type: str, warnings: tuple[str, ...] = ()) -> Document:
-    r"""Convert text to a document, normalizing line endings to `\n`.
+    r"""Convert text to a document, normalising line endings to `\n`.
 
     Raises DocumentError if it is binary.
     """

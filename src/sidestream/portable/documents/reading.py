@@ -1,4 +1,4 @@
-"""Reading of documents: in place where that is safe, else in another process."""
+"""Document reader that works in place where that is safe, else in another process."""
 
 from sidestream.errors import DocumentError
 from sidestream.files import media_types

@@ -1,4 +1,4 @@
-"""Fetching of web pages as documents: the egress policy, a cache with validators, and the conversion.
+"""Web pages as documents: the egress policy, a fetcher with a validating cache, and the conversion.
 
 `Fetcher` fetches; `policy` decides, without I/O. May import documents and `wire`.
 """

@@ -1,4 +1,4 @@
-"""Splitting of documents into passages by structure: sections, paragraphs, code blocks, definitions, pages. Pure."""
+"""Document chunking by structure: sections, paragraphs, code blocks, definitions, pages. Pure."""
 
 import re
 from collections.abc import Iterator

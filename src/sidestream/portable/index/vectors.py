@@ -249,7 +249,7 @@ class Matrix:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, '1')", (_STALE,))
 
     def _content(self) -> tuple[Any, Any]:
-        """Return ids and normalized vectors, reloaded if this or another process has changed them."""
+        """Return ids and normalised vectors, reloaded if this or another process has changed them."""
         np = self._np
         ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
         state = version, self._changes

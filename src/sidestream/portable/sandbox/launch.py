@@ -1,4 +1,4 @@
-"""Starting of a container's process: its descriptors, and the kernel that runs in it."""
+"""Launcher of a container's process, with its descriptors and the kernel that runs in it."""
 
 import asyncio
 import marshal

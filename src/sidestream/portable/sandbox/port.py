@@ -17,7 +17,7 @@ FOLDER = "/mnt/data"
 """Working folder inside, where files are put and written files are found, as in hosted containers."""
 
 Ending = Literal["completed", "raised", "timeout", "output", "memory", "flood", "died"]
-"""Ending of a cell or command. After the last five the container has ended, with its variables and files."""
+"""Outcome of a cell or command. After the last five, the container and its variables and files no longer exist."""
 
 ENDED: Mapping[Ending, str] = {
     "timeout": "the code ran longer than {cell_s:g} s and was stopped",

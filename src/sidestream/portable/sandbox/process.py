@@ -59,7 +59,7 @@ class Calls:
         return self._waited_s + (self._clock() - self._waits_since if self._working else 0.0)
 
     def begin(self, number: bytes, name: bytes, arguments: bytes) -> None:
-        """Start to answer a call.
+        """Start answering a call.
 
         Raises EndedError if the program exceeds its limits.
         """
