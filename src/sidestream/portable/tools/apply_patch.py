@@ -56,7 +56,7 @@ class Workspace:
             diff: For update_file, hunks: an optional line "@@ some line before", then lines that begin with a blank (as
                 they are), "-" (to remove) or "+" (to add), with about 3 unchanged lines around each change. For
                 create_file, the lines of the file, each after a "+".
-        """
+        """  # noqa: D401 (sent to models)
         try:
             with self._parent(path, creates=type == "create_file") as (parent, name):
                 match type:

@@ -31,7 +31,7 @@ class _Interpreter:
 
         Args:
             code: The code. The value of a last expression is printed, as in a notebook.
-        """
+        """  # noqa: D401 (sent to models)
         async with self.machine.place(context) as place:
             outcome = await place.kept.container.run(code, lambda text: _logs(context, text))
             return report(self.machine, context, place, outcome)

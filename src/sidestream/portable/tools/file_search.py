@@ -52,7 +52,7 @@ class _FileSearch:
 
         Args:
             queries: What to look for, as one to three short questions or sets of keywords.
-        """
+        """  # noqa: D401 (sent to models)
         # A small model may omit the query; fall back to the user's question.
         given = [query for query in queries if query.strip()] or [_question(context)]
         wanted = [query.strip() for query in given if query.strip()][:MAX_QUERIES]

@@ -305,7 +305,7 @@ class _Memory:
             view_range: First and last line, for view; -1 is the end.
             old_path: What to rename.
             new_path: Its new path.
-        """
+        """  # noqa: D401 (sent to models)
         given = {
             "path": path,
             "file_text": file_text,

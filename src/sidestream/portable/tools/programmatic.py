@@ -46,7 +46,7 @@ class _Programs:
 
         Args:
             code: The program. `await` works at its top level.
-        """
+        """  # noqa: D401 (sent to models)
         attempt = _Attempt(context, code)
         async with self.machine.place(context, is_private=True) as place:
             try:

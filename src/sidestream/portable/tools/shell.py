@@ -79,7 +79,7 @@ class _Shell:
             commands: The commands.
             timeout_ms: The longest time for each of them, in milliseconds.
             max_output_length: The longest output that is returned, in characters.
-        """
+        """  # noqa: D401 (sent to models)
         outputs: list[JsonObject] = []
         notes: list[str] = []
         reason: str | None = None

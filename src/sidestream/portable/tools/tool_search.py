@@ -42,7 +42,7 @@ async def _search(context: ToolContext, query: str) -> JsonObject:
 
     Args:
         query: What the tool is to do, in a few words, or its name.
-    """
+    """  # noqa: D401 (sent to models)
     found = ranked(query, context.deferred())[:MAX_FOUND]
     tools = [{"type": "function", "name": spec.name, "description": spec.description} for spec in found]
     return {"status": "completed", "tools": tools}

@@ -45,7 +45,7 @@ class _WebFetch:
 
         Args:
             url: The complete address, from the conversation, a search result or a page that was fetched.
-        """
+        """  # noqa: D401 (sent to models)
         try:
             self._count(context)
             if (pending := self._guard.question(context, url)) is not None:

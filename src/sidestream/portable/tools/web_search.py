@@ -54,7 +54,7 @@ class _WebSearch:
 
         Args:
             query: What to search for, in a few words.
-        """
+        """  # noqa: D401 (sent to models)
         try:
             self._count(context)
             hits = await self._engine.search(self._query(query))
