@@ -40,5 +40,4 @@ class Services(Struct, frozen=True, kw_only=True):
     start_run: StartsRuns
     embed: Embeds
     transport: Callable[[], Transport]
-    """Returns a plain HTTP transport with retries, limits and redaction. It does not restrict which hosts it reaches.
-    """
+    """Returns a plain HTTP transport with retries, limits and redaction. It may reach any host."""

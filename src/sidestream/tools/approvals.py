@@ -46,8 +46,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deps: Any = None
     """`deps` of the call, set only in the question that a policy receives. Never stored."""
     safety_checks: tuple[SafetyCheck, ...] = ()
-    """Reasons for which the provider wants the user to look first. Such a call never runs unasked, whatever the policy.
-    """
+    """Reasons why the provider wants the user to look first. No policy lets such a call run unasked."""
     is_external: bool = False
     """Whether the call is executed externally. It then waits for its result, and no policy applies."""
     grant: str | None = None

@@ -23,8 +23,7 @@ MemoryLimit = Literal["1g", "4g", "16g", "64g"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Count = Annotated[int, Meta(ge=1)]
 Execution = Literal["auto", "provider", "here"]
-"""Place where a tool runs. `auto` means at the provider if it hosts the tool, else locally; `here` means locally only.
-"""
+"""Place where a tool runs. `auto` means at the provider if it hosts the tool, else locally. `here` means locally."""
 
 
 class ServerSideTool(Config, frozen=True, kw_only=True):

@@ -64,8 +64,7 @@ class ToolBox:
         self._is_searched = is_searched
         """Whether the provider searches the deferred tools."""
         self._hidden = hidden
-        """Functions that answer a provider's own call type. They are hidden from the model, which would see them twice.
-        """
+        """Functions that answer a provider's own call type, hidden since the model would see them twice."""
         self._names: dict[tuple[str, str], str] = {}
         self._warned: tuple[str, ...] = ()
 

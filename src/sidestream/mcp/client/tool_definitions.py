@@ -45,8 +45,7 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     is_sensitive: bool
     """Whether the server marks it as destructive or open-world, and not as read-only."""
     is_open_world: bool
-    """Whether its results are untrusted. They are unless the server denies being open-world, as the protocol defines.
-    """
+    """Whether its results are untrusted, which is the protocol's default unless the server denies being open-world."""
     aspects: dict[str, Any]
     """Aspect of the definition, e.g. `description` → the server's value, verbatim."""
     digests: dict[str, str]
