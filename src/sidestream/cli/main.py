@@ -1,6 +1,6 @@
 """The command group. `prompt` is the default command: `sidestream "…"` is `sidestream prompt "…"`.
 
-Only click is imported until a command runs: its module, and with it the rest of the package, comes then.
+Until a command runs, only click is imported. The command's module then imports the rest of the package.
 """
 
 import os
@@ -21,7 +21,7 @@ class LazyCommand(NamedTuple):
 
     module: str
     help: str
-    """The beginning of its own help, for the list."""
+    """First sentence of the command's help, for the list of commands."""
 
 
 COMMANDS = {
@@ -48,7 +48,7 @@ COMMANDS = {
     "doctor": LazyCommand("doctor", "Check the installation, keys, stores and servers."),
     "completion": LazyCommand("completion", "Print the completion script of a shell."),
 }
-"""Name of a command → where it is."""
+"""Commands by name."""
 
 EXAMPLES = """\b
 Examples:
@@ -81,9 +81,9 @@ class DefaultCommandGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         group_options = {name for param in self.get_params(ctx) for name in param.opts}
-        args = [word for word in args if word != "--debug"]  # It may stand anywhere; failures look for it.
+        args = [word for word in args if word != "--debug"]  # Allowed anywhere; `failures` reads it from sys.argv.
         if not args and (ctx.resilient_parsing or _is_terminal()):
-            args = [] if ctx.resilient_parsing else ["--help"]  # Completion parses what stands before its word.
+            args = [] if ctx.resilient_parsing else ["--help"]  # Shell completion parses the words before the cursor.
         elif not args or (args[0] not in COMMANDS and args[0] not in group_options):
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
@@ -123,7 +123,7 @@ def commands(debug: bool) -> None:
 
 
 def run() -> int:
-    """Runs the command line and returns the exit code."""
+    """Run the command line and return the exit code."""
     try:
         if os.environ.get("SIDESTREAM_LOG"):
             from sidestream.cli.log_handler import log_to_stderr
@@ -138,7 +138,7 @@ def run() -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Reports an error in one line, and returns the exit code for it."""
+    """Report an error in one line and return its exit code."""
     from sidestream.cli.failures import report
 
     if isinstance(error, click.ClickException):

@@ -1,4 +1,4 @@
-"""Prompts a person to approve pending calls, and to fill in the forms of MCP servers."""
+"""Prompts for approving pending calls and filling in MCP servers' forms."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.tools.approvals import Decision, PendingApproval, Verdict, choices, problem_with
 
 MAX_VALUE = 400
-"""Characters of one argument that are shown by default."""
+"""Characters shown of each argument by default."""
 MAX_ARGUMENTS = 20
 QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
 REMEMBER_QUESTION = "run it? [y]es, [a]lways in this conversation, [n]o (a reason may follow), [v]iew all: "
@@ -28,19 +28,20 @@ _ANSWER = re.compile(r"\s*(y|yes|a|always|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORE
 
 
 class PrintLine(Protocol):
-    """Prints a line to the terminal."""
+    """A function that prints a line to the terminal."""
 
     def __call__(self, text: str, *styles: str) -> None: ...
 
 
 ReadAnswer = Callable[[str], Awaitable[str | None]]
-"""Prints a question and returns the answer; None at the end of the input."""
+"""A function that prints a question and returns the answer, or None at the end of the input."""
 
 
 class ApprovalPrompt:
-    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer.
+    """Collects decisions on pending approvals. `read_answer` is None if the session is not interactive.
 
-    `approve` decides on left-over calls, except those of `servers_with_approval`, whose own policy comes first.
+    `approve` decides on calls left over from an earlier run, except those of `servers_with_approval`, whose own policy
+    takes precedence.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class ApprovalPrompt:
     async def decide(
         self, pending: Iterable[PendingApproval], history: Sequence[ChatMessage] = (), *, is_resumed: bool = False
     ) -> list[Decision] | None:
-        """Returns a decision for each call, or None if any call got no answer.
+        """Return a decision for each call, or None if any call got no answer.
 
-        What differs from the last call of the same tool in the history is shown with its former value.
-        `is_resumed`: the calls are left over from an earlier run, so `--approve run` covers them. A call that needs
-        approval in the current run needs it for a reason that the option does not override.
+        Arguments that differ from the last call to the same tool in the history are shown with their previous values.
+        `is_resumed` says that the calls are left over from an earlier run, so `--approve run` covers them. A call that
+        needs approval in the current run needs it for a reason that the option does not override.
         """
         decisions: list[Decision] = []
         self._history = history
@@ -123,7 +124,7 @@ class ApprovalPrompt:
 
 
 def previous_input(history: Sequence[ChatMessage], call: PendingApproval) -> JsonObject:
-    """The arguments of the last call of the tool in the history that ran; empty if there is none."""
+    """Return the arguments of the tool's last successful call in the history, or an empty object."""
     done = {
         part.id
         for message in history
@@ -136,7 +137,7 @@ def previous_input(history: Sequence[ChatMessage], call: PendingApproval) -> Jso
 
 
 def arguments(given: Any, limit: int | None = MAX_VALUE, previous: JsonObject | None = None) -> Iterator[str]:
-    """Yields a call's arguments, one per line, with unprintable characters escaped, and what they were before."""
+    """Yield a call's arguments and their previous values, one per line, with unprintable characters escaped."""
     fields = jsontext.as_object(given)
     if not fields:
         yield "no arguments" if given in (None, {}) else _truncated(given, limit)
@@ -160,7 +161,7 @@ def _truncated(value: Any, limit: int | None) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """The text with control, invisible and bidirectional characters escaped."""
+    """Escape control, invisible and bidirectional characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -173,7 +174,7 @@ _NO = re.compile(r"\s*(n|no|false)\s*", re.IGNORECASE)
 
 
 async def fill_in(call: PendingApproval, print_line: PrintLine, read_answer: ReadAnswer) -> Decision | None:
-    """The decision on a form, or None at the end of the input. Repeats the form until the answers fit."""
+    """Return the decision on a form, or None at the end of the input. Repeats the form until the answers are valid."""
     form = call.form or {}
     owner = escape_unprintable(call.server_label or call.tool)
     print_line(f"{owner} asks: {escape_unprintable(str(form.get('message', '')))}", "yellow", "bold")
@@ -223,7 +224,7 @@ def _written(value: Any) -> str:
 
 
 def _value(field: JsonObject, text: str) -> Any:
-    """The text as the type of the field; as it is where it has none of it, which the check then reports."""
+    """Convert an answer to the field's type. An answer that does not fit stays a string, which validation reports."""
     match field.get("type"):
         case "boolean" if _YES.fullmatch(text) or _NO.fullmatch(text):
             return _YES.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""The slash commands of a chat: each has a handler, and a description for /help."""
+"""Slash commands of a chat, with their handlers and their descriptions for /help."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ChatControl(Protocol):
-    """What a command can do with the chat."""
+    """The chat as slash commands see it."""
 
     session: "ChatSession"
     agents: "AgentFactory"
@@ -27,16 +27,16 @@ class ChatControl(Protocol):
     attachments: "list[MessagePart]"
     is_over: bool
     model: str | None
-    """The model that was switched to; None: the configured one."""
+    """Model chosen with /model. None means the configured one."""
     last_prompt: Prompt | None
-    """What was sent last."""
+    """Last prompt sent."""
 
     async def send(self, prompt: Prompt) -> None:
-        """Runs a turn that Ctrl-C can stop."""
+        """Run a turn that Ctrl-C can stop."""
         ...
 
     async def interruptible(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs work that Ctrl-C stops without ending the chat."""
+        """Run work that Ctrl-C stops without ending the chat."""
         ...
 
 
@@ -106,7 +106,7 @@ async def _resume(chat: ChatControl, rest: str) -> None:
 async def _retry(chat: ChatControl, rest: str) -> None:
     session = chat.session
     if session.chat.status != "complete" and chat.last_prompt is not None:
-        await chat.send(chat.last_prompt)  # It is not part of the history.
+        await chat.send(chat.last_prompt)  # An incomplete turn is not in the history.
         return
     before, question = _last_question(session.chat.messages)
     await _branch_from(chat, before)
@@ -132,7 +132,7 @@ async def _branch_from(chat: ChatControl, messages: Sequence[ChatMessage]) -> No
 
 
 def _last_question(messages: Sequence[ChatMessage]) -> tuple[Sequence[ChatMessage], ChatMessage]:
-    """The history before the last message of the user, and that message. Raises ConfigurationError if there is none."""
+    """Return the last user message and the history before it. Raises ConfigurationError if there is none."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].role == "user":
             return messages[:at], messages[at]
@@ -180,14 +180,14 @@ COMMANDS: dict[str, tuple[Handler, str]] = {
     "/resume": (_resume, "resume a turn that is waiting, failed, cancelled or unfinished"),
     "/exit": (_quit, "quit; so do /quit, exit and quit"),
 }
-"""Slash command → its handler, and its description in /help."""
+"""Handlers and /help descriptions, by slash command."""
 
 EXITS = frozenset({"exit", "quit", "/quit"})
 """Lines that end the chat, besides /exit."""
 
 
 def completions(text: str) -> list[str]:
-    """What the text before the cursor can become: commands, and the arguments of some."""
+    """Complete the text before the cursor to commands, or to the arguments of some commands."""
     name, space, rest = text.partition(" ")
     if not text.startswith("/") or "\n" in text:
         return []

@@ -1,4 +1,4 @@
-"""`sidestream doctor`: checks of what is installed, configured and reachable, and what to do about the rest."""
+"""The `sidestream doctor` command: checks of the installation and configuration, with advice."""
 
 import asyncio
 import os
@@ -54,18 +54,18 @@ def doctor(as_json: bool, mcp: str | None) -> int:
 
 
 PROBE_S = 0.5
-"""How long a server on this machine may take to answer."""
+"""Seconds a local server may take to answer."""
 SANDBOX_S = 10.0
 SANDBOXES = {
     "bubblewrap": "the default of tools that run code here",
     "runsc": "stronger isolation; tried if bubblewrap does not work",
     "monty": "computation only, on every system; has to be named",
 }
-"""Sandbox → what it is for."""
+"""Uses, by sandbox."""
 
 
 class Finding(Struct, frozen=True):
-    """Something that was checked: it works, is not there, or is configured and does not work."""
+    """Result of a check: "ok", "missing", or "broken" if something is configured but does not work."""
 
     topic: str
     state: Literal["ok", "missing", "broken"]
@@ -74,7 +74,7 @@ class Finding(Struct, frozen=True):
 
 
 async def examine(mcp: str | None = None) -> list[Finding]:
-    """All findings, by topic."""
+    """Run all checks and return their findings, grouped by topic."""
     found = [*_installation(), *_keys(), *_models()]
     for topic in (_embedded(), _store(), _mcp(mcp), _servers(), _sandbox()):
         found += [finding async for finding in topic]
@@ -94,7 +94,7 @@ def _installation() -> Iterator[Finding]:
 
 
 def _extras() -> dict[str, list[str]]:
-    """Extra → its packages, of those for this platform."""
+    """Return the packages of each extra that apply to this platform."""
     found: dict[str, list[str]] = {}
     for line in requires("sidestream") or ():
         name, _, marker = line.partition(";")
@@ -186,7 +186,7 @@ async def _store() -> AsyncIterator[Finding]:
 
 
 def preferences_log() -> bool:
-    """Whether prompts are logged; True also if that cannot be read, which is another finding."""
+    """Return whether prompts are logged. True if the preferences are unreadable, which another check reports."""
     try:
         return preferences.load().log
     except ConfigurationError:
@@ -218,7 +218,7 @@ async def _mcp(given: str | None) -> AsyncIterator[Finding]:
 
 
 async def _servers() -> AsyncIterator[Finding]:
-    """Model servers on this machine: those that some provider is for."""
+    """Check the local model servers of installed providers."""
     for provider in sorted(providers().values(), key=lambda provider: provider.name):
         url: Any = getattr(provider, "base_url", None)
         if not isinstance(url, str) or not is_loopback(url):
@@ -242,7 +242,7 @@ async def _answers(host: str, port: int) -> bool:
 
 
 async def _sandbox() -> AsyncIterator[Finding]:
-    """Runs a line of code in a container of each kind."""
+    """Run a line of code in each kind of sandbox."""
     from sidestream.portable.sandbox import choice
     from sidestream.portable.sandbox.port import ContainerSpec, SandboxError
 

@@ -1,4 +1,4 @@
-"""`sidestream index`: adds, lists, searches and removes files of an index."""
+"""The `sidestream index` commands, which add, list, search and remove files."""
 
 import sys
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _BAR_WIDTH = 30
 
 
 def _place_options(command: F) -> F:
-    """`--index` and `--embeddings`."""
+    """Add `--index` and `--embeddings`."""
     for option in (
         click.option("--embeddings", metavar="MODEL", help="The model of the vectors; default: the embedded one."),
         click.option(
@@ -149,7 +149,7 @@ def _run(work: Callable[["Index"], Any], where: str | None, embeddings: str | No
 
 
 class _Bar:
-    """A progress bar on standard error; on no terminal, nothing."""
+    """A progress bar on standard error, shown only on a terminal."""
 
     def __init__(self) -> None:
         self._is_shown = is_terminal(sys.stderr)
@@ -160,7 +160,7 @@ class _Bar:
             write(sys.stderr, f"\r{stage} [{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}/{total}\x1b[K")
 
     def clear(self) -> None:
-        """Removes the bar."""
+        """Remove the bar."""
         if self._is_shown:
             write(sys.stderr, "\r\x1b[K")
 

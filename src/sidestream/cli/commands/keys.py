@@ -1,4 +1,4 @@
-"""`sidestream keys`: lists API keys, and stores those that are not in the environment."""
+"""The `sidestream keys` commands, which list and store API keys."""
 
 import difflib
 import os
@@ -74,7 +74,7 @@ def path() -> None:
 
 
 def _variable(name: str) -> str:
-    """The key variable for a variable or provider name. Raises UsageError if it is neither."""
+    """Return the key variable for a variable or provider name. Raises UsageError if the name is neither."""
     from sidestream.providers.registry import installed_providers, providers_by_key_variable
 
     variables = providers_by_key_variable()

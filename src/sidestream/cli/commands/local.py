@@ -1,4 +1,4 @@
-"""`sidestream local`: manages the files of local models."""
+"""The `sidestream local` commands, which manage local models' files."""
 
 import os
 import sys

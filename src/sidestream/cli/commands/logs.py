@@ -1,4 +1,4 @@
-"""`sidestream logs`: lists, searches, shows, exports and resumes logged conversations."""
+"""The `sidestream logs` commands, which manage logged conversations."""
 
 import sys
 from pathlib import Path
@@ -371,7 +371,7 @@ def migrate(store: str | None, backup: Path | None, no_backup: bool) -> int:
             return exit_codes.OK
         from sidestream.store.postgres.store import PostgresStore
 
-        assert isinstance(opened, PostgresStore)  # There is no third kind.
+        assert isinstance(opened, PostgresStore)  # There are only two kinds of store.
         before, current = await opened.migrate(backup), len(opened.migrations)
         if before in (0, current):
             click.echo("nothing to do: the store is new or up to date", err=True)
@@ -402,7 +402,7 @@ def _transcript(*, thinking: bool, verbose: bool, usage: bool) -> Any:
 
 
 async def _readable(store: "Store", rows: "list[Row]") -> "list[Record]":
-    """Load the records, and report those that are damaged."""
+    """Load the records, reporting damaged ones."""
     from sidestream.cli.chat.transcript import load_record
     from sidestream.errors import StoreError
 

@@ -1,4 +1,4 @@
-"""`sidestream logs search`, `on`, `off` and `path`."""
+"""The `sidestream logs` commands `search`, `on`, `off` and `path`."""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`sidestream mcp`: lists and checks MCP servers, and signs in at them, in a browser on this machine."""
+"""The `sidestream mcp` commands, which list and check MCP servers and sign in to them."""
 
 import asyncio
 import sys
@@ -180,7 +180,7 @@ async def _sign_in(
         click.echo(url, err=True)
 
     assert server.url is not None
-    # In memory first: a sign-in that is broken off leaves the stored one as it was.
+    # In memory first, so that an aborted sign-in does not change the stored one.
     fresh, stored = MemoryTokens(), default_tokens()
     async with LoopbackRedirect(show) as redirect:
         auth = OAuth(
@@ -243,7 +243,7 @@ TIMEOUT_S = 30.0
 
 
 class ServerCheck(Struct, frozen=True):
-    """What came of connecting to a server."""
+    """Result of connecting to a server."""
 
     label: str
     is_ok: bool
@@ -254,7 +254,7 @@ class ServerCheck(Struct, frozen=True):
 async def check_servers(
     config: MCPConfig, timeout_s: float = TIMEOUT_S, label: str | None = None
 ) -> AsyncIterator[ServerCheck]:
-    """Connects to each server, or to the one with this label, one after the other, from this machine."""
+    """Connect to each server in turn, or only to the one with this label, and yield the results."""
     for server in config.toolsets:
         if label in (None, server.label):
             yield await _check(server, timeout_s)

@@ -1,4 +1,4 @@
-"""`sidestream models`: lists providers and models, their options, and sets the default model."""
+"""The `sidestream models` commands: providers, models, options, aliases and the default model."""
 
 import sys
 from typing import TYPE_CHECKING, Any

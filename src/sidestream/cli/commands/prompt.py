@@ -1,4 +1,4 @@
-"""`sidestream "…"`: sends one prompt."""
+"""The `sidestream prompt` command, which sends one prompt."""
 
 import sys
 from pathlib import Path
@@ -21,13 +21,13 @@ class LogChoice(NamedTuple):
 
     is_logged: bool
     is_required: bool
-    """The user requested it, so a store that fails fails the command."""
+    """Whether the user requested logging, so that a failed store fails the command."""
     is_latest: bool
     id: str | None
 
     @property
     def continues(self) -> bool:
-        """True if it continues a conversation."""
+        """Whether the prompt continues a conversation."""
         return self.is_latest or self.id is not None
 
 
@@ -118,7 +118,7 @@ def prompt(
     output_type = None if schema is None else read_schema(schema)
     agents = loaded_factory(AgentConfig(model=chosen, output_type=output_type, thinking=thinking, **agent))
     if not keeps_model:
-        agents.create()  # Reports configuration errors before any input is read.
+        agents.create()  # Report configuration errors before reading any input.
     if [*attachments, *fragments].count("-") > 1:
         raise click.UsageError("standard input can be attached only once")
     parts = load_attachments(attachments)
@@ -186,7 +186,7 @@ async def _existing(store: "Store | None", logging: LogChoice) -> "ConversationI
 
 
 def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, id: str | None) -> LogChoice:
-    """Whether to log; says once that prompts are logged."""
+    """Decide whether to log the prompt. Prints a notice the first time prompts are logged."""
     from contextlib import suppress
 
     from sidestream.cli import preferences
@@ -204,7 +204,7 @@ def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, 
     if is_logged and not is_required and not known.knows_log:
         where = redact_url(str(store or default_location()))
         click.echo(f"note: prompts are logged in {where}; -n skips one, sidestream logs off stops it", err=True)
-        with suppress(ConfigurationError):  # Then it is said again.
+        with suppress(ConfigurationError):  # Then the notice is printed again next time.
             preferences.change(knows_log=True)
     return LogChoice(is_logged, is_required, is_latest, id)
 
@@ -220,7 +220,7 @@ def _text(value: str | int | None) -> str | None:
 
 
 def _with_template(agent: dict[str, Any], template: "Template") -> dict[str, Any]:
-    """The options of the agent over those of the template."""
+    """Merge the agent's options with the template's, which they override."""
     options = tuple((name, _option_text(value)) for name, value in template.options.items())
     return {
         **agent,

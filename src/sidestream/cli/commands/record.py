@@ -1,4 +1,4 @@
-"""`sidestream record`: runs a command behind a local proxy that records its provider traffic."""
+"""The `sidestream record` command, which runs a command behind a local recording proxy."""
 
 import asyncio
 import os
@@ -23,24 +23,24 @@ from sidestream.transport.calls import HttpCall
 from sidestream.wire.egress import configured_session
 
 MAX_BODY = 512 * 1024 * 1024
-"""Of a request: as large as providers accept."""
+"""Maximum request size, in bytes. As large as providers accept."""
 CONNECT_TIMEOUT_S = 30.0
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "host"}
     | {"content-length", "accept-encoding", "content-encoding"}
 )
-"""Headers that belong to one connection, or that change where a body is read here."""
+"""Headers that belong to one connection, or that no longer apply once a body has been read."""
 
 
 class RecordingProxy:
-    """Forwards what is sent to `addresses` to the base URLs behind them.
+    """A proxy that forwards requests to providers' base URLs and records the exchanges.
 
-    `base_urls`: environment variable → the URL that it stands for. Whoever has the variables of `environment` sends to
-    this server instead.
+    `base_urls` maps environment variables to the providers' URLs. A program that runs with the variables in
+    `environment` sends its requests to the proxy instead.
     """
 
     def __init__(self, base_urls: Mapping[str, str]) -> None:
-        # Only programs with the variables know the path: other users of this machine can connect, too.
+        # Other users of this machine can connect too, so only programs with the variables know the path.
         secret = secrets.token_urlsafe(24)
         self._targets = {f"{name.lower()}-{secret}": url.rstrip("/") for name, url in base_urls.items()}
         self._names = {f"{name.lower()}-{secret}": name for name in base_urls}
@@ -49,11 +49,11 @@ class RecordingProxy:
         self._session: aiohttp.ClientSession | None = None
         self._port = 0
         self.problems: list[str] = []
-        """Why requests could not be forwarded."""
+        """Reasons why requests could not be forwarded."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that make a program send its requests here."""
+        """Environment variables that make a program send its requests to the proxy."""
         return {
             self._names[key]: f"http://127.0.0.1:{self._port}/{key}{urlsplit(url).path}"
             for key, url in self._targets.items()
@@ -61,7 +61,7 @@ class RecordingProxy:
 
     @property
     def recording(self) -> Recording:
-        """The exchanges so far, without their secrets."""
+        """The exchanges so far, without secrets."""
         return Recording(tuple(capture.exchange() for capture in self._captures), source="sidestream record")
 
     async def __aenter__(self) -> Self:
@@ -127,7 +127,7 @@ class RecordingProxy:
                 await response.write(chunk)
             with suppress(ConnectionError):
                 await response.write_eof()
-        finally:  # Also if the program has gone: what came until then is recorded.
+        finally:  # Record what has arrived even if the program disconnects.
             capture.data = bytes(data)
             if essence(kind) == EVENT_STREAM:
                 capture.split_events()
@@ -135,7 +135,7 @@ class RecordingProxy:
 
 
 GRACE_S = 5.0
-"""How long a command that was interrupted may take to end."""
+"""Seconds an interrupted command may take to end."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -152,7 +152,7 @@ def record(file: Path, command: tuple[str, ...], force: bool) -> int:
     \b
     sidestream record search.json -- sidestream -T web_search "What is new?"
     sidestream record run.json -- python my_agent.py
-    """
+    """  # noqa: D301, RUF100 - click needs the backspace
     from sidestream.cli import key_file
     from sidestream.cli.interrupts import run_async
 
@@ -189,7 +189,7 @@ async def _record(file: Path, command: tuple[str, ...]) -> int:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Waits for a command that got Ctrl-C too; ends it if it does not."""
+    """Wait for a command that also received Ctrl-C, and terminate it after the grace period."""
     try:
         async with asyncio.timeout(GRACE_S):
             await process.wait()

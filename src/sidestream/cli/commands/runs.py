@@ -1,4 +1,4 @@
-"""`sidestream runs`: lists, shows, follows, stops and resumes runs, whichever process drives them."""
+"""The `sidestream runs` commands, which work whichever process executes a run."""
 
 import sys
 from collections.abc import Callable, Coroutine
@@ -47,7 +47,7 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
         shown = 0
         for info in await all_conversations(opened):
             try:
-                # Of a run that has finished, mostly only the last record is read.
+                # For most finished runs, the last record is enough.
                 is_over = info.last == "finish" and await Conversation(opened, info.id).status(info) != "waiting"
                 if is_over and not shows_all:
                     continue
@@ -171,7 +171,7 @@ def _with_engine(
 
 
 async def _find(store: "Store", run: str) -> "RunSummary":
-    """The run of this id, or the last one of a conversation. Raises UsageError."""
+    """Find the run with this id, or a conversation's last run. Raises UsageError if there is none."""
     from sidestream.cli.inputs.conversations import find_conversation, get_conversation
     from sidestream.durable.log.summaries import summary_of
 
@@ -200,7 +200,7 @@ def _as_json(run: "RunSummary") -> bytes:
 
 
 def _standing(run: "RunSummary") -> tuple[str, str]:
-    """How a run stands, in a word and in a sentence."""
+    """Return a run's status, as a word and as a sentence."""
     from sidestream.cli.chat.transcript import format_time
     from sidestream.turn.state import TURN_STATUSES
 

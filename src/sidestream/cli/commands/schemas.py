@@ -1,4 +1,4 @@
-"""`sidestream schemas`: schemas of answers that are stored under a name."""
+"""The `sidestream schemas` commands, which manage named schemas for answers."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def save(name: str, schema: str) -> int:
     from sidestream.jsontext import as_object
     from sidestream.output import output_type
 
-    # A Python type becomes the schema that a provider would get.
+    # Store a Python type as the schema that a provider would get.
     found: Any = read_schema(schema)
     content = output_type(found).schema.schema if isinstance(found, type) else as_object(found)
     file = STORED.write(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

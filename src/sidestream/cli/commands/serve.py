@@ -1,4 +1,4 @@
-"""`sidestream serve`: the server and its page."""
+"""The `sidestream serve` command, which runs the server and its web UI."""
 
 import atexit
 import os
@@ -185,7 +185,7 @@ def serve(
     mcp_file = mcp_file or _mcp_file()
     chosen = next(iter(named)) if named else model or default_model()
     if not named:
-        Agent(chosen)  # An unknown model, or one without a key, is an error now, not of the first message.
+        Agent(chosen)  # Report an unknown model or a missing key now, not at the first message.
     allows_models = not named or model is not None
     listening = bound_socket(host, port)
     port = listening.getsockname()[1]
@@ -230,7 +230,7 @@ def serve(
             click.echo("requests of other machines are refused: --allow-host adds the name in their address", err=True)
         servers: MCPConfig | None = app.state.server.servers
         found = (*servers.toolsets, *servers.remote_servers) if servers is not None else ()
-        if found and allows_models:  # Whoever wrote the file has these started here.
+        if found and allows_models:  # The file may come from someone else, and its servers start on this machine.
             click.echo(f"MCP servers of {mcp_file}: {', '.join(server.label for server in found)}", err=True)
 
     atexit.register(file.remove)
@@ -239,7 +239,7 @@ def serve(
 
 
 def _page_cookie(port: int) -> str | None:
-    """The cookie of the owner's pages; None if it cannot be kept: they then have to be opened again after a restart."""
+    """Return the owner's cookie. None means that it cannot be stored, so pages must be reopened after a restart."""
     from sidestream.cli.commands.running_servers import page_cookie
 
     try:
@@ -261,7 +261,7 @@ def _list() -> int:
 
 
 def _explain(*, no_token: bool, has_tokens: bool, allow_admin: bool) -> None:
-    """Says who can do what, where that differs from the default: the owner alone, everything."""
+    """Print who can do what if that differs from the default, in which only the owner has access."""
     administer = "change its MCP servers and so run programs as you"
     if no_token:
         can = "read its conversations and spend your keys" + (f", and {administer}" if allow_admin else "")

@@ -1,4 +1,4 @@
-"""`sidestream templates`: prompts that are stored under a name."""
+"""The `sidestream templates` commands, which manage named prompts."""
 
 import sys
 from typing import Any
@@ -58,7 +58,7 @@ def edit(name: str) -> int:
     if not file.exists():
         named_files.save(name, named_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
     click.edit(filename=str(file))
-    named_files.load(name)  # Reports what is wrong with it.
+    named_files.load(name)  # Report errors in the edited file.
     return exit_codes.OK
 
 

@@ -1,4 +1,4 @@
-"""`sidestream tools`: where each server-side tool runs for a model."""
+"""The `sidestream tools` command, which shows where a model's server-side tools run."""
 
 import sys
 

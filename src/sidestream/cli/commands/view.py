@@ -1,4 +1,4 @@
-"""`sidestream view`: opens a log, a recording or a file of parts in the page's timeline."""
+"""The `sidestream view` command, which opens a log, a recording or a file of parts in the timeline."""
 
 import atexit
 import os
@@ -49,10 +49,12 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
     def started() -> None:
         click.echo(with_token(address, token))
         if not no_browser:
-            with suppress(OSError):  # The address is printed.
-                # Every user can read the arguments of a process. So the browser opens a file that only this user can.
+            with suppress(OSError):  # The URL is printed anyway.
+                # All users can read a process's arguments, so the browser opens a file that only this user can read.
                 write_private(page, _PAGE.format(url=escape(with_token(address, token))))
-                threading.Thread(target=_open, args=(page,), daemon=True).start()  # Some browsers return when they end.
+                threading.Thread(
+                    target=_open, args=(page,), daemon=True
+                ).start()  # Some browsers block until they are closed.
 
     serve(app, listening, exit_now=exit_now, on_start=started, on_stop=lambda: page.unlink(missing_ok=True))
     return exit_codes.OK
@@ -64,7 +66,7 @@ def _open(page: Path) -> None:
 
 
 def _log_file() -> Path:
-    """The log of this user. Raises UsageError if it is no file."""
+    """Return the path of the user's log. Raises UsageError if it is not a file."""
     from sidestream.store.opening import default_location
 
     location = str(default_location())

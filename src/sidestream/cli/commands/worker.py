@@ -1,4 +1,4 @@
-"""`sidestream worker`: drives the runs that servers and other programs have begun."""
+"""The `sidestream worker` command, which executes runs that servers and other programs started."""
 
 import signal
 from typing import TYPE_CHECKING, Any
