@@ -1,4 +1,4 @@
-"""The instruments of the conventions, and gauges of an engine and its process."""
+"""The conventions' instruments, and gauges of an engine and its worker."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -17,7 +17,7 @@ _TOKENS = tuple(float(4**power) for power in range(14))
 
 
 class Instruments:
-    """What runs are measured with."""
+    """The instruments that measure runs."""
 
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("sidestream", __version__)
@@ -48,7 +48,7 @@ class Instruments:
 
 @lru_cache(maxsize=8)
 def instruments_of(provider: MeterProvider) -> Instruments:
-    """The instruments of a provider, which are made once."""
+    """Return a provider's instruments, which are created once."""
     return Instruments(provider)
 
 
@@ -56,7 +56,7 @@ STATES = ("queued", "running", "waiting")
 
 
 class EngineGauges:
-    """Gauges that show what was recorded last, and nothing while nothing is known."""
+    """Gauges that report the last recorded values, and nothing before the first."""
 
     def __init__(self, provider: MeterProvider) -> None:
         self._values: Mapping[str, float] = {}
@@ -73,7 +73,7 @@ class EngineGauges:
         meter.create_observable_gauge("sidestream.engine.tasks", [self._tasks], "{task}", description)
 
     def record(self, values: Mapping[str, float]) -> None:
-        """What is shown from now on: fields of the engine's figures, and `runs` and `slots` of this process."""
+        """Set the values to report, which are fields of the engine's metrics and this process's `runs` and `slots`."""
         self._values = values
 
     def _observed(self, key: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
@@ -90,5 +90,5 @@ class EngineGauges:
 
 @lru_cache(maxsize=8)
 def gauges_of(provider: MeterProvider) -> EngineGauges:
-    """The gauges of a provider, which are made once."""
+    """Return a provider's gauges, which are created once."""
     return EngineGauges(provider)
