@@ -28,7 +28,7 @@ def report(error: Exception | str, code: int | None = None) -> int:
             discard_output()
         case _:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            print_error(f"this is a bug of Sidestream: {what} (sidestream {DEBUG} … shows where)")
+            print_error(f"this is a bug in Sidestream: {what} (run sidestream {DEBUG} … for a traceback)")
     return exit_codes.FAILED if code is None else code
 
 

@@ -74,7 +74,7 @@ def store(name: str, value: str) -> None:
     if not value:
         raise ConfigurationError(f"no key given for {name}")
     if len(value) > MAX_VALUE or not value.isascii() or not value.isprintable() or " " in value:
-        raise ConfigurationError(f"invalid key for {name}: a key is one word of printable ASCII characters")
+        raise ConfigurationError(f"invalid key for {name}: use one word of printable ASCII characters")
     _write(read() | {name: value})
 
 

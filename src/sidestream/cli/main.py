@@ -34,19 +34,19 @@ COMMANDS = {
     "keys": LazyCommand("keys", "Manage the providers' API keys."),
     "templates": LazyCommand("templates", "Manage stored prompts."),
     "schemas": LazyCommand("schemas", "Manage stored schemas."),
-    "mcp": LazyCommand("mcp", "List, check and sign in at the MCP servers of an mcp.json."),
+    "mcp": LazyCommand("mcp", "List, check and sign in to the MCP servers in an mcp.json."),
     "embed": LazyCommand("embed", "Convert texts to vectors."),
     "similar": LazyCommand("embed", "Rank texts by their similarity to TEXT."),
     "replay": LazyCommand("replay", "Decode the model exchanges of recordings offline."),
     "record": LazyCommand("record", "Run COMMAND and record its traffic with model providers in FILE."),
     "serve": LazyCommand("serve", "Serve a chat page, the Responses API and streams for other front ends."),
-    "worker": LazyCommand("worker", "Drive runs that were begun elsewhere."),
+    "worker": LazyCommand("worker", "Execute runs that other programs started."),
     "runs": LazyCommand("runs", "List, show, follow, stop and resume runs."),
     "index": LazyCommand("index", "Index files and folders for file search, and search them."),
     "local": LazyCommand("local", "Install the embedded models, and add models of your own."),
     "demo": LazyCommand("demo", "Play recorded runs, and a live one on this machine."),
     "doctor": LazyCommand("doctor", "Check the installation, keys, stores and servers."),
-    "completion": LazyCommand("completion", "Print the completion script of a shell."),
+    "completion": LazyCommand("completion", "Print a shell's completion script."),
 }
 """Commands by name."""
 
@@ -114,11 +114,11 @@ def _is_terminal() -> bool:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "--version", prog_name="sidestream", message="%(prog)s %(version)s")
 def commands(debug: bool) -> None:
-    """Prompt a model with server-side tools, and see everything that they do.
+    """Prompt a model with server-side tools, and see everything they do.
 
     The answer is written to standard output, progress to standard error. API keys and base URLs are read from the
-    environment, for example OPENAI_API_KEY and OPENAI_BASE_URL. `sidestream keys` stores keys; `sidestream demo` needs
-    none.
+    environment, for example OPENAI_API_KEY and OPENAI_BASE_URL. `sidestream keys` stores keys. `sidestream demo` needs
+    no key.
     """
 
 

@@ -106,7 +106,7 @@ class ReplayProvider:
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """Create the model of a recording, whose path is `name`."""
         if not name:
-            raise ConfigurationError("write replay:PATH with the path of a recording")
+            raise ConfigurationError("the replay provider needs a recording; use replay:PATH")
         return ReplayModel(name, Recording.load(name))
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:

@@ -78,7 +78,7 @@ class Recording(Struct, frozen=True):
         try:
             return msgspec.convert(loads(Path(path).read_bytes()), Recording)
         except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+            raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise ConfigurationError(f"{path} is not a recording: {error}") from error
 

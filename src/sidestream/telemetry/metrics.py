@@ -39,10 +39,10 @@ class Instruments:
             "gen_ai.execute_tool.duration", "s", "The duration of a single tool execution.", _SECONDS
         )
         self.unknown_events: Counter = meter.create_counter(
-            "sidestream.unknown_events", "{event}", "Events of a provider that could not be understood."
+            "sidestream.unknown_events", "{event}", "Provider events that could not be decoded."
         )
         self.retries: Counter = meter.create_counter(
-            "sidestream.retries", "{retry}", "Requests that were made again after a failure."
+            "sidestream.retries", "{retry}", "Requests retried after a failure."
         )
 
 
@@ -62,14 +62,14 @@ class EngineGauges:
         self._values: Mapping[str, float] = {}
         meter = provider.get_meter("sidestream", __version__)
         for name, unit, description, key in (
-            ("sidestream.engine.oldest_queued", "s", "How long the oldest task has been due.", "oldest_queued_s"),
-            ("sidestream.engine.oldest_lease", "s", "Since the oldest heartbeat of a driven task.", "oldest_lease_s"),
-            ("sidestream.engine.takeovers", "{takeover}", "Takeovers of tasks that are not over.", "takeovers"),
-            ("sidestream.worker.runs", "{run}", "Runs that this process drives.", "runs"),
-            ("sidestream.worker.slots", "{run}", "Runs that this process may drive at once.", "slots"),
+            ("sidestream.engine.oldest_queued", "s", "Age of the oldest due task.", "oldest_queued_s"),
+            ("sidestream.engine.oldest_lease", "s", "Age of the oldest heartbeat of a running task.", "oldest_lease_s"),
+            ("sidestream.engine.takeovers", "{takeover}", "Failovers of unfinished tasks.", "takeovers"),
+            ("sidestream.worker.runs", "{run}", "Runs that this process executes.", "runs"),
+            ("sidestream.worker.slots", "{run}", "Maximum concurrent runs of this process.", "slots"),
         ):
             meter.create_observable_gauge(name, [self._observed(key)], unit, description)
-        description = "Tasks that are due, driven, or wait to be woken or for their time."
+        description = "Tasks that are due, running or waiting."
         meter.create_observable_gauge("sidestream.engine.tasks", [self._tasks], "{task}", description)
 
     def record(self, values: Mapping[str, float]) -> None:

@@ -85,7 +85,7 @@ class Operation:
         try:
             self.span = tracer.start_span(shown(name), parent, kind, attributes)
         except Exception:
-            log.warning("a span processor failed at the start of %s", name, exc_info=True)
+            log.warning("span processor failed at the start of %s", name, exc_info=True)
             self.span: Span = INVALID_SPAN
         self.context = set_span_in_context(self.span, parent)
         self._is_over = False
@@ -120,7 +120,7 @@ class Operation:
             duration.record(self.seconds, self.measured, self.context)
             self.span.end()
         except Exception:
-            log.warning("a span processor failed at an end", exc_info=True)
+            log.warning("span processor failed at the end of a span", exc_info=True)
 
 
 class Attached:

@@ -84,7 +84,7 @@ def crash_loop(
         yield CrashedRun(place, point, is_complete)
         if is_complete:
             return
-    raise CrashLoopError(f"the program passes more than {max_runs} points: give it less to do, or raise max_runs")
+    raise CrashLoopError(f"the program passes more than {max_runs} points: shorten it or raise max_runs")
 
 
 def _load_modules_of(program: Callable[[Path], object], place: Path, timeout_s: float) -> None:
@@ -101,7 +101,7 @@ def _load_modules_of(program: Callable[[Path], object], place: Path, timeout_s: 
     with open(reading) as report:
         names = report.read().split("\n")
     if not _ended(child, place):
-        raise CrashLoopError(f"the run in {place} was killed by somebody else")
+        raise CrashLoopError(f"the run in {place} was killed by another process")
     for name in names:
         with suppress(Exception):
             importlib.import_module(name)
@@ -111,7 +111,7 @@ def _ended(child: int, place: Path) -> bool:
     """Wait for the child and return whether it finished. Raises CrashLoopError if it failed on its own."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code not in (0, -signal.SIGKILL):
-        how = f"was ended by signal {-code}" if code < 0 else "raised an exception, which is on standard error"
+        how = f"was killed by signal {-code}" if code < 0 else "raised an exception, which is on standard error"
         raise CrashLoopError(f"the run in {place} {how}")
     return code == 0
 

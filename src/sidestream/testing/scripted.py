@@ -55,7 +55,7 @@ class ScriptedModel:
         context_window: int | None = None,
     ) -> None:
         if isinstance(script, str | ScriptBuilder | ScriptedReply | ChatMessage):
-            raise ConfigurationError("the script is a list with one entry per request: ScriptedModel([reply, …])")
+            raise ConfigurationError("script must be a list with one entry per request: ScriptedModel([reply, …])")
         self.name = name
         self.context_window = context_window
         self.requests: list[ModelRequest] = []

@@ -142,7 +142,7 @@ def _parts_of(item: ReplyItem, identity: str) -> Iterable[StreamPart | Exception
         case message.LinkPart():
             return [File(f"file_{identity}", item.mime_type or "application/octet-stream", item.name, url=item.url)]
         case message.ToolResultPart() | message.ApprovalPart():
-            raise ConfigurationError(f"a model does not send a {type(item).__name__}; it is in the next request")
+            raise ConfigurationError(f"a model cannot send a {type(item).__name__}; it belongs in the next request")
         case Error():
             return [item, Finish("error", Usage(), item.kind)]
         case _:

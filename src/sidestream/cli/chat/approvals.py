@@ -15,12 +15,14 @@ from sidestream.tools.approvals import Decision, PendingApproval, Verdict, choic
 MAX_VALUE = 400
 """Characters shown of each argument by default."""
 MAX_ARGUMENTS = 20
-QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
-REMEMBER_QUESTION = "run it? [y]es, [a]lways in this conversation, [n]o (a reason may follow), [v]iew all: "
-ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
-REMEMBER_HELP = f"{ANSWER_HELP}; a also allows later calls of the tool in this conversation"
-EXTERNAL_QUESTION = "[n]o, refuse it (a reason may follow), [v]iew all, Enter to leave it waiting: "
-EXTERNAL_HELP = "its result comes from outside: it cannot be approved here; n refuses it, Enter leaves it waiting"
+QUESTION = "Run it? [y]es, [n]o (you can add a reason), [v]iew all: "
+REMEMBER_QUESTION = "Run it? [y]es, [a]lways in this conversation, [n]o (you can add a reason), [v]iew all: "
+ANSWER_HELP = "Answer y or n. After n, you can add a reason for the model. Answer v to see the full arguments."
+REMEMBER_HELP = f"{ANSWER_HELP} Answer a to also allow later calls to the tool in this conversation."
+EXTERNAL_QUESTION = "[n]o, refuse it (you can add a reason), [v]iew all, Enter to leave it pending: "
+EXTERNAL_HELP = (
+    "The result is external, so you cannot approve the call here. Answer n to refuse it, or press Enter to wait."
+)
 DENIED = "denied by the option --approve deny"
 REQUESTED_BY_MODEL = "requested by the model"
 
@@ -113,7 +115,7 @@ class ApprovalPrompt:
     def _show(self, call: PendingApproval, limit: int | None) -> None:
         owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
         where = ", run by the provider" if call.is_remote else ""
-        title = "waits for its result from outside" if call.is_external else "approval needed"
+        title = "external result needed" if call.is_external else "approval needed"
         self._print(f"{title}: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
         for line in arguments(call.input, limit, previous_input(self._history, call)):
             self._print(f"  {line}")
@@ -165,8 +167,8 @@ def escape_unprintable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-VISITED = "have you done that? [y]es, [n]o: "
-FORM_HELP = "an empty line takes the default or leaves the field out; a line with only ! declines the whole form"
+VISITED = "Have you done that? [y]es, [n]o: "
+FORM_HELP = "An empty line takes the default or skips the field. A line with only ! declines the whole form."
 DECLINE = "!"
 
 _YES = re.compile(r"\s*(y|yes|true)\s*", re.IGNORECASE)
@@ -179,7 +181,7 @@ async def fill_in(call: PendingApproval, print_line: PrintLine, read_answer: Rea
     owner = escape_unprintable(call.server_label or call.tool)
     print_line(f"{owner} asks: {escape_unprintable(str(form.get('message', '')))}", "yellow", "bold")
     if "url" in form:
-        print_line(f"  open this address: {escape_unprintable(str(form['url']))}")
+        print_line(f"  Open this URL: {escape_unprintable(str(form['url']))}")
         return await _visited(call, read_answer)
     print_line(f"  {FORM_HELP}", "dim")
     while True:

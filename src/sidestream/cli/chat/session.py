@@ -42,7 +42,7 @@ async def steer_by_lines(run: Run[Any], lines: Interjections, print_line: PrintL
         if not text:
             continue
         if text.startswith("/") and text[1:].partition(" ")[0].isalpha():
-            print_line(f"{one_line(text)}: commands are for the prompt; Ctrl-C stops the answer", "yellow")
+            print_line(f"{one_line(text)}: commands work only at the prompt; press Ctrl-C to stop the answer", "yellow")
             continue
         try:
             await run.steer(text)
@@ -139,7 +139,7 @@ class ChatSession:
             return True
         about = f"last turn of {self.chat.id}: {status} ({meaning})"
         if status not in MUST_RESUME:
-            self._print(f"note: {about}; a message drops it; resume it with: {self.resume_command}", "yellow")
+            self._print(f"note: {about}; a new message drops it; resume it with: {self.resume_command}", "yellow")
             return True
         if read_answer is None:
             self.refuse()
@@ -152,8 +152,8 @@ class ChatSession:
         status, meaning = self.chat.status, TURN_STATUSES[self.chat.status]
         self.outcome = status
         self._print(f"error: last turn of {self.chat.id}: {status} ({meaning})", "red")
-        self._print(f"resume it with: {self.resume_command}", "yellow")
-        self._print(f"or discard it with: sidestream logs discard {self.chat.id}", "yellow")
+        self._print(f"Resume it with: {self.resume_command}", "yellow")
+        self._print(f"Or discard it with: sidestream logs discard {self.chat.id}", "yellow")
 
     async def _settle(self, read_answer: ReadAnswer, resume: Callable[[], Awaitable[None]]) -> bool:
         while (answer := await read_answer(RESUME_QUESTION)) is not None:
@@ -167,7 +167,7 @@ class ChatSession:
                 case "q":
                     break
                 case _:
-                    self._print("answer r, d or q")
+                    self._print("Answer r, d or q.")
         self.outcome = self.chat.status
         return False
 
@@ -247,14 +247,12 @@ class ChatSession:
         state = self.chat.run_state
         is_external = state is not None and any(call.is_external for call in state.approvals)
         if self.is_stored:
-            wanted = "its result from outside" if is_external else "approval"
-            self._print(f"the call is waiting for {wanted}; resume with: {self.resume_command}", "yellow")
+            wanted = "an external result" if is_external else "your approval"
+            self._print(f"The call needs {wanted}. Resume with: {self.resume_command}", "yellow")
         elif is_external:
-            self._print(
-                "the call waits for its result from outside, which only a stored conversation can take", "yellow"
-            )
+            self._print("The call needs an external result, which only a logged conversation can receive.", "yellow")
         else:
-            self._print("the call was not approved and did not run; --approve run runs such calls", "yellow")
+            self._print("The call was not approved and did not run. Use --approve run to run such calls.", "yellow")
 
     def _report_store_error(self, error: StoreError) -> None:
         self._keep_store_error(error)

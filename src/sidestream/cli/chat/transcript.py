@@ -103,7 +103,7 @@ class Transcript:
         call: PendingApproval = body.approval
         owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
         arguments = one_line(formatting.compact(call.input)) if call.input else ""
-        title = "waits for its result from outside" if call.is_external else "approval requested"
+        title = "external result needed" if call.is_external else "approval requested"
         self._screen.line(f"{title}: {escape_unprintable(call.tool)}{owner} {arguments}".rstrip(), "yellow")
         self._screen.line(f"  {one_line(call.provenance, 400)}", "dim")
 

@@ -60,7 +60,7 @@ def chat(
 ) -> int:
     """Chat with a model. PROMPT is the first message; each line of piped input is a message.
 
-    Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that is entered
+    Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that you enter
     while the model answers steers the answer.
     """
     from sidestream.cli import key_file
@@ -192,7 +192,7 @@ class _ChatLoop:
                     self.session.outcome = "cancelled"
                     return
                 is_warned = True
-                self.print("Ctrl-D or another Ctrl-C quits")
+                self.print("Press Ctrl-D, or Ctrl-C again, to quit.")
                 continue
             is_warned = False
             if text is None:
@@ -244,7 +244,7 @@ class _ChatLoop:
         except UserInterruptError:
             await self.session.recover()
             self.session.outcome = "waiting" if self.session.chat.status == "waiting" else "cancelled"
-            self.print("stopped; /resume continues the turn" if self.session.is_stored else "stopped", "yellow")
+            self.print("Stopped. Use /resume to continue the turn." if self.session.is_stored else "Stopped.", "yellow")
 
 
 def _unknown_command(name: str, known: "Iterable[str]") -> str:

@@ -13,7 +13,7 @@ VARIABLE = "_SIDESTREAM_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print the completion script of a shell.
+    """Print a shell's completion script.
 
     \b
     bash:  source <(sidestream completion bash)        in ~/.bashrc

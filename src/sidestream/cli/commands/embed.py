@@ -73,7 +73,7 @@ def read_lines(file: Path | None) -> list[tuple[str, str]]:
     found = [(f"{'' if file is None else f'{file}:'}{number}", line) for number, line in enumerate(lines, 1)]
     kept = [(id, line) for id, line in found if line.strip()]
     if not kept:
-        raise click.UsageError(f"{name} has no text")
+        raise click.UsageError(f"{name} contains no text")
     return kept
 
 
@@ -93,7 +93,7 @@ def _stored(file: Path) -> list[Entry]:
     try:
         return [msgspec.json.decode(line, type=Entry) for line in _read(file).splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"{file} is not what sidestream embed writes: {error}") from None
+        raise click.UsageError(f"{file} is not a file written by sidestream embed: {error}") from None
 
 
 def _read(file: Path) -> bytes:

@@ -24,7 +24,7 @@ def keys(ctx: click.Context) -> None:
 
 @keys.command("list")
 def list_keys() -> None:
-    """List the key variables: where each is set, and which providers use it."""
+    """List the key variables, where each is set, and which providers use it."""
     from sidestream.providers.registry import providers_by_key_variable
 
     stored, providers = key_file.read(), providers_by_key_variable()

@@ -56,9 +56,9 @@ class LogChoice(NamedTuple):
 )
 @click.option("--no-stream", is_flag=True, help="Do not stream the answer.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest logged conversation.")
-@click.option("--cid", metavar="ID", help="Continue the logged conversation with this id, or its beginning.")
+@click.option("--cid", metavar="ID", help="Continue the logged conversation with this id or prefix.")
 @click.option("-n", "--no-log", is_flag=True, help="Do not log the prompt and its answer.")
-@click.option("--log", is_flag=True, help="Log them, even if logging is off; fail if that fails.")
+@click.option("--log", is_flag=True, help="Log the prompt even if logging is off, and fail if that fails.")
 @options.store_option
 @options.json_option
 @options.out_option
@@ -203,7 +203,9 @@ def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, 
     is_logged = not no_log and (is_required or known.log)
     if is_logged and not is_required and not known.knows_log:
         where = redact_url(str(store or default_location()))
-        click.echo(f"note: prompts are logged in {where}; -n skips one, sidestream logs off stops it", err=True)
+        click.echo(
+            f"note: prompts are logged in {where}; use -n to skip one, or sidestream logs off to stop logging", err=True
+        )
         with suppress(ConfigurationError):  # Then the notice is printed again next time.
             preferences.change(knows_log=True)
     return LogChoice(is_logged, is_required, is_latest, id)
@@ -248,5 +250,5 @@ def _save(name: str, prompt: str, given: dict[str, Any], base: "Template") -> in
     if template == named_files.Template():
         raise click.UsageError("there is nothing to save: give a prompt, a system prompt or options")
     file = named_files.save(name, template)
-    click.echo(f"saved as {file}; use it with: sidestream -t {name}", err=True)
+    click.echo(f"Saved as {file}. Use it with: sidestream -t {name}", err=True)
     return exit_codes.OK

@@ -86,7 +86,7 @@ class RecordingProxy:
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         target = self._targets.get(request.match_info["target"])
         if target is None or self._session is None:
-            return web.Response(status=404, text="sidestream record: unknown address")
+            return web.Response(status=404, text="sidestream record: unknown URL")
         origin = urlsplit(target)
         path = request.raw_path.partition(request.match_info["target"])[2]
         url = f"{origin.scheme}://{origin.netloc}{path}"
@@ -145,9 +145,9 @@ GRACE_S = 5.0
 def record(file: Path, command: tuple[str, ...], force: bool) -> int:
     """Run COMMAND and record its traffic with model providers in FILE, without its secrets.
 
-    The command gets other base URLs (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL), behind which this
-    program forwards what is sent; streams pass through live. `sidestream replay FILE` plays the recording, and the
-    model replay:FILE answers from it. The exit code is that of the command.
+    The command runs with other base URLs (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL), from which this
+    program forwards its requests. Streams pass through live. `sidestream replay FILE` plays the recording, and the
+    model replay:FILE answers from it. The exit code is the command's.
 
     \b
     sidestream record search.json -- sidestream -T web_search "What is new?"
@@ -157,7 +157,7 @@ def record(file: Path, command: tuple[str, ...], force: bool) -> int:
     from sidestream.cli.interrupts import run_async
 
     if file.exists() and not force:
-        raise click.UsageError(f"{file} exists: choose another name, or replace it with --force")
+        raise click.UsageError(f"{file} already exists; choose another name, or use --force to replace it")
     if not file.absolute().parent.is_dir():
         raise click.UsageError(f"the folder of {file} does not exist")
     key_file.load()
@@ -201,7 +201,7 @@ def _save(file: Path, proxy: "RecordingProxy") -> bool:
     recording = proxy.recording
     count = len(recording.exchanges)
     if not count:
-        click.echo("nothing was recorded: the command sent nothing to the base URLs in its environment", err=True)
+        click.echo("Nothing was recorded: the command sent no requests to the base URLs in its environment.", err=True)
         return False
     recording.save(file)
     click.echo(f"{count} exchange{'' if count == 1 else 's'} recorded in {file}", err=True)

@@ -20,13 +20,13 @@ _PAGE = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port; by default any free one.")
-@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port to listen on. Defaults to a free one.")
+@click.option("--no-browser", is_flag=True, help="Print the URL instead of opening a browser.")
 def view(file: Path | None, port: int, no_browser: bool) -> int:
     """Open a log or a recording in a browser, as a timeline: what happened when, raw events beside typed parts.
 
-    FILE is a log database, a recording, or a file with the JSON of a part in each line, as --json prints them; by
-    default your own log. It is only read. The page needs the token that is in its address, so nobody else can see it.
+    FILE is a log database, a recording, or a file with one part per line, as --json prints them. It defaults to your
+    own log, and is only read. The page needs the token in its URL, so other users cannot see it.
     """
     try:
         from sidestream.server.console.viewing import open_file, view_app

@@ -77,7 +77,7 @@ def arguments_line(run: ToolRun) -> str:
 def approval_request(part: ToolApprovalRequest) -> str:
     """Describe a call that is pending approval."""
     owner = f" of {part.server_label}" if part.server_label else ""
-    title = "waits for its result from outside" if part.is_external else "approval requested"
+    title = "external result needed" if part.is_external else "approval requested"
     return one_line(f"{title}: {part.name}{owner} {compact(part.input) if part.input else ''}".strip())
 
 

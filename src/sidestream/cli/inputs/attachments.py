@@ -40,7 +40,7 @@ def read_clipboard() -> bytes:
             has_image = bool(types) and IMAGE.encode() in _run([program, *types], is_checked=False)
             return _run([program, *(image if has_image else text)])
     programs = ", ".join(program for program, *_ in _PROGRAMS)
-    raise click.UsageError(f"there is no clipboard here: install one of {programs}")
+    raise click.UsageError(f"cannot read the clipboard: install one of {programs}")
 
 
 def _run(command: list[str], *, is_checked: bool = True) -> bytes:

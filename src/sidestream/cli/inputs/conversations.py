@@ -29,7 +29,7 @@ def how_to_log() -> str:
     from sidestream.cli import preferences
 
     if not preferences.load().log:
-        return "logging is off; sidestream logs on turns it on, --log logs one prompt"
+        return "logging is off; turn it on with sidestream logs on, or log one prompt with --log"
     return "prompts and chats are logged, unless -n is given"
 
 

@@ -38,7 +38,7 @@ def remove(name: str) -> None:
     known = preferences.load().aliases
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known)) or 'none'}"
+        hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(sorted(known)) or 'none'}"
         raise ConfigurationError(f"no alias {name!r}; {hint}")
     preferences.change(aliases={key: model for key, model in known.items() if key != name})
 
@@ -85,9 +85,9 @@ def chosen_model() -> ChosenModel:
     found = {provider.name: provider for provider in installed_providers() if provider.has_key}
     name = next((name for name in (*_PREFERRED, *sorted(found)) if name in found), None)
     if name is None:
-        return ChosenModel(EMBEDDED, "no API key is set; sidestream keys set NAME stores one")
+        return ChosenModel(EMBEDDED, "no API key is set; store one with sidestream keys set NAME")
     variable = next(variable for variable in found[name].key_variables if os.environ.get(variable, "").strip())
-    return ChosenModel(name, f"{variable} is set; sidestream models default NAME sets another")
+    return ChosenModel(name, f"{variable} is set; choose another with sidestream models default NAME")
 
 
 def chosen_by_default(model: str | None, *, is_quiet: bool = False) -> str:

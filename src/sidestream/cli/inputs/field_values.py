@@ -82,7 +82,7 @@ def _unfit(kind: Any, shown: str, where: str) -> ConfigurationError:
     config = _config_in(kind)
     fields = "" if config is None else f" (its fields are {', '.join(config_fields(config))})"
     allowed = allowed_values(kind).removesuffix(" or nothing")
-    return ConfigurationError(f"{where}: {shown} does not fit: use {allowed}{fields}")
+    return ConfigurationError(f"{where}: {shown} is not valid: use {allowed}{fields}")
 
 
 def _converted(value: Any, kind: Any) -> Any:
@@ -258,7 +258,7 @@ def _parameters(text: str, key: str) -> list[tuple[str, str]]:
         try:
             fields = jsontext.as_object(jsontext.loads(text))
         except (ValueError, RecursionError):
-            raise ConfigurationError(f"the tool {key}: its parameters look like JSON, but are none") from None
+            raise ConfigurationError(f"the tool {key}: its parameters are not valid JSON") from None
         return [
             (name, value if isinstance(value, str) else jsontext.dumps(value).decode())
             for name, value in fields.items()

@@ -59,7 +59,7 @@ def import_functions(path: str) -> list[Tool | Callable[..., Any]]:
         and (isinstance(value, Tool) or (inspect.isfunction(value) and value.__module__ == module.__name__))
     ]
     if not found:
-        raise ConfigurationError(f"{path} defines no function that a model could call; private names are left out")
+        raise ConfigurationError(f"{path} defines no function that a model could call; private names are skipped")
     return found
 
 

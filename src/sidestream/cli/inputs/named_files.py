@@ -56,7 +56,7 @@ class NamedFiles(Struct, frozen=True):
             return file.read_text("utf-8")
         except FileNotFoundError:
             near = difflib.get_close_matches(name, self.names(), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(self.names()) or 'none'}"
+            hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(self.names()) or 'none'}"
             raise ConfigurationError(f"no {self.kind} {name!r}; {hint}") from None
         except OSError as error:
             raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
@@ -132,7 +132,7 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         if unused:
             raise ConfigurationError(f"the template has no ${unused[0]}; it has: {', '.join(names) or 'no variables'}")
         if INPUT in names and INPUT not in known:
-            raise ConfigurationError("the template needs a prompt, or text that is piped in")
+            raise ConfigurationError("the template needs a prompt or piped input")
 
         def fill(text: str | None) -> str | None:
             return None if text is None else string.Template(text).safe_substitute(known)
@@ -150,7 +150,7 @@ def load(name: str) -> Template:
         return msgspec.convert(tomllib.loads(text), Template)
     except msgspec.ValidationError as error:
         known = ", ".join(Template.__struct_fields__)
-        raise ConfigurationError(f"template {name}: {error}. A template has: {known}") from None
+        raise ConfigurationError(f"template {name}: {error}; known fields: {known}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"template {name} is not TOML: {error}") from None
 

@@ -19,13 +19,13 @@ TOOL_HELP = (
 )
 APPROVE_HELP = (
     "What to do with calls that may need approval: ask before each (ask-each: also for a tool that was allowed in the "
-    "conversation), run them, or deny them. By default, calls of MCP "
-    "servers are asked about and your own functions run. The policy of a server in the mcp.json comes first. Even with "
-    "run, a call that may already have run, and a sensitive call after reading the web, need approval."
+    "conversation), run them, or deny them. By default, calls to MCP servers need approval and your own functions run. "
+    "A server's policy in the mcp.json takes precedence. Even with run, a call that may already have run, and a "
+    "sensitive call after reading the web, need approval."
 )
 MODEL_HELP = (
-    "Model to use: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the one of `sidestream models default`, else the "
-    "first provider with a key, else the embedded model."
+    "Model to use: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the model set with `sidestream models default`, "
+    "else the first provider with a key, else the embedded model."
 )
 
 
@@ -80,7 +80,7 @@ def agent_options(command: F) -> F:
         click.option(
             "--mcp",
             metavar="FILE",
-            help="Use the MCP servers of this mcp.json, local and remote; - finds it in this folder.",
+            help="Use the local and remote MCP servers in this mcp.json. - uses the one in this folder.",
         ),
         click.option("--agent", metavar="MODULE:NAME", help="Use the Agent that this Python module defines."),
         click.option(
@@ -105,7 +105,7 @@ def agent_options(command: F) -> F:
             nargs=2,
             multiple=True,
             metavar="NAME VALUE",
-            help="Set a setting or an option of the provider: temperature 0, reasoning.effort low. Can be repeated.",
+            help="Set a model setting or a provider option: temperature 0, reasoning.effort low. Can be repeated.",
         ),
         click.option("-s", "--system", metavar="TEXT", help="System prompt."),
     ):
@@ -128,8 +128,8 @@ def store_option(command: F) -> F:
 def engine_option(command: F) -> F:
     """Add `--engine`."""
     text = (
-        "What hands runs to workers: embedded (the store itself), temporal://HOST:PORT/NAMESPACE, "
-        "or the URL of an engine that another package offers."
+        "Engine that assigns runs to workers: embedded (the store itself), temporal://HOST:PORT/NAMESPACE, "
+        "or the URL of another package's engine."
     )
     return click.option(
         "--engine", default="embedded", envvar="SIDESTREAM_ENGINE", metavar="ENGINE", show_envvar=True, help=text
@@ -139,7 +139,7 @@ def engine_option(command: F) -> F:
 def named_agents_option(command: F) -> F:
     """Add `--agent NAME=MODULE:VARIABLE`, which can be repeated."""
     text = (
-        "An agent of yours, as MODULE:VARIABLE, or NAME=MODULE:VARIABLE to give it a name and a version, e.g. "
+        "One of your agents, as MODULE:VARIABLE, or NAME=MODULE:VARIABLE to give it a name and a version, e.g. "
         "support@2=shop:agent. Can be repeated."
     )
     return click.option(
@@ -158,22 +158,22 @@ def _named_agents(context: click.Context, param: click.Parameter, values: tuple[
         name, _, path = value.rpartition("=")
         name = name or path.rpartition(":")[2]
         if name in found:
-            raise click.BadParameter(f"two agents are called {name!r}: give each a name, as NAME=MODULE:VARIABLE")
+            raise click.BadParameter(f"two agents are named {name!r}: give each a name, as NAME=MODULE:VARIABLE")
         found[name] = import_agent(path)
     return found
 
 
 def lease_option(command: F) -> F:
     """Add `--lease`."""
-    text = "After how long a worker that is silent loses its runs to others, e.g. 30s. Defaults to the engine's own."
+    text = "How long until an unresponsive worker loses its runs, e.g. 30s. Defaults to the engine's setting."
     return click.option("--lease", "lease_s", callback=duration, metavar="AGE", help=text)(command)
 
 
 def approval_options(command: F) -> F:
     """Add `--approve-within` and `--on-expiry`, for commands that execute runs."""
     text = (
-        "What happens to calls that nobody decided on in time: they are denied and the run continues, they wait until "
-        "somebody denies them, or the run is stopped."
+        "What to do with calls that are not decided in time: deny them and continue the run, wait until they are "
+        "denied, or stop the run."
     )
     command = click.option(
         "--on-expiry", type=click.Choice(["deny", "wait", "stop"]), default="deny", show_default=True, help=text
@@ -242,7 +242,7 @@ def verbose_option(command: F) -> F:
     """Add `--verbose`, `--usage` and `--plain`."""
     text = "Show the model, usage and cost, and unknown events."
     command = click.option("-v", "--verbose", is_flag=True, help=text)(command)
-    text = "Plain text, as if the output were no terminal."
+    text = "Print plain text, as if the output were not a terminal."
     command = click.option("--plain", is_flag=True, help=text)(command)
     return click.option("-u", "--usage", is_flag=True, help="Show tokens and cost at the end.")(command)
 

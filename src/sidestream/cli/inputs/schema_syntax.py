@@ -82,7 +82,7 @@ def _check_types(schema: Any) -> None:
     if isinstance(kind, str) and kind not in JSON_TYPES:
         near = difflib.get_close_matches(kind, JSON_TYPES, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise click.UsageError(f"--schema: JSON schema has no type {kind!r}{hint}")
+        raise click.UsageError(f"--schema: unknown JSON schema type {kind!r}{hint}")
     for name in ("items", "anyOf", "allOf", "oneOf"):
         if name in fields:
             _check_types(fields[name])
@@ -98,7 +98,7 @@ def _short_form(text: str) -> dict[str, Any]:
         found = _FIELD.fullmatch(entry)
         if found is None:
             raise click.UsageError(
-                f"--schema: {entry.strip()!r} is no field: "
+                f"--schema: {entry.strip()!r} is not a field: "
                 "write 'name, age int: in years', JSON, a file or MODULE:CLASS"
             )
         name, kind, description = found[1], found[2] or "str", (found[3] or "").strip()
@@ -108,7 +108,7 @@ def _short_form(text: str) -> dict[str, Any]:
             raise click.UsageError(f"--schema: unknown type {kind!r} of {name}: use {', '.join(TYPES)}{hint}")
         properties[name] = {"type": TYPES[kind]} | ({"description": description} if description else {})
     if not properties:
-        raise click.UsageError("--schema: there is no field in it")
+        raise click.UsageError("--schema: at least one field is required")
     return {
         "type": "object",
         "properties": properties,

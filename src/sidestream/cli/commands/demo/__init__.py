@@ -74,7 +74,7 @@ More: sidestream --help, the README, and the folder docs."""
 @click.option(
     "--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Save files to this folder."
 )
-@click.option("--plain", is_flag=True, help="Plain text, as if the output were no terminal.")
+@click.option("--plain", is_flag=True, help="Print plain text, as if the output were not a terminal.")
 def demo(fast: bool, out: Path | None, plain: bool) -> int:
     """Play recorded runs, and a live one on this machine. Needs no key and no network."""
     run_async(play_demo(text_stream(sys.stdout), out, fast=fast, is_plain=plain))
