@@ -67,7 +67,7 @@ class ReplayTransport:
 
     def _not_recorded(self, call: HttpCall) -> ProviderError:
         left = ", ".join(f"{e.request.method} {e.request.path}" for e in self._unplayed[:5]) or "nothing"
-        message = f"The recording has no response left for {call.method} {urlsplit(call.url).path}; it has: {left}."
+        message = f"the recording has no response left for {call.method} {urlsplit(call.url).path}; it has: {left}"
         return ProviderError(message, status=404, code="not-recorded")
 
 

@@ -58,7 +58,7 @@ def chat(
     plain: bool,
     **agent: Any,
 ) -> int:
-    """Chat with a model. PROMPT is the first message; each line of piped input is a message.
+    """Chat with a model. PROMPT is the first message. Each line of piped input is a message.
 
     Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that you enter
     while the model answers steers the answer.

@@ -135,7 +135,7 @@ MODEL_HELP = (
 @click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
 @click.option("-u", "--usage", is_flag=True, help="Show tokens and cost at the end.")
 def embed(texts: tuple[str, ...], files: tuple[Path, ...], model: str | None, base_url: str | None, usage: bool) -> int:
-    """Convert texts to vectors: those given, files, or the lines of standard input.
+    """Convert texts to vectors. Texts are arguments, files or lines of standard input.
 
     Each line of the output is a JSON object with id, text and vector; `sidestream similar` reads such a file.
     """
@@ -160,7 +160,7 @@ def embed(texts: tuple[str, ...], files: tuple[Path, ...], model: str | None, ba
 def similar(
     text: str, files: tuple[Path, ...], limit: int, model: str | None, base_url: str | None, as_json: bool
 ) -> int:
-    """Rank texts by their similarity to TEXT: the lines of files, or of standard input.
+    """Rank texts by their similarity to TEXT. Texts are lines of files or of standard input.
 
     A FILE that `sidestream embed` wrote is not embedded again; use the same model.
     """

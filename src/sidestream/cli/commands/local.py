@@ -63,7 +63,7 @@ def add(
     threads: int | None,
     gpu_layers: int | None,
 ) -> int:
-    """Register a GGUF file as a local model: `-m local:NAME`. The file stays where it is."""
+    """Register a GGUF file as a local model, to use as `-m local:NAME`. The file stays where it is."""
     from sidestream.providers.local import adding
 
     given = {"context": context, "threads": threads, "gpu_layers": gpu_layers}

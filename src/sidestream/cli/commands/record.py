@@ -40,7 +40,7 @@ class RecordingProxy:
     """
 
     def __init__(self, base_urls: Mapping[str, str]) -> None:
-        # Other users of this machine can connect too, so only programs with the variables know the path.
+        # Other users of this machine can connect too, so the path includes a secret.
         secret = secrets.token_urlsafe(24)
         self._targets = {f"{name.lower()}-{secret}": url.rstrip("/") for name, url in base_urls.items()}
         self._names = {f"{name.lower()}-{secret}": name for name in base_urls}

@@ -52,9 +52,7 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
             with suppress(OSError):  # The URL is printed anyway.
                 # All users can read a process's arguments, so the browser opens a file that only this user can read.
                 write_private(page, _PAGE.format(url=escape(with_token(address, token))))
-                threading.Thread(
-                    target=_open, args=(page,), daemon=True
-                ).start()  # Some browsers block until they are closed.
+                threading.Thread(target=_open, args=(page,), daemon=True).start()  # Some browsers block.
 
     serve(app, listening, exit_now=exit_now, on_start=started, on_stop=lambda: page.unlink(missing_ok=True))
     return exit_codes.OK

@@ -88,7 +88,7 @@ class AgentFactory:
 
     @property
     def tool_names(self) -> list[str]:
-        """The tools' names: server-side tools, functions, and one entry per MCP server."""
+        """The names of server-side tools and functions, and one entry per MCP server."""
         functions = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self._functions]
         if self._given is not None:
             functions += self._given.tools
