@@ -203,7 +203,7 @@ async def test_no_token_is_explicit_and_does_not_administer(tmp_path: Path):
         assert server.headers == {}
         assert await server.status("GET", "api/conversations") == 200
         assert await server.status("PUT", "api/mcp/x", {"command": "true"}) == 403
-        assert "warning: --no-token lets every user and program of this machine" in server.errors
+        assert "warning: --no-token lets every user and program on this machine" in server.errors
         assert server.listed().startswith(f"{server.url} ")
 
 
@@ -214,7 +214,7 @@ async def test_no_token_is_explicit_and_does_not_administer(tmp_path: Path):
         (("--token", "short"), "at least 22 characters, not 5"),
         (("--token", "short", "--weak-token", "--host", "0.0.0.0"), "at least 22 characters"),
         (("--token", "short", "--weak-token", "--allow-host", "chat.example"), "at least 22 characters"),
-        (("--no-token", "--token", ANNA), "exclude each other"),
+        (("--no-token", "--token", ANNA), "cannot be combined"),
     ],
 )
 def test_serve_refuses_unsafe_tokens(tmp_path: Path, options: tuple[str, ...], said: str):

@@ -144,7 +144,7 @@ async def test_the_servers_of_a_found_file_are_named_if_models_may_use_them(
             async with httpx2.AsyncClient(base_url=url, headers=token) as client:
                 assert (await client.get("api/about")).status_code == 200
     said = (tmp_path / "stderr").read_text()
-    assert ("MCP servers of .mcp.json: files\n" in said) == are_named
+    assert ("MCP servers in .mcp.json: files\n" in said) == are_named
 
 
 def run_serve(path: Path, *options: str) -> tuple[int, str, str]:

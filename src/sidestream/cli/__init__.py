@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     try:
         from sidestream.cli.main import run
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
-"""The exit codes of the command line."""
+"""Exit codes of the command line."""
 
 OK = 0
 FAILED = 1
 USAGE = 2
 WAITING = 3
-"""The last turn must be resumed: a call is pending approval and nobody answered, or the turn is unfinished."""
+"""The last turn must be resumed: a call is still pending approval, or the turn is unfinished."""
 INTERRUPTED = 130
-PIPE_CLOSED = 141  # As if killed by SIGPIPE, which not every system has.
+PIPE_CLOSED = 141  # As if killed by SIGPIPE, which some systems lack.

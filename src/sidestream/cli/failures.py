@@ -1,4 +1,4 @@
-"""Errors of the command line: each is one line on standard error, and an exit code."""
+"""Error reporting: each error becomes one line on standard error and an exit code."""
 
 import sys
 
@@ -11,7 +11,7 @@ DEBUG = "--debug"
 
 
 def report(error: Exception | str, code: int | None = None) -> int:
-    """Prints the error, with its traceback after `--debug`, and returns its exit code."""
+    """Print the error, with its traceback if `--debug` is given, and return its exit code."""
     if isinstance(error, Exception) and DEBUG in sys.argv[1:]:
         print_traceback(error)
     match error:
@@ -28,18 +28,18 @@ def report(error: Exception | str, code: int | None = None) -> int:
             discard_output()
         case _:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            print_error(f"this is a bug of Sidestream: {what} (sidestream {DEBUG} … shows where)")
+            print_error(f"this is a bug in Sidestream: {what} (run sidestream {DEBUG} … for a traceback)")
     return exit_codes.FAILED if code is None else code
 
 
 def print_error(error: object) -> None:
-    """Prints an error as one line to standard error."""
+    """Print an error as one line to standard error."""
     if sys.stderr is not None:
         print(f"error: {redact(one_line(str(error), 1000))}", file=sys.stderr, flush=True)
 
 
 def print_traceback(error: BaseException) -> None:
-    """Prints a traceback to standard error, with secrets redacted."""
+    """Print a traceback to standard error, with secrets redacted."""
     import traceback
 
     if sys.stderr is not None:

@@ -1,4 +1,4 @@
-"""Runs async code in the command's process, and handles Ctrl-C."""
+"""Running async code in the command's process, with Ctrl-C handling."""
 
 import asyncio
 import atexit
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 
 EXIT_GRACE_S = 0.4
-"""How long a second Ctrl-C waits for a clean end, and then for child processes to be killed: it exits within 1 s."""
+"""Seconds that a second Ctrl-C waits for a clean end, and again for child processes: it exits within 1 s."""
 
 
 class UserInterruptError(Exception):
@@ -32,10 +32,10 @@ class _InterruptHandler:
         task = self.tasks[-1]
         if task in self.interrupted:
             exit_now()
-        if self.interrupted and task is self.tasks[0]:  # The first Ctrl-C has stopped one part, this one stops all.
+        if self.interrupted and task is self.tasks[0]:  # The first Ctrl-C stopped one part; this one stops the rest.
             _start_timer(exit_now)
         self.interrupted.add(task)
-        with suppress(RuntimeError):  # The loop is closed: nothing is left to cancel.
+        with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(task.cancel)
 
 
@@ -43,9 +43,10 @@ _handler: _InterruptHandler | None = None
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end. Ctrl-C cancels it, so that it can clean up; a second Ctrl-C exits immediately.
+    """Run a coroutine to completion.
 
-    Raises KeyboardInterrupt if Ctrl-C cancelled it.
+    Ctrl-C cancels it so that it can clean up; a second Ctrl-C exits immediately. Raises KeyboardInterrupt if Ctrl-C
+    cancelled it.
     """
     handler: _InterruptHandler | None = None
 
@@ -71,7 +72,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """Runs work that Ctrl-C cancels on its own, without the rest. Raises UserInterruptError if it does."""
+    """Run work that Ctrl-C cancels without ending the command. Raises UserInterruptError if it is cancelled."""
     handler = _handler
     assert handler is not None
     task = asyncio.create_task(work)
@@ -89,11 +90,11 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
 
 
 def exit_now() -> NoReturn:
-    """Exits immediately, after stopping child processes."""
+    """Stop child processes and exit."""
     from sidestream.cli.exit_codes import INTERRUPTED
 
     _start_timer(os._exit, INTERRUPTED)
-    # Child processes are stopped by exit handlers, which `os._exit` would skip.
+    # Exit handlers stop child processes; `os._exit` would skip them.
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     os._exit(INTERRUPTED)
 

@@ -1,4 +1,4 @@
-"""The file that stores API keys for the command line. It is private to the user; the environment takes precedence."""
+"""The command line's API key file. It is private to the user, and environment variables take precedence."""
 
 import json
 import os
@@ -18,16 +18,16 @@ from sidestream.text.redaction import register_secret
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_VALUE = 16 * 1024
-"""Characters of a key; some clouds issue tokens of thousands."""
+"""Characters of a key. Some clouds issue tokens of several thousand characters."""
 
 
 def path() -> Path:
-    """The path of the file, whether it exists or not."""
+    """Return the path of the file, which may not exist."""
     return config_folder() / "keys.json"
 
 
 def read() -> dict[str, str]:
-    """The keys by name; empty if there is no file. Raises ConfigurationError."""
+    """Return the keys by name, empty if there is no file. Raises ConfigurationError if the file is invalid."""
     file = path()
     try:
         content: Any = json.loads(file.read_text("utf-8"))
@@ -48,9 +48,9 @@ def read() -> dict[str, str]:
 
 
 def load(environment: MutableMapping[str, str] | None = None, *, warns: bool = True) -> None:
-    """Sets the keys in the environment of this process; variables that are already set win.
+    """Set the keys in the environment of this process, except variables that are already set.
 
-    Warns on standard error, once, if other users can read a key that is used.
+    Warns once on standard error if keys are used from a file that other users can read.
     """
     target = os.environ if environment is None else environment
     used = {name: value for name, value in read().items() if not target.get(name) and NAME.fullmatch(name)}
@@ -61,25 +61,25 @@ def load(environment: MutableMapping[str, str] | None = None, *, warns: bool = T
 
 @cache
 def warn_if_readable() -> None:
-    """Warns on standard error if other users can read the file. Does so once in a process."""
+    """Warn on standard error, once per process, if other users can read the file."""
     if not is_private():
         command = shlex.join(["chmod", "600", str(path())])
         click.echo(f"warning: other users can read the keys in {path()}; run: {command}", err=True)
 
 
 def store(name: str, value: str) -> None:
-    """Stores a key. Raises ConfigurationError if the value cannot be a key."""
+    """Store a key. Raises ConfigurationError if the value cannot be a key."""
     value = value.strip()
     register_secret(value)
     if not value:
         raise ConfigurationError(f"no key given for {name}")
     if len(value) > MAX_VALUE or not value.isascii() or not value.isprintable() or " " in value:
-        raise ConfigurationError(f"invalid key for {name}: a key is one word of printable ASCII characters")
+        raise ConfigurationError(f"invalid key for {name}: use one word of printable ASCII characters")
     _write(read() | {name: value})
 
 
 def remove(name: str) -> bool:
-    """Removes a key; False if it was not stored."""
+    """Remove a key and return whether it was stored."""
     keys = read()
     if name not in keys:
         return False
@@ -89,7 +89,7 @@ def remove(name: str) -> bool:
 
 
 def is_private() -> bool:
-    """False if other users can read the file."""
+    """Return whether only the user can read the file."""
     with suppress(OSError):
         return os.name == "nt" or not path().stat().st_mode & 0o077
     return True

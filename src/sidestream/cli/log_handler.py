@@ -1,4 +1,4 @@
-"""The log of the library on standard error: as SIDESTREAM_LOG says, and warnings of servers and workers."""
+"""Logging to standard error, at the level in SIDESTREAM_LOG; servers and workers log warnings by default."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_to_stderr() -> None:
-    """Writes the log from the level of the variable on. Raises ConfigurationError for an unknown level."""
+    """Log at the level in SIDESTREAM_LOG. Raises ConfigurationError if the level is unknown."""
     level = os.environ.get(VARIABLE, "").strip().lower()
     if level and level not in LEVELS:
         raise ConfigurationError(f"{VARIABLE} must be one of {', '.join(LEVELS)}, not {level!r}")
@@ -26,7 +26,7 @@ def log_to_stderr() -> None:
 
 
 def warn_on_stderr() -> None:
-    """Writes warnings until the command ends, unless the variable says what to write."""
+    """Log warnings until the command ends, unless SIDESTREAM_LOG sets a level."""
     if not os.environ.get(VARIABLE, "").strip():
         import logging
 
@@ -43,7 +43,7 @@ def _attach(level: str) -> "logging.Handler":
     from sidestream.logs import ROOT
 
     class Lines(logging.Formatter):
-        """Records as text that a terminal can show: names in them may come from a server."""
+        """A formatter that strips control characters, because records may contain names from a server."""
 
         def format(self, record: logging.LogRecord) -> str:
             return strip_controls(super().format(record))

@@ -1,6 +1,6 @@
 """The command group. `prompt` is the default command: `sidestream "…"` is `sidestream prompt "…"`.
 
-Only click is imported until a command runs: its module, and with it the rest of the package, comes then.
+Until a command runs, only click is imported. The command's module then imports the rest of the package.
 """
 
 import os
@@ -21,7 +21,7 @@ class LazyCommand(NamedTuple):
 
     module: str
     help: str
-    """The beginning of its own help, for the list."""
+    """First sentence of the command's help, for the list of commands."""
 
 
 COMMANDS = {
@@ -34,21 +34,21 @@ COMMANDS = {
     "keys": LazyCommand("keys", "Manage the providers' API keys."),
     "templates": LazyCommand("templates", "Manage stored prompts."),
     "schemas": LazyCommand("schemas", "Manage stored schemas."),
-    "mcp": LazyCommand("mcp", "List, check and sign in at the MCP servers of an mcp.json."),
+    "mcp": LazyCommand("mcp", "List, check and sign in to the MCP servers in an mcp.json."),
     "embed": LazyCommand("embed", "Convert texts to vectors."),
     "similar": LazyCommand("embed", "Rank texts by their similarity to TEXT."),
     "replay": LazyCommand("replay", "Decode the model exchanges of recordings offline."),
     "record": LazyCommand("record", "Run COMMAND and record its traffic with model providers in FILE."),
     "serve": LazyCommand("serve", "Serve a chat page, the Responses API and streams for other front ends."),
-    "worker": LazyCommand("worker", "Drive runs that were begun elsewhere."),
+    "worker": LazyCommand("worker", "Execute runs that other programs started."),
     "runs": LazyCommand("runs", "List, show, follow, stop and resume runs."),
     "index": LazyCommand("index", "Index files and folders for file search, and search them."),
     "local": LazyCommand("local", "Install the embedded models, and add models of your own."),
     "demo": LazyCommand("demo", "Play recorded runs, and a live one on this machine."),
     "doctor": LazyCommand("doctor", "Check the installation, keys, stores and servers."),
-    "completion": LazyCommand("completion", "Print the completion script of a shell."),
+    "completion": LazyCommand("completion", "Print a shell's completion script."),
 }
-"""Name of a command → where it is."""
+"""Commands by name."""
 
 EXAMPLES = """\b
 Examples:
@@ -81,9 +81,9 @@ class DefaultCommandGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         group_options = {name for param in self.get_params(ctx) for name in param.opts}
-        args = [word for word in args if word != "--debug"]  # It may stand anywhere; failures look for it.
+        args = [word for word in args if word != "--debug"]  # Allowed anywhere; `failures` reads it from sys.argv.
         if not args and (ctx.resilient_parsing or _is_terminal()):
-            args = [] if ctx.resilient_parsing else ["--help"]  # Completion parses what stands before its word.
+            args = [] if ctx.resilient_parsing else ["--help"]  # Shell completion parses the words before the cursor.
         elif not args or (args[0] not in COMMANDS and args[0] not in group_options):
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
@@ -114,16 +114,16 @@ def _is_terminal() -> bool:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "--version", prog_name="sidestream", message="%(prog)s %(version)s")
 def commands(debug: bool) -> None:
-    """Prompt a model with server-side tools, and see everything that they do.
+    """Prompt a model with server-side tools, and see everything they do.
 
     The answer is written to standard output, progress to standard error. API keys and base URLs are read from the
-    environment, for example OPENAI_API_KEY and OPENAI_BASE_URL. `sidestream keys` stores keys; `sidestream demo` needs
-    none.
+    environment, for example OPENAI_API_KEY and OPENAI_BASE_URL. `sidestream keys` stores keys. `sidestream demo` needs
+    no key.
     """
 
 
 def run() -> int:
-    """Runs the command line and returns the exit code."""
+    """Run the command line and return the exit code."""
     try:
         if os.environ.get("SIDESTREAM_LOG"):
             from sidestream.cli.log_handler import log_to_stderr
@@ -138,7 +138,7 @@ def run() -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Reports an error in one line, and returns the exit code for it."""
+    """Report an error in one line and return its exit code."""
     from sidestream.cli.failures import report
 
     if isinstance(error, click.ClickException):

@@ -1,4 +1,4 @@
-"""What the command line remembers of the user's choices: a file in the configuration folder."""
+"""The user's preferences for the command line, stored in the configuration folder."""
 
 from pathlib import Path
 
@@ -12,25 +12,25 @@ from sidestream.files.folders import config_folder, write_private
 
 
 class Preferences(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The user's choices."""
+    """Stored preferences."""
 
     model: str | None = None
-    """The model of commands that name none."""
+    """Default model. None means that none is set."""
     aliases: dict[str, str] = {}
-    """Alias → the model string that it stands for."""
+    """Model strings, by alias."""
     log: bool = True
     """Whether prompts are logged."""
     knows_log: bool = False
-    """True once a command has said that prompts are logged."""
+    """Whether the user has been told that prompts are logged."""
 
 
 def path() -> Path:
-    """The path of the file, whether it exists or not."""
+    """Return the path of the file, which may not exist."""
     return config_folder() / "settings.json"
 
 
 def load() -> Preferences:
-    """The choices; the defaults if there is no file. Raises ConfigurationError."""
+    """Load the preferences, or the defaults if there is no file. Raises ConfigurationError if the file is invalid."""
     file = path()
     try:
         return msgspec.json.decode(file.read_bytes(), type=Preferences)
@@ -43,7 +43,7 @@ def load() -> Preferences:
 
 
 def change(**fields: object) -> None:
-    """Changes some of the choices. Raises ConfigurationError if they cannot be saved."""
+    """Change some preferences. Raises ConfigurationError if they cannot be saved."""
     file = path()
     try:
         write_private(file, jsontext.dumps(replace(load(), **fields)).decode() + "\n")

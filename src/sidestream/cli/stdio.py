@@ -1,4 +1,4 @@
-"""The standard streams: the prompt and attachments from standard input, and safe text and byte output."""
+"""Standard streams: prompts and attachments from standard input, safe text and byte output."""
 
 import os
 import select
@@ -9,11 +9,11 @@ from typing import BinaryIO, TextIO
 import click
 
 STDIN_NOTICE_S = 2.0
-"""How long to wait for standard input before printing a notice."""
+"""Seconds to wait for standard input before printing a notice."""
 
 
 def text_stream(stream: TextIO | None) -> TextIO:
-    """The stream, writing `?` for characters its encoding lacks; the null device if the stream is closed."""
+    """Make the stream write `?` for characters its encoding lacks. Returns the null device if the stream is closed."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")
     stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -21,24 +21,24 @@ def text_stream(stream: TextIO | None) -> TextIO:
 
 
 def byte_stream(stream: TextIO | None) -> BinaryIO:
-    """The binary buffer of the stream; the null device if the stream is closed."""
+    """Return the stream's binary buffer, or the null device if the stream is closed."""
     return open(os.devnull, "wb") if stream is None else stream.buffer
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """True if the stream is connected to a terminal."""
+    """Return whether the stream is connected to a terminal."""
     return stream is not None and stream.isatty()
 
 
 def prompt_argument(words: tuple[str, ...]) -> str:
-    """The prompt given as an argument; empty if it is to be read from standard input."""
+    """Return the prompt given as an argument, or an empty string if standard input provides it."""
     if len(words) > 1:
         raise click.UsageError("the prompt must be one argument: put it in quotes")
     return "" if words == ("-",) else "".join(words).strip()
 
 
 def read_prompt(argument: str, *, is_stdin_free: bool = True, is_required: bool = True) -> str:
-    """The prompt argument followed by piped input. Raises UsageError if both are empty, unless none is required."""
+    """Return the prompt argument followed by piped input. Raises UsageError if a required prompt is empty."""
     piped = _read_stdin(is_required=is_required and not argument) if is_stdin_free else ""
     text = "\n\n".join(part for part in (argument, piped.strip("\n")) if part)
     if is_required and not text.strip():
@@ -47,7 +47,7 @@ def read_prompt(argument: str, *, is_stdin_free: bool = True, is_required: bool 
 
 
 def stdin_bytes(max_bytes: int) -> bytes:
-    """Reads standard input, up to one byte more than `max_bytes`."""
+    """Read standard input, at most `max_bytes` + 1 bytes so that the caller can detect too much."""
     if sys.stdin is None:
         return b""
     _print_wait_notice(sys.stdin)
@@ -55,7 +55,7 @@ def stdin_bytes(max_bytes: int) -> bytes:
 
 
 def _read_stdin(*, is_required: bool) -> str:
-    """Reads standard input as text; unless required, only from a pipe or a file."""
+    """Read standard input as text. If it is not required, read only a pipe or a file."""
     stream = sys.stdin
     if stream is None or (not is_required and not _is_piped(stream)):
         return ""

@@ -1,4 +1,4 @@
-"""What a model costs, and what a response is billed for: plain data."""
+"""Prices of models and bills of responses, as plain data."""
 
 from collections.abc import Mapping
 from typing import Literal, get_args
@@ -21,7 +21,7 @@ TokenKind = Literal[
     "output_audio",
     "output_image",
 ]
-"""Tokens that may have a rate of their own; each is a field of `Price`."""
+"""Kinds of tokens that may have their own rate, each a field of `Price`."""
 
 _KINDS: tuple[TokenKind, ...] = get_args(TokenKind)
 _PLAIN: Mapping[TokenKind, TokenKind] = {
@@ -34,12 +34,14 @@ _PLAIN: Mapping[TokenKind, TokenKind] = {
     "input_video": "input",
     "cache_read_audio": "cache_read",
 }
-"""Kind → the kind at whose rate it is billed if a model has no rate for it. Audio and images that a model generates
-always have a rate of their own, so without one their price is unknown."""
+"""Fallback kinds, whose rates apply if a model has no rate for the kind itself.
+
+Generated audio and images have no fallback: without a rate, their price is unknown.
+"""
 
 
 class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a model costs, in US dollars per million tokens. A rate that is None is not known, or no rate apart.
+    """A model's price, in US dollars per million tokens. None means that the rate is unknown or not separate.
 
     ```python
     price = Price(input=1.25, output=10, cache_read=0.125)
@@ -50,13 +52,13 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     input: float | None = None
     output: float | None = None
     cache_read: float | None = None
-    """Input read from the cache; None: as `input`."""
+    """Rate of input read from the cache. None means the `input` rate."""
     cache_write: float | None = None
-    """Input written to the cache; None: as `input`."""
+    """Rate of input written to the cache. None means the `input` rate."""
     cache_write_1h: float | None = None
-    """The same for an hour, where that is another rate."""
+    """Rate of input cached for an hour. None means the `cache_write` rate."""
     reasoning: float | None = None
-    """None: as `output`."""
+    """Rate of reasoning tokens. None means the `output` rate."""
     input_audio: float | None = None
     input_image: float | None = None
     input_video: float | None = None
@@ -64,16 +66,16 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     output_audio: float | None = None
     output_image: float | None = None
     tools: dict[str, float] = {}
-    """Server-side tool → US dollars per call; of `container`, per container."""
+    """US dollars per call, by server-side tool. `container` is the price per container."""
     once_per_request: frozenset[str] = frozenset()
-    """Tools whose fee is due once per request, however often they were called in it."""
+    """Tools with one fee per request, however often they are called."""
     factors: dict[str, float] = {}
-    """Mode → what it multiplies the rates of tokens by, e.g. `fast`."""
+    """Factors that multiply the token rates, by mode, such as `fast`."""
     long_from: int | None = None
-    """Requests with more input tokens than this cost what `long` says."""
+    """Input tokens above which `long` applies."""
     long: "Price | None" = None
     tiers: dict[str, "Price"] = {}
-    """Service tier → its rates, in place of the standard ones."""
+    """Prices that replace the standard one, by service tier."""
 
     def __post_init__(self) -> None:
         rates = [getattr(self, kind) for kind in _KINDS]
@@ -81,7 +83,7 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
             raise ConfigurationError("a price cannot be negative")
 
     def rate(self, kind: TokenKind) -> float | None:
-        """US dollars per million tokens of this kind; None if it is unknown."""
+        """Return the rate in US dollars per million tokens of this kind, or None if it is unknown."""
         rate: float | None = getattr(self, kind)
         while rate is None and kind in _PLAIN:
             kind = _PLAIN[kind]
@@ -90,30 +92,30 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
 
 
 class Charge(Struct, frozen=True, kw_only=True):
-    """Tokens of one model call, each counted once, under the kind that it is billed as."""
+    """The tokens of one model call, each counted once under the kind it is billed as."""
 
     model: str
     tokens: Mapping[TokenKind, int]
     also: tuple[str, ...] = ()
-    """Other names of the model, in case the first has no price."""
+    """Other names of the model, tried if the first has no price."""
     tier: str | None = None
-    """The service tier; None: the standard one."""
+    """Service tier. None means the standard tier."""
     factors: tuple[str, ...] = ()
-    """Modes that multiply the rates."""
+    """Modes whose factors multiply the rates."""
 
     @property
     def prompt(self) -> int:
-        """All tokens that went in."""
+        """The number of input tokens."""
         return sum(count for kind, count in self.tokens.items() if not kind.startswith(("output", "reasoning")))
 
 
 class Bill(Struct, frozen=True, kw_only=True):
-    """What a provider bills for one response."""
+    """A provider's bill for one response."""
 
     charges: tuple[Charge, ...] = ()
     calls: Mapping[str, int] = {}
-    """Calls of tools that have a fee, at the price of the first charge's model."""
+    """Calls with a fee, by tool, at the price of the first charge's model."""
     containers: frozenset[str] = frozenset()
-    """Ids of the containers that tools ran in. Each has a fee, once."""
+    """Ids of the containers that tools ran in. Each is billed once."""
     unknown: tuple[str, ...] = ()
-    """What is billed, but not in terms that have a price."""
+    """Billed items that have no price."""

@@ -1,4 +1,4 @@
-"""The cost of a response: its bill times the prices of the package, or of the user."""
+"""Computation of a response's cost from its bill and the built-in or user-defined prices."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ _DATED = r"-(\d{8}|\d{4}-\d{2}-\d{2})$"
 
 
 class PriceList(Mapping[str, Price]):
-    """The prices of one list, by model. Each is decoded when first read, since most runs need one of hundreds."""
+    """The prices of one list, by model. Each is decoded when first read, because most runs need only one."""
 
     def __init__(self, prices: Mapping[str, Price | msgspec.Raw]) -> None:
         self._prices = dict(prices)
@@ -39,12 +39,12 @@ class PriceTable(Struct, frozen=True):
     date: str
     source: str
     lists: Mapping[str, Mapping[str, Price]]
-    """Name of a price list → model → its price."""
+    """Prices, by name of the price list and model."""
     fees: dict[str, dict[str, float]] = {}
-    """Name of a price list → tool → its fee per call with every model."""
+    """Fees per call with any model, by name of the price list and tool."""
 
     def find(self, price_list: str, model: str) -> Price | None:
-        """The price of a model, by its name or the name without its date; None if it is unknown."""
+        """Find the price of a model by its name, with or without a date. Returns None if it is unknown."""
         models = self.lists.get(price_list, {})
         price = models.get(model) or models.get(re.sub(_DATED, "", model))
         fees = self.fees.get(price_list)
@@ -60,7 +60,7 @@ class _StoredTable(Struct):
 
 @cache
 def price_table() -> PriceTable:
-    """The prices that the package knows, with their date and source; read once, when first needed."""
+    """Load the built-in prices, once."""
     from importlib.resources import files
 
     table = msgspec.json.decode((files("sidestream.prices") / "table.json").read_bytes(), type=_StoredTable)
@@ -69,10 +69,10 @@ def price_table() -> PriceTable:
 
 
 DECIMALS = 12
-"""Rates have at most six decimals per million tokens, so this rounds nothing but the error of binary fractions."""
+"""Decimals of a cost. Rates have at most six per million tokens, so rounding removes only binary error."""
 
 MAX_COUNT = 10**12
-"""No response has more tokens or calls than this. A greater count, or a negative one, is an error of the provider."""
+"""Maximum plausible count of tokens or calls. A larger or negative count is a provider error."""
 
 IMPOSSIBLE = "the provider reported an impossible usage"
 UNREPORTED = "the provider reported no usage"
@@ -81,7 +81,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Pricing:
-    """Computes what the responses of one run cost at the prices of one model's provider."""
+    """Computes the cost of one run's responses at the prices of the model's provider."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class Pricing:
         self._own = prices or {}
         self._found: dict[tuple[str, ...], Price | None] = {}
         self._paid = _NONE
-        """Containers of earlier responses."""
+        """Containers already billed."""
 
     def price_of(self, *models: str) -> Price | None:
-        """The price of the first of these names of one model that has one; those of the user come first."""
+        """Return the price of a model under the first of its names that has one. The user's prices come first."""
         if models not in self._found:
             self._found[models] = self._find(models)
         return self._found[models]
@@ -117,11 +117,11 @@ class Pricing:
 
     @property
     def is_known(self) -> bool:
-        """True if the model has a price."""
+        """Whether the model has a price."""
         return self.price_of(self._model) is not None
 
     def priced(self, finish: Finish) -> Usage:
-        """The usage of a response with its cost, or with what has no known price."""
+        """Return a response's usage with its cost, or with the items whose price is unknown."""
         usage = finish.usage
         if usage.cost is not None or usage.unpriced:
             return usage
@@ -144,7 +144,7 @@ class Pricing:
         return Bill(charges=(Charge(model=self._model, also=also, tokens=plain_tokens(usage)),))
 
     def _tokens(self, charge: Charge, unknown: list[str]) -> float:
-        """What the tokens of one call cost; notes what has no price."""
+        """Return the cost of one call's tokens, adding items without a price to `unknown`."""
         name = f"{self._provider}:{charge.model}"
         price = self.price_of(charge.model, *charge.also)
         if price is None:
@@ -173,7 +173,7 @@ class Pricing:
         return total * factor / 1_000_000
 
     def _fees(self, bill: Bill, unknown: list[str]) -> float:
-        """What the calls of tools cost besides their tokens; notes what has no price."""
+        """Return the fees of tool calls, adding tools without a price to `unknown`."""
         new = bill.containers - self._paid
         self._paid |= new
         calls = {tool: count for tool, count in bill.calls.items() if count}
@@ -184,7 +184,7 @@ class Pricing:
         first = bill.charges[0]
         price = self.price_of(first.model, *first.also)
         if price is None:
-            return 0.0  # Noted with its tokens.
+            return 0.0  # `_tokens` has added the model to `unknown`.
         total = 0.0
         for tool, count in calls.items():
             fee = price.tools.get(tool)
@@ -195,7 +195,7 @@ class Pricing:
 
 
 def plain_tokens(usage: Usage) -> dict[TokenKind, int]:
-    """The tokens of a usage by kind, where the provider distinguishes no more than that."""
+    """Return a usage's tokens by kind, for providers that report no more detail."""
     return {
         "input": usage.input.no_cache,
         "cache_read": usage.input.cache_read,

@@ -23,11 +23,11 @@ from sidestream.transport.calls import HttpCall, HttpResponse, SentSteer, Transp
 from sidestream.wire.sse import Splitter
 
 STEERS = "steers"
-"""In the recorded request of a response that the server began by itself: the messages that it answers."""
+"""Field of a recorded request for a response that the server started on its own: the messages it answers."""
 
 
 class RecordingTransport:
-    """Forwards calls to another transport and records the exchanges.
+    """A transport that forwards calls to another one and records the exchanges.
 
     ```python
     transport = RecordingTransport(HttpTransport())
@@ -35,8 +35,8 @@ class RecordingTransport:
     transport.recording.save("hello.json")
     ```
 
-    `source`, `licence` and `exercises` (what it is good for) are kept in the recording. Headers are not. Whatever looks
-    like a key, or is sent as one, is redacted in every exchange.
+    The recording includes `source`, `licence` and `exercises` (its purpose), but no headers. Anything that looks like
+    a key, or is sent as one, is redacted in every exchange.
     """
 
     def __init__(self, inner: Transport, *, source: str = "", licence: str = "", exercises: str = "") -> None:
@@ -46,11 +46,11 @@ class RecordingTransport:
 
     @property
     def recording(self) -> Recording:
-        """The exchanges so far; a response still being read is included as far as it was read."""
+        """The exchanges so far, including what has been read of the current response."""
         return Recording(tuple(capture.exchange() for capture in self._captures), **self._about)
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Forwards the call; a response with an error status is recorded too."""
+        """Forward the call and record its response, even one with an error status."""
         try:
             response = await self._inner.open(call, limits)
         except RunError as error:
@@ -59,7 +59,7 @@ class RecordingTransport:
         return _CapturedResponse(response, call, self._captures)
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """Forwards the call and records the bytes."""
+        """Forward the call and record the bytes."""
         try:
             data = await self._inner.download(call, limits)
         except RunError as error:
@@ -77,7 +77,7 @@ class RecordingTransport:
 
 
 class Capture:
-    """One exchange while it is recorded."""
+    """An exchange that is being recorded."""
 
     def __init__(self, call: HttpCall, status: int, content_type: str, data: bytes = b"") -> None:
         self.call = call
@@ -85,18 +85,18 @@ class Capture:
         self.content_type = content_type
         self.data = data
         self.events: list[bytes] = []
-        # Registers the keys of this call, so that they are redacted in every exchange.
+        # Register this call's keys, so that they are redacted in every exchange.
         for secret in secrets_in(call.headers):
             register_secret(secret)
         _redacted(to_value(call.body or b"", is_json=True))
 
     def split_events(self) -> None:
-        """Reads the events of a stream whose bytes are in `data`, so that each is redacted on its own."""
+        """Split the stream in `data` into events, so that each is redacted separately."""
         splitter = Splitter(len(self.data) + 1)
         self.events = [*splitter.feed(self.data), *splitter.flush()]
 
     def exchange(self) -> Exchange:
-        """The exchange, without its secrets."""
+        """Return the exchange, without secrets."""
         url = urlsplit(self.call.url)
         path = redact(f"{url.path}?{url.query}" if url.query else url.path)
         request_body = _redacted(to_value(self.call.body or b"", is_json=True))
@@ -124,7 +124,7 @@ class _CapturedResponse(WrappedResponse):
         return await super().steer(response_id, message)
 
     async def successor(self) -> HttpResponse | None:
-        """Recorded as an exchange of its own: the settings of the request, and the messages."""
+        """Record the successor as a separate exchange, with the request's settings and the messages."""
         successor = await super().successor()
         if successor is None:
             return None
@@ -146,10 +146,10 @@ class _CapturedResponse(WrappedResponse):
 
 
 def _redacted(value: Json, name: str = "") -> Json:
-    """The same JSON with its keys redacted, string by string, so that it stays valid."""
+    """Redact the keys in a JSON value, string by string so that it stays valid."""
     if isinstance(value, dict):
         fields = cast("dict[str, Json]", value)
-        # Bytes are left unchanged: a key cannot be recognized in base64.
+        # Leave bytes unchanged: a key cannot be recognised in base64.
         return fields if fields.keys() == {"base64"} else {key: _redacted(fields[key], key) for key in fields}
     if isinstance(value, list):
         return [_redacted(inner, name) for inner in cast("list[Json]", value)]

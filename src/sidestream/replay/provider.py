@@ -1,4 +1,4 @@
-"""The provider `replay`: a recording played offline through the code of live traffic, as runs or exchanges.
+"""The `replay` provider, which plays a recording offline through the code for live traffic.
 
 `Agent("replay:path/to/recording.json")` answers each request with the recording's next model exchange.
 """
@@ -24,7 +24,7 @@ NAME = "replay"
 
 
 def decoder_of(exchange: Exchange) -> tuple[str, protocol.Decoder] | None:
-    """The provider whose model was called in this exchange, and a decoder for the response; None for other calls."""
+    """Return the exchange's provider and a decoder for its response, or None if it is not a model call."""
     request = exchange.request
     for provider in providers().values():
         decoder = provider.recorded_decoder(request.method, request.path, request.body)
@@ -34,7 +34,7 @@ def decoder_of(exchange: Exchange) -> tuple[str, protocol.Decoder] | None:
 
 
 class _RecordedDecoder:
-    """The provider's decoder, which downloads only files that were recorded."""
+    """A provider's decoder, limited to downloads that were recorded."""
 
     def __init__(self, inner: protocol.Decoder, recorded: frozenset[str]) -> None:
         self.feed = inner.feed
@@ -51,7 +51,7 @@ class _RecordedDecoder:
 
 
 class ReplayModel:
-    """Replays the model exchanges of a recording, one per request."""
+    """A model that replays a recording's model exchanges, one per request."""
 
     provider = NAME
     portable_settings = PORTABLE
@@ -63,7 +63,7 @@ class ReplayModel:
         self._next = 0
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
-        """The next recorded model call, whatever the request."""
+        """Return the next recorded model call, whatever the request. Raises ConfigurationError if none is left."""
         if self._next >= len(self._exchanges):
             raise ConfigurationError(
                 f"the recording {self.name} has no model exchange left after {self._next}; use one with more exchanges"
@@ -72,7 +72,7 @@ class ReplayModel:
         exchange = self._exchanges[at]
 
         def decoder() -> protocol.Decoder:
-            self._next = at + 1  # not before: a request may be encoded only to see whether it can be
+            self._next = at + 1  # Not earlier: a request may be encoded only to check it.
             found = decoder_of(exchange)
             assert found is not None
             return _RecordedDecoder(found[1], self._files)
@@ -83,11 +83,11 @@ class ReplayModel:
         return protocol.Encoded(call=call, decoder=decoder, warnings=(note,) if ignored else ())
 
     def recover(self, error: RunError) -> protocol.Recovery | None:
-        """None: a recording cannot be retried."""
+        """Return None, because a recording cannot be retried."""
         return None
 
     def download(self, ref: protocol.FileRef) -> HttpCall:
-        """The call that downloads the file, as it would have been recorded."""
+        """Return the call that downloads the file, as it would have been recorded."""
         path = (
             f"/containers/{ref.container_id}/files/{ref.id}/content" if ref.container_id else f"/files/{ref.id}/content"
         )
@@ -95,7 +95,7 @@ class ReplayModel:
 
 
 class ReplayProvider:
-    """Makes models of recordings; registered as `replay`."""
+    """The provider of models from recordings, registered as `replay`."""
 
     name = NAME
     display_name = "Recordings"
@@ -104,22 +104,22 @@ class ReplayProvider:
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
 
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
-        """The model of a recording; `name` is its path."""
+        """Create the model of a recording, whose path is `name`."""
         if not name:
-            raise ConfigurationError("write replay:PATH with the path of a recording")
+            raise ConfigurationError("the replay provider needs a recording; use replay:PATH")
         return ReplayModel(name, Recording.load(name))
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """A transport that replays the recording from its start."""
+        """Create a transport that replays the recording from its start."""
         return ReplayTransport(Recording.load(model))
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
-        """None: no recorded call is a call of this provider."""
+        """Return None, because no recorded call is this provider's."""
         return None
 
 
 def model_exchanges(recording: Recording) -> list[Exchange]:
-    """The exchanges of a recording that are model calls."""
+    """Return a recording's exchanges that are model calls."""
     return [exchange for exchange in recording.exchanges if decoder_of(exchange) is not None]
 
 
@@ -127,7 +127,7 @@ PROVIDER: protocol.Provider = ReplayProvider()
 
 
 def replay(recording: Recording, transport: Transport, limits: Limits = DEFAULT_LIMITS) -> Iterator[Run[str]]:
-    """One run per model exchange, in order; client tools are not executed."""
+    """Yield one run per model exchange, in order. Client tools are not executed."""
     for exchange in model_exchanges(recording):
         settings = RunSettings(
             model=ReplayModel("recording", recording, [exchange]),

@@ -1,4 +1,4 @@
-"""Recordings of provider traffic: the values, and the format of their file.
+"""Recordings of provider traffic and their file format.
 
 A recording is one JSON file:
 
@@ -6,8 +6,8 @@ A recording is one JSON file:
      "exchanges": [{"request":  {"method": "POST", "path": "/v1/responses", "body": ...},
                     "response": {"status": 200, "content_type": "text/event-stream", "body": ...}}, ...]}
 
-A body that is a string is the text as received, also for a stream; an object or a list is JSON; null is an empty
-body, or one that was not recorded; `{"base64": "..."}` holds bytes that are not UTF-8. Headers are not recorded.
+A string body is the received text, also for a stream; an object or a list is JSON; null is an empty body, or one that
+was not recorded; `{"base64": "..."}` holds bytes that are not UTF-8. Headers are not recorded.
 """
 
 import base64
@@ -50,11 +50,11 @@ class Exchange(Struct, frozen=True):
 
     @property
     def is_stream(self) -> bool:
-        """True if the response is a stream of server-sent events."""
+        """Whether the response is a stream of server-sent events."""
         return essence(self.response.content_type) == EVENT_STREAM
 
     def body_bytes(self) -> bytes:
-        """The body of the response as bytes."""
+        """Return the response's body as bytes."""
         return to_bytes(self.response.body)
 
 
@@ -74,25 +74,25 @@ class Recording(Struct, frozen=True):
 
     @staticmethod
     def load(path: str | Path) -> "Recording":
-        """Reads a recording from a file. Raises ConfigurationError if it cannot."""
+        """Load a recording from a file. Raises ConfigurationError if the file cannot be read or is invalid."""
         try:
             return msgspec.convert(loads(Path(path).read_bytes()), Recording)
         except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+            raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise ConfigurationError(f"{path} is not a recording: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Writes the recording to a file, for `load`."""
+        """Save the recording to a file that `load` can read."""
         Path(path).write_text(self.to_json(), "ascii")
 
     def to_json(self) -> str:
-        """The text of its file."""
+        """Encode the recording as its file's content."""
         return json.dumps(msgspec.to_builtins(self), indent=1) + "\n"
 
 
 def to_bytes(body: Json) -> bytes:
-    """The bytes of a body in the file."""
+    """Convert a body in the file to bytes."""
     match body:
         case None:
             return b""
@@ -105,18 +105,18 @@ def to_bytes(body: Json) -> bytes:
 
 
 def to_value(data: bytes, *, is_json: bool) -> Json:
-    """The body as it is written to the file."""
+    """Convert a body to the value written to the file."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode("ascii")}
     with suppress(ValueError):
-        # Other JSON values would be read back as text, as an empty body or as bytes.
+        # Other JSON values would be read back as text, an empty body or bytes.
         if is_json and isinstance(value := loads(text), dict | list) and "base64" not in value:
             return cast("Json", value)
     return text or None
 
 
 def essence(content_type: str) -> str:
-    """A content type without its parameters, in lower case."""
+    """Return a content type in lower case, without its parameters."""
     return content_type.split(";")[0].strip().lower()

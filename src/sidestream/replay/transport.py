@@ -13,11 +13,11 @@ from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.wire.sse import Splitter
 
 ChunkSizes = int | Sequence[int] | None
-"""How bytes are cut: not at all, into pieces of one size, or into pieces of these sizes in rotation."""
+"""Sizes of the pieces that bytes are cut into: one size, or several in rotation. None means not to cut them."""
 
 
 def pieces(data: bytes, sizes: ChunkSizes) -> Iterator[bytes]:
-    """The bytes, cut into pieces."""
+    """Cut the bytes into pieces."""
     cycle = itertools.cycle([sizes] if isinstance(sizes, int) else sizes or [len(data)])
     at = 0
     while at < len(data):
@@ -25,11 +25,11 @@ def pieces(data: bytes, sizes: ChunkSizes) -> Iterator[bytes]:
 
 
 class ReplayTransport:
-    """Answers calls from a recording, without a network.
+    """A transport that answers calls from a recording, without a network.
 
-    A call gets the first response not yet played whose method and path match. Paths match by their end, so that a
-    recording works with any base URL; the query is ignored, and so is the model in `models/NAME:verb`.
-    `chunk_size` cuts streams as a network may; `pace_s` is the pause between two batches of events.
+    A call gets the first unplayed response whose method and path match. Paths match by their end, so that a recording
+    works with any base URL. The query and the model in `models/NAME:verb` are ignored. `chunk_size` cuts streams as a
+    network may; `pace_s` is the pause between batches of events, in seconds.
     """
 
     def __init__(self, recording: Recording, chunk_size: ChunkSizes = None, pace_s: float = 0.0) -> None:
@@ -44,7 +44,7 @@ class ReplayTransport:
         return len(self._unplayed)
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Plays the next matching response. Raises ProviderError(code="not-recorded") if none is left."""
+        """Play the next matching response. Raises ProviderError(code="not-recorded") if none is left."""
         exchange = self._next(call)
         if exchange is None:
             raise self._not_recorded(call)
@@ -52,7 +52,7 @@ class ReplayTransport:
         return _ReplayedResponse(exchange, limits, self._chunk_size, self._pace_s)
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The recorded bytes of this path; it can be downloaded repeatedly."""
+        """Return the recorded bytes of this path, which can be downloaded repeatedly."""
         exchange = self._next(call) or _first_match(self.recording.exchanges, call)
         if exchange is None:
             raise self._not_recorded(call)
@@ -67,12 +67,12 @@ class ReplayTransport:
 
     def _not_recorded(self, call: HttpCall) -> ProviderError:
         left = ", ".join(f"{e.request.method} {e.request.path}" for e in self._unplayed[:5]) or "nothing"
-        message = f"The recording has no response left for {call.method} {urlsplit(call.url).path}; it has: {left}."
+        message = f"the recording has no response left for {call.method} {urlsplit(call.url).path}; it has: {left}"
         return ProviderError(message, status=404, code="not-recorded")
 
 
 class _ReplayedResponse:
-    """A recorded response while it is read."""
+    """A recorded response that is being read."""
 
     def __init__(self, exchange: Exchange, limits: Limits, sizes: ChunkSizes, pace_s: float) -> None:
         self.status = exchange.response.status
@@ -90,7 +90,7 @@ class _ReplayedResponse:
         return {"content-type": self._exchange.response.content_type}
 
     async def events(self) -> list[bytes]:
-        # Without a pace this only yields to other tasks, as reading from a socket would.
+        # Without a pace, this only yields to other tasks, as reading from a socket would.
         await asyncio.sleep(0 if self._at_start else self._pace_s)
         self._at_start = False
         while not self._at_end:
@@ -101,7 +101,7 @@ class _ReplayedResponse:
         return []
 
     def ignored(self) -> None:
-        """There is no idle timeout."""
+        """Do nothing, because there is no idle timeout."""
 
     async def body(self) -> bytes:
         return self._exchange.body_bytes()
@@ -113,7 +113,7 @@ class _ReplayedResponse:
 
 
 def _frames(data: bytes) -> Iterator[bytes]:
-    """One event after the other, so that a paced replay of an uncut stream is still gradual."""
+    """Yield one event at a time, so that a paced replay of an uncut stream is gradual."""
     at = 0
     for end in re.finditer(rb"(?:\r\n|\n|\r(?!\n)){2}", data):
         yield data[at : end.end()]
@@ -128,7 +128,7 @@ def _first_match(exchanges: Sequence[Exchange], call: HttpCall) -> Exchange | No
 
 
 def _paths_match(recorded: str, called: str) -> bool:
-    """True if both paths have the same end; what comes before a version (`/openai/v1/`) is ignored."""
+    """Return whether both paths have the same end. Anything before a version (`/openai/v1/`) is ignored."""
     paths = sorted((_segments(recorded), _segments(called)), key=lambda path: len(path[0]))
     (short, short_is_whole), (long, long_is_whole) = paths
     if short_is_whole and long_is_whole and len(short) == 1 < len(long):
@@ -137,7 +137,7 @@ def _paths_match(recorded: str, called: str) -> bool:
 
 
 def _segments(url: str) -> tuple[list[str], bool]:
-    """The segments after the version, and True; without a version, all segments, and False."""
+    """Return the segments after the version and True, or all segments and False if there is no version."""
     segments = [unquote(segment) for segment in urlsplit(url).path.split("/") if segment]
     version = next((i for i, segment in enumerate(segments) if re.fullmatch(r"v\d+\w*", segment)), None)
     return (segments, False) if version is None else (segments[version + 1 :], True)
@@ -146,14 +146,14 @@ def _segments(url: str) -> tuple[list[str], bool]:
 def _segments_match(a: str, b: str) -> bool:
     if ":" not in a or ":" not in b:
         return a == b
-    # `NAME:streamGenerateContent` and `OTHER:generateContent` are the same call, streamed and whole.
+    # `NAME:streamGenerateContent` and `OTHER:generateContent` are the same call, with and without streaming.
     short, long = sorted((a.rpartition(":")[2].lower(), b.rpartition(":")[2].lower()), key=len)
     return long.endswith(short)
 
 
 def _raise_for_status(exchange: Exchange, call: HttpCall) -> None:
     if exchange.response.status >= 400:
-        # The error of live traffic. Its module imports aiohttp, which a replay does not need otherwise.
+        # The same error as for live traffic. Its module imports aiohttp, which a replay needs only here.
         from sidestream.wire.failures import status_error
 
         raise status_error(call, exchange.response.status, {}, exchange.body_bytes())

@@ -1,9 +1,9 @@
-"""OpenTelemetry: a run, its steps and its tools as spans and metrics, by the conventions for generative AI.
+"""OpenTelemetry spans and metrics of runs, steps and tools, following the conventions for generative AI.
 
     agent = Agent("openai-responses", telemetry=Telemetry(capture_content=True))
 
-A program that has configured OpenTelemetry needs nothing of this: its runs are traced. In any other program, nothing of
-`opentelemetry` is imported.
+If a program has configured OpenTelemetry, its runs are traced automatically. Otherwise, `opentelemetry` is not
+imported.
 
 May import `run` and what is below it. Only `spans`, `gauges` and what they import may import `opentelemetry`.
 """

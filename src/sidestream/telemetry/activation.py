@@ -1,4 +1,4 @@
-"""Whether runs are traced. Imports nothing of OpenTelemetry unless they are."""
+"""Activation of tracing. Imports OpenTelemetry only if runs are traced."""
 
 import os
 import sys
@@ -22,9 +22,9 @@ _GLOBAL = Telemetry()
 
 
 def listener_for(telemetry: Telemetry | bool) -> RunListener | None:
-    """What traces a run; None if OpenTelemetry is not configured, or switched off.
+    """Create a listener that traces a run, or return None if OpenTelemetry is not configured or is disabled.
 
-    Raises MissingExtraError for explicit settings where OpenTelemetry is not installed.
+    Raises MissingExtraError if explicit settings need OpenTelemetry and it is not installed.
     """
     settings = _active(telemetry)
     if settings is None:
@@ -37,7 +37,7 @@ def listener_for(telemetry: Telemetry | bool) -> RunListener | None:
 def embedding_span(
     telemetry: Telemetry | bool, model: ChatModel
 ) -> AbstractContextManager[Callable[["EmbeddingsResult"], None]]:
-    """Surrounds the embedding of texts, and takes its result; does nothing if OpenTelemetry is not configured."""
+    """Trace a call that embeds texts, given its result. Does nothing if OpenTelemetry is not configured."""
     settings = _active(telemetry)
     if settings is None:
         return nullcontext(_ignored)
@@ -47,11 +47,11 @@ def embedding_span(
 
 
 def _ignored(result: "EmbeddingsResult") -> None:
-    """Nobody measures it."""
+    """Ignore the result."""
 
 
 def engine_gauges(telemetry: Telemetry | bool) -> "EngineGauges | None":
-    """The gauges for an engine and its worker; None if OpenTelemetry is not configured."""
+    """Return the gauges for an engine and its worker, or None if OpenTelemetry is not configured."""
     settings = _active(telemetry)
     if settings is None:
         return None
@@ -63,7 +63,7 @@ def engine_gauges(telemetry: Telemetry | bool) -> "EngineGauges | None":
 
 
 def _active(telemetry: Telemetry | bool) -> Telemetry | None:
-    """The settings, if there is something to report to."""
+    """Return the settings, or None if telemetry is off."""
     settings = telemetry if isinstance(telemetry, Telemetry) else _GLOBAL
     is_given = settings.tracer_provider is not None or settings.meter_provider is not None
     if telemetry is False or not (is_given or is_configured()):
@@ -76,7 +76,7 @@ def _active(telemetry: Telemetry | bool) -> Telemetry | None:
 
 
 def is_configured() -> bool:
-    """True if the program has configured OpenTelemetry, and has not switched Sidestream off there."""
+    """Return whether the program has configured OpenTelemetry and has not disabled Sidestream's instrumentation."""
     trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
     if trace is None and metrics is None:
         return False
@@ -87,5 +87,5 @@ def is_configured() -> bool:
 
 
 def _is_real(provider: object) -> bool:
-    """False for the API's own providers, which do nothing."""
+    """Return whether this is not one of the API's no-op providers."""
     return not type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))

@@ -1,4 +1,4 @@
-"""Messages in the JSON form of the conventions, and spans of tool calls."""
+"""Messages in the conventions' JSON form, and spans of tool calls."""
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -35,12 +35,12 @@ _MODALITIES = frozenset({"image", "audio", "video"})
 
 
 def as_json(value: object) -> str:
-    """A value as an attribute: JSON text without secrets."""
+    """Encode a value as JSON without secrets, for an attribute."""
     return redact(jsontext.dumps(value).decode())
 
 
 def message_objects(messages: Iterable[ChatMessage]) -> list[JsonObject]:
-    """Messages as the conventions write them."""
+    """Convert messages to the conventions' form."""
     return [
         {"role": _ROLES.get(message.role, message.role), "parts": [_part(part) for part in message.parts]}
         for message in messages
@@ -48,19 +48,19 @@ def message_objects(messages: Iterable[ChatMessage]) -> list[JsonObject]:
 
 
 def system_objects(text: str) -> list[JsonObject]:
-    """The system prompt."""
+    """Convert the system prompt to the conventions' form."""
     return [{"type": "text", "content": text}]
 
 
 def tool_objects(request: ModelRequest) -> list[JsonObject]:
-    """The tools of a request by name; their schemas are left out, since they can be large."""
+    """Return a request's tools by name, without their schemas, which can be large."""
     functions: list[JsonObject] = [{"type": "function", "name": tool.name} for tool in request.tools]
     hosted = (type(tool).__name__ for tool in request.server_side_tools)
     return functions + [{"type": "extension", "name": name} for name in hosted]
 
 
 def new_messages(before: int, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """The answers of the model among the messages that have been added."""
+    """Return the model's messages after the first `before` messages."""
     return [message for message in messages[before:] if message.role == "model"]
 
 
@@ -78,7 +78,7 @@ def _part(part: MessagePart) -> JsonObject:
         case LinkPart():
             return _file("uri", part.mime_type) | {"uri": part.url}
         case DataPart():
-            # The bytes stay out: a span is no place for files.
+            # Keep files out of spans.
             return _file("blob", part.mime_type) | {"size": len(part.bytes)}
         case ApprovalPart():
             return {"type": "approval", "id": part.id, "approved": part.is_approved}
@@ -98,7 +98,7 @@ SERVER_SIDE = "extension"
 def tool_operation(
     tracer: Tracer, parent: Context, name: str, call_id: str, kind: str, attributes: Attributes, measured: Attributes
 ) -> Operation:
-    """The span of a call."""
+    """Start the span of a tool call."""
     name, call_id = shown(name), shown(call_id)
     shared: Attributes = {names.TOOL_NAME: name, names.TOOL_TYPE: kind}
     own: Attributes = {names.OPERATION: "execute_tool", names.TOOL_CALL_ID: call_id, **shared, **attributes}
@@ -106,7 +106,7 @@ def tool_operation(
 
 
 class ClientToolSpan:
-    """The execution of a client tool: the spans of its function are children of this one's."""
+    """The span of a client tool's execution. Spans of the tool's function are its children."""
 
     def __init__(
         self, operation: Operation, duration: Histogram, call: ToolCall, tool: Tool | None, *, with_content: bool
@@ -144,7 +144,7 @@ class ClientToolSpan:
 
 
 class ServerSideCalls:
-    """The calls of server-side tools: their spans begin and end with what the stream reports of them."""
+    """The spans of server-side tool calls, which start and end as the stream reports."""
 
     def __init__(self, tracer: Tracer, duration: Histogram, measured: Attributes, *, with_content: bool) -> None:
         self._tracer = tracer
@@ -156,11 +156,11 @@ class ServerSideCalls:
         self._closed: set[tuple[int, str]] = set()
 
     def begin_step(self, part: StepStart) -> None:
-        """The next step begins."""
+        """Handle the start of a step."""
         self._fold.feed(part)
 
     def feed(self, part: StreamPart, parent: Context) -> None:
-        """The next part of a tool."""
+        """Handle the next part of a tool call."""
         if type(part) is ToolEvent and self._fold.is_silent(part):
             return
         for run in self._fold.feed(part):
@@ -170,7 +170,7 @@ class ServerSideCalls:
                     self._close(run, operation, part)
 
     def end_step(self) -> None:
-        """End the spans of a step, but for calls whose results may come with a later one."""
+        """End the step's spans, except those of calls whose results may come in a later step."""
         for operation, run in [*self._open.values()]:
             if run.input is None:
                 self._close(run, operation)
@@ -194,7 +194,7 @@ class ServerSideCalls:
         self._open.pop(run.key, None)
         self._closed.add(run.key)
         span = operation.span
-        # A call is known by its name only once it is made.
+        # The tool's name may be known only once the call is complete.
         name = operation.measured[names.TOOL_NAME] = shown(run.name)
         span.update_name(f"execute_tool {name}")
         span.set_attributes(

@@ -1,4 +1,4 @@
-"""The embedding of texts in telemetry."""
+"""Telemetry of embedding calls."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -15,7 +15,7 @@ from sidestream.telemetry.settings import Telemetry
 
 
 class EmbeddingSpan:
-    """The span of one call, however many batches it sends. Texts and vectors are in no span."""
+    """The span of one call, however many batches it sends. It holds no texts or vectors."""
 
     def __init__(self, settings: Telemetry, model: ChatModel) -> None:
         self._instruments = instruments_of(settings.meter_provider or metrics.get_meter_provider())

@@ -1,4 +1,4 @@
-"""The instruments of the conventions, and gauges of an engine and its process."""
+"""The conventions' instruments, and gauges of an engine and its worker."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -17,7 +17,7 @@ _TOKENS = tuple(float(4**power) for power in range(14))
 
 
 class Instruments:
-    """What runs are measured with."""
+    """The instruments that measure runs."""
 
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("sidestream", __version__)
@@ -39,16 +39,16 @@ class Instruments:
             "gen_ai.execute_tool.duration", "s", "The duration of a single tool execution.", _SECONDS
         )
         self.unknown_events: Counter = meter.create_counter(
-            "sidestream.unknown_events", "{event}", "Events of a provider that could not be understood."
+            "sidestream.unknown_events", "{event}", "Provider events that could not be decoded."
         )
         self.retries: Counter = meter.create_counter(
-            "sidestream.retries", "{retry}", "Requests that were made again after a failure."
+            "sidestream.retries", "{retry}", "Requests retried after a failure."
         )
 
 
 @lru_cache(maxsize=8)
 def instruments_of(provider: MeterProvider) -> Instruments:
-    """The instruments of a provider, which are made once."""
+    """Return a provider's instruments, which are created once."""
     return Instruments(provider)
 
 
@@ -56,24 +56,24 @@ STATES = ("queued", "running", "waiting")
 
 
 class EngineGauges:
-    """Gauges that show what was recorded last, and nothing while nothing is known."""
+    """Gauges that report the last recorded values, and nothing before the first."""
 
     def __init__(self, provider: MeterProvider) -> None:
         self._values: Mapping[str, float] = {}
         meter = provider.get_meter("sidestream", __version__)
         for name, unit, description, key in (
-            ("sidestream.engine.oldest_queued", "s", "How long the oldest task has been due.", "oldest_queued_s"),
-            ("sidestream.engine.oldest_lease", "s", "Since the oldest heartbeat of a driven task.", "oldest_lease_s"),
-            ("sidestream.engine.takeovers", "{takeover}", "Takeovers of tasks that are not over.", "takeovers"),
-            ("sidestream.worker.runs", "{run}", "Runs that this process drives.", "runs"),
-            ("sidestream.worker.slots", "{run}", "Runs that this process may drive at once.", "slots"),
+            ("sidestream.engine.oldest_queued", "s", "Age of the oldest due task.", "oldest_queued_s"),
+            ("sidestream.engine.oldest_lease", "s", "Age of the oldest heartbeat of a running task.", "oldest_lease_s"),
+            ("sidestream.engine.takeovers", "{takeover}", "Failovers of unfinished tasks.", "takeovers"),
+            ("sidestream.worker.runs", "{run}", "Runs that this process executes.", "runs"),
+            ("sidestream.worker.slots", "{run}", "Maximum concurrent runs of this process.", "slots"),
         ):
             meter.create_observable_gauge(name, [self._observed(key)], unit, description)
-        description = "Tasks that are due, driven, or wait to be woken or for their time."
+        description = "Tasks that are due, running or waiting."
         meter.create_observable_gauge("sidestream.engine.tasks", [self._tasks], "{task}", description)
 
     def record(self, values: Mapping[str, float]) -> None:
-        """What is shown from now on: fields of the engine's figures, and `runs` and `slots` of this process."""
+        """Set the values to report, which are fields of the engine's metrics and this process's `runs` and `slots`."""
         self._values = values
 
     def _observed(self, key: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
@@ -90,5 +90,5 @@ class EngineGauges:
 
 @lru_cache(maxsize=8)
 def gauges_of(provider: MeterProvider) -> EngineGauges:
-    """The gauges of a provider, which are made once."""
+    """Return a provider's gauges, which are created once."""
     return EngineGauges(provider)

@@ -1,6 +1,6 @@
-"""Names of the OpenTelemetry conventions for generative AI, which are in development, and names of our own.
+"""Attribute names: those of OpenTelemetry's conventions for generative AI, which are in development, and ours.
 
-They are written out here: the package of the conventions marks all of them as moved, and has none of the newer ones.
+They are spelled out here because the conventions' package marks them all as moved and lacks the newer ones.
 """
 
 from typing import Final
@@ -46,11 +46,11 @@ SETTINGS: Final = {
     "max_tokens": "gen_ai.request.max_tokens",
     "seed": "gen_ai.request.seed",
 }
-"""Portable settings → attributes."""
+"""Attributes, by portable setting."""
 STOP_SEQUENCES: Final = "gen_ai.request.stop_sequences"
 
 FINISH_REASON_NAMES: Final = {"tool-calls": "tool_call", "content-filter": "content_filter"}
-"""Our finish reasons that the conventions spell otherwise."""
+"""Finish reasons that the conventions spell differently, by our name."""
 
 # Ours.
 COST: Final = "sidestream.usage.cost"

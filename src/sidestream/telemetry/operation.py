@@ -1,4 +1,4 @@
-"""One operation in telemetry: a span, and the metric of its duration."""
+"""Operations in telemetry, each a span and its duration metric."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -36,7 +36,7 @@ OwnerT = TypeVar("OwnerT")
 
 
 def harmless(method: Callable[Concatenate[OwnerT, P], None]) -> Callable[Concatenate[OwnerT, P], None]:
-    """A method whose exceptions are logged: telemetry never fails a run."""
+    """Log the method's exceptions, so that telemetry never fails a run."""
 
     @wraps(method)
     def guarded(self: OwnerT, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -50,24 +50,24 @@ def harmless(method: Callable[Concatenate[OwnerT, P], None]) -> Callable[Concate
 
 @lru_cache(maxsize=8)
 def tracer_of(provider: TracerProvider) -> Tracer:
-    """The tracer of a provider, which is made once."""
+    """Return a provider's tracer, which is created once."""
     return provider.get_tracer("sidestream", __version__)
 
 
 def provider_name(model: ChatModel) -> str:
-    """The name of a model's provider in OpenTelemetry."""
+    """Return the OpenTelemetry name of a model's provider."""
     return model.telemetry_name if isinstance(model, NamedInTelemetry) else model.provider
 
 
 def shown(text: str) -> str:
-    """A text that came from elsewhere as an attribute: short, without secrets, and with a form in UTF-8."""
-    # First a rough cut, so that a huge text costs little; the fine one leaves no half of a secret.
+    """Shorten and redact an untrusted string for an attribute, and make it valid UTF-8."""
+    # Cut roughly first, so that redacting a huge string is cheap; the final cut cannot split a secret.
     text = redact(text[: 16 * MAX_ATTRIBUTE_CHARS])[:MAX_ATTRIBUTE_CHARS]
     return text.encode("utf-8", "replace").decode()
 
 
 class Operation:
-    """A span that ends once, however often it is ended. A failing exporter or processor does not fail the run."""
+    """A span that ends only once. A failing exporter or processor does not fail the run."""
 
     def __init__(
         self,
@@ -80,36 +80,39 @@ class Operation:
         kind: SpanKind = SpanKind.INTERNAL,
     ) -> None:
         self.measured = dict(measured)
-        """The attributes of its metrics."""
+        """Attributes of the operation's metrics."""
         self.began_s = perf_counter()
         try:
             self.span = tracer.start_span(shown(name), parent, kind, attributes)
         except Exception:
-            log.warning("a span processor failed at the start of %s", name, exc_info=True)
+            log.warning("span processor failed at the start of %s", name, exc_info=True)
             self.span: Span = INVALID_SPAN
         self.context = set_span_in_context(self.span, parent)
         self._is_over = False
 
     @property
     def seconds(self) -> float:
-        """How long it has taken."""
+        """The elapsed time, in seconds."""
         return perf_counter() - self.began_s
 
     def failed(self, error: str, description: str | None = None) -> None:
-        """It failed: `error` is the name of an exception, or of a kind of error."""
+        """Mark the span as failed. `error` is the name of an exception or a kind of error."""
         self.measured[names.ERROR_TYPE] = error
         self.span.set_attribute(names.ERROR_TYPE, error)
         self.span.set_status(Status(StatusCode.ERROR, shown(description) if description else None))
 
     def raised(self, error: BaseException, *, with_content: bool = False) -> None:
-        """It failed with this exception. Only messages of our own are shown, and content only if that is wanted."""
+        """Mark the span as failed with this exception. Only Sidestream's own messages are included.
+
+        A message that may contain model output is included only with `with_content`.
+        """
         is_shown = isinstance(error, SidestreamError) and (with_content or not isinstance(error, OutputInvalidError))
         self.failed(type(error).__name__, str(error) if is_shown else None)
         if isinstance(error, RunError) and error.status is not None:
             self.span.set_attribute(names.STATUS_CODE, error.status)
 
     def end(self, duration: Histogram) -> None:
-        """Ends the span and records its duration."""
+        """End the span and record its duration."""
         if self._is_over:
             return
         self._is_over = True
@@ -117,11 +120,11 @@ class Operation:
             duration.record(self.seconds, self.measured, self.context)
             self.span.end()
         except Exception:
-            log.warning("a span processor failed at an end", exc_info=True)
+            log.warning("span processor failed at the end of a span", exc_info=True)
 
 
 class Attached:
-    """Makes a context the current one: spans begun inside are children of its span."""
+    """A context manager that makes a context current, so that new spans are children of its span."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

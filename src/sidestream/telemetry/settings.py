@@ -1,4 +1,4 @@
-"""How runs are traced. Imports nothing of OpenTelemetry."""
+"""Telemetry settings. Does not import OpenTelemetry."""
 
 import os
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ _CAPTURES = frozenset({"true", "span_only", "span_and_event"})
 
 
 class Telemetry(Struct, frozen=True, kw_only=True):
-    """How the runs of an agent are traced. What is not given is what the program has configured globally.
+    """Telemetry settings of an agent. Omitted providers default to the program's global configuration.
 
     ```python
     agent = Agent("openai-responses", telemetry=Telemetry(agent_name="support", capture_content=True))
@@ -24,13 +24,13 @@ class Telemetry(Struct, frozen=True, kw_only=True):
     tracer_provider: "TracerProvider | None" = None
     meter_provider: "MeterProvider | None" = None
     capture_content: bool | None = None
-    """True: spans have messages, and the inputs and results of tools. None: if `CAPTURE_VARIABLE` says so."""
+    """Whether spans include messages, tool inputs and tool results. None means as `CAPTURE_VARIABLE` says."""
     agent_name: str | None = None
-    """The name of the agent in its spans."""
+    """Name of the agent in its spans."""
 
     @property
     def captures_content(self) -> bool:
-        """True if spans have the content of messages."""
+        """Whether spans include the content of messages."""
         if self.capture_content is not None:
             return self.capture_content
         return os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURES

@@ -1,4 +1,4 @@
-"""Follows a run with spans and metrics: one span for the run, and below it one for each request and each tool call."""
+"""Spans and metrics of a run, with one span for the run and child spans for requests and tool calls."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -46,11 +46,11 @@ from sidestream.turn.state import AwaitDecision
 _PORTS = {"https": 443, "http": 80}
 _EVENT_TYPE = re.compile(r"[\w.:/-]{1,64}")
 _NOTICES = "sidestream."
-"""How the kinds of notices of ours begin."""
+"""Prefix of Sidestream's notice kinds."""
 
 
 class RunSpans:
-    """The spans and metrics of one run. Its parent is the span in which the run was made."""
+    """The spans and metrics of one run. Its parent is the span in which the run was created."""
 
     def __init__(self, settings: Telemetry) -> None:
         self._tracer = tracer_of(settings.tracer_provider or trace.get_tracer_provider())
@@ -74,7 +74,7 @@ class RunSpans:
 
     @harmless
     def started(self, turn: Turn, settings: ObservedRun) -> None:
-        """The run begins, or resumes."""
+        """Start the span of a run that starts or resumes."""
         self._turn, self._settings = turn, settings
         self._use(settings.model)
         attributes = self._common("invoke_agent") | {names.RUN_ID: turn.state.run_id}
@@ -84,17 +84,17 @@ class RunSpans:
         self._messages_at_start = len(turn.state.messages)
 
     def active(self) -> AbstractContextManager[object]:
-        """Makes the run's span the current one."""
+        """Make the run's span the current one."""
         return nullcontext() if self._run is None else Attached(self._run.context)
 
     @harmless
     def ended(self, reason: FinishReason | None = None, error: BaseException | None = None) -> None:
-        """Ends all spans that are still open."""
+        """End all open spans."""
         run, self._run = self._run, None
         if run is None:
             return
         if not isinstance(error, Exception):
-            error = None  # A task that is cancelled has not failed.
+            error = None  # Cancellation is not a failure.
         self._end_step()
         self._server_side.end()
         state = self._turn.state
@@ -118,11 +118,11 @@ class RunSpans:
     # Requests
 
     def prepared(self, request: ModelRequest) -> None:
-        """The next request is known."""
+        """Store the next request."""
         self._request = request
 
     def sending(self, call: HttpCall) -> AbstractContextManager[object]:
-        """Begins the span of a step, and makes it the current one."""
+        """Start the span of a step and make it current."""
         self._end_step()
         model, request = self._settings.model, self._request
         if model is not self._model:
@@ -147,21 +147,21 @@ class RunSpans:
 
     @harmless
     def opened(self, response: HttpResponse) -> None:
-        """The answer begins to arrive."""
+        """Record how the request was opened, when the answer starts to arrive."""
         self._is_awaiting_chunk = response.is_stream
-        # A transport of one's own may not say how it was.
+        # A custom transport may not report this.
         self._attempted(getattr(response, "opening", Opening()))
 
     @harmless
     def refused(self, error: RunError) -> None:
-        """The request got no answer: the step's span ends."""
+        """End the step's span with the error of a request that got no answer."""
         if self._step is not None:
             self._attempted(Opening(attempts=error.attempts))
             self._step.raised(error)
         self._end_step()
 
     def _attempted(self, opening: Opening) -> None:
-        """How the request was opened."""
+        """Record attempts, retries and waiting time of a request."""
         step = self._step
         if step is None:
             return
@@ -185,7 +185,7 @@ class RunSpans:
 
     @harmless
     def feed(self, parts: Sequence[StreamPart]) -> None:
-        """The next parts of the stream. Most of them are deltas, which mean nothing here."""
+        """Handle the stream's next parts. Most are deltas, which are ignored."""
         if self._is_awaiting_chunk and parts and type(parts[-1]) not in _NOT_ANSWERED:
             self._first_chunk()
         for part in parts:
@@ -225,7 +225,7 @@ class RunSpans:
         step.span.set_attributes(_usage(part.usage) | {names.FINISH_REASONS: [reason]})
         if part.reason == "error":
             failure = self._turn.state.error or self._turn.abandoned
-            # Only a request that was too long, and is made again with less, leaves no error behind.
+            # Only a request that was too long and is retried with less content leaves no error.
             step.raised(error_from_part(failure) if failure is not None else ContextOverflowError("shortened"))
         for kind, count in (("input", part.usage.input.total), ("output", part.usage.output.total)):
             if count:
@@ -264,7 +264,7 @@ class RunSpans:
     # Tools
 
     def tool(self, call: ToolCall, tool: Tool | None) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
-        """The span of a client tool, which is the current one for its function."""
+        """Trace a client tool's execution, with its span current for the tool's function."""
         parent = self._parent if self._run is None else self._run.context
         operation = content.tool_operation(
             self._tracer, parent, call.name, call.id, content.CLIENT_SIDE, {names.IS_HOSTED: False}, self._agent
@@ -278,7 +278,7 @@ class RunSpans:
         self._provider = provider_name(model)
 
     def _move(self, model: ChatModel) -> None:
-        """The run continues with another model, which is that of its span from now on."""
+        """Switch to another model, which the run's span reports from now on."""
         self._use(model)
         if self._run is not None:
             self._run.measured[names.REQUEST_MODEL] = model.name
@@ -299,7 +299,7 @@ class RunSpans:
 
 
 _NOT_ANSWERED = (StepStart, Steer)
-"""Parts that can come in a step before the answer has."""
+"""Parts that can precede the answer in a step."""
 
 _HANDLERS: dict[type, Callable[[RunSpans, Any], None]] = {
     StreamStart: RunSpans.take_warnings,
@@ -315,7 +315,7 @@ _HANDLERS: dict[type, Callable[[RunSpans, Any], None]] = {
     ToolResult: RunSpans.follow_tool,
     ToolApprovalRequest: RunSpans.follow_tool,
 }
-"""Part type → what it means for telemetry; the others mean nothing."""
+"""Handlers by part type. Other parts are ignored."""
 
 
 def _server(url: str) -> Attributes:

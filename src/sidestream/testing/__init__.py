@@ -1,6 +1,6 @@
-"""Test your agent without a network, and with the faults that networks have.
+"""Tools for testing agents without a network, and with the faults that networks have.
 
-Put a model of your own in the agent's place, without a socket:
+Replace the agent's model, without a socket:
 
     with agent.override(model=ScriptedModel([tool_call("get_weather", city="Oslo"), "It is sunny."])):
         ...
@@ -21,7 +21,7 @@ The fake also plays its scripts over a WebSocket, for `Agent(transport="websocke
 `RecordingTransport` records live traffic, `check_stream` checks that a stream of parts is legal, and `no_leaks`
 checks that no task, file descriptor or thread is left behind.
 
-May import every package but `cli`; none imports it.
+May import every package but `cli`. No package imports it.
 """
 
 from sidestream.lazy import lazy_names

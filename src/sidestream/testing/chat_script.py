@@ -13,7 +13,7 @@ USAGE: Event = {"prompt_tokens": 25, "completion_tokens": 9, "total_tokens": 34}
 
 
 class ChatScript(ScriptBuilder):
-    """Composes one chat completion.
+    """A builder of one chat completion.
 
     `chunks()` and `response()` are two forms of the same completion. Text may be given as a list of its deltas.
     `fields` are set in the completion and in every chunk.
@@ -36,7 +36,7 @@ class ChatScript(ScriptBuilder):
         self._reason: str | None = None
 
     def text(self, text: Text, *, annotations: Sequence[Json] = ()) -> Self:
-        """Text; its annotations come after its last delta."""
+        """Add text, with annotations after its last delta."""
         self._join("content", text)
         if annotations:
             self._message["annotations"] = [*annotations]
@@ -44,23 +44,23 @@ class ChatScript(ScriptBuilder):
         return self
 
     def refusal(self, text: Text) -> Self:
-        """A refusal."""
+        """Add a refusal."""
         return self._join("refusal", text)
 
     def reasoning(self, text: Text, *, field: str = "reasoning_content") -> Self:
-        """Reasoning, in the field that the server uses for it."""
+        """Add reasoning, in the field that the server uses for it."""
         return self._join(field, text)
 
     def tool_call(self, name: str, arguments: Json, call_id: str | None = None) -> Self:
-        """A call of a function; text, or a list of its deltas, is the arguments' JSON text, valid or not."""
+        """Add a function call. A string, or a list of its deltas, is sent as the arguments' JSON, valid or not."""
         return self._call("function", "arguments", name, json_deltas(arguments), call_id)
 
     def custom_call(self, name: str, text: Text, call_id: str | None = None) -> Self:
-        """A call whose input is plain text."""
+        """Add a call whose input is plain text."""
         return self._call("custom", "input", name, words(text), call_id)
 
     def audio(self, pieces: Sequence[str], transcript: Text, *, id: str = "audio_1") -> Self:
-        """Speech: its base64 in pieces, and its transcript."""
+        """Add speech, as pieces of base64 and a transcript."""
         self._deltas.append({"audio": {"id": id, "transcript": ""}})
         self._deltas += [{"audio": {"transcript": word}} for word in words(transcript)]
         self._deltas += [{"audio": {"data": piece}} for piece in pieces]
@@ -70,23 +70,23 @@ class ChatScript(ScriptBuilder):
         return self
 
     def delta(self, **fields: Json) -> Self:
-        """Any other fields, in one delta."""
+        """Add any other fields, in one delta."""
         self._deltas.append(fields)
         self._message |= fields
         return self
 
     def stop(self, reason: str) -> Self:
-        """Sets the finish reason, e.g. `length`."""
+        """Set the finish reason, e.g. `length`."""
         self._reason = reason
         return self
 
     def error(self, code: Json = "server_error", message: str = "The server had an error") -> Self:
-        """Ends the stream with an error."""
+        """End the stream with an error."""
         self._error = {"error": {"message": message, "type": "server_error", "param": None, "code": code}}
         return self
 
     def response(self) -> Event:
-        """The whole completion, or the error instead."""
+        """Return the non-streaming completion, or the error."""
         if self._error is not None:
             return self._error
         choice = {"index": 0, "message": self._message, "logprobs": None, "finish_reason": self._ending()}
@@ -94,7 +94,7 @@ class ChatScript(ScriptBuilder):
         return {**self._opening(), "object": "chat.completion", "choices": [choice], **usage}
 
     def chunks(self) -> list[Event]:
-        """The stream of the same completion, without `[DONE]`."""
+        """Return the stream of the same completion, without `[DONE]`."""
         first: Event = {"role": "assistant", "content": None}
         chunks = [self._chunk(delta) for delta in (first, *self._deltas)]
         if self._error is not None:

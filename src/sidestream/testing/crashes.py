@@ -1,4 +1,4 @@
-"""A crash loop: a program is killed at every point where it writes something, and the test looks at what is left."""
+"""A crash loop, which kills a program at every point where it writes so that a test can inspect the result."""
 
 import importlib
 import os
@@ -17,22 +17,22 @@ _FILE_EVENTS = frozenset({"open", "os.mkdir", "os.remove", "os.rename", "os.trun
 
 
 class CrashLoopError(AssertionError):
-    """The program failed by itself, or was killed more often than it may be."""
+    """The program failed on its own, timed out, or needs more than `max_runs` runs."""
 
 
 class CrashedRun(Struct, frozen=True):
     """One run of the program."""
 
     folder: Path
-    """Where it worked, as it left it."""
+    """Folder of the run, as the program left it."""
     point: int
-    """How many points it passed before it was killed."""
+    """Points the program passed before it was killed."""
     is_complete: bool
-    """True for the last run, which came to its end."""
+    """Whether the program finished, which is true only of the last run."""
 
 
 class _Countdown:
-    """Kills the process when it has passed a number of points."""
+    """Kills the process after a number of points."""
 
     def __init__(self, points: int, folder: Path) -> None:
         self._left = points
@@ -44,12 +44,12 @@ class _Countdown:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Counts operations on files of the folder."""
+        """Count operations on files in the folder."""
         if event in _FILE_EVENTS and self._folder in str(arguments[0]):
             self()
 
     def connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
-        """Opens a connection whose statements count."""
+        """Open a connection whose statements count."""
         connection = _connect(*arguments, **options)
         connection.set_trace_callback(self)
         return connection
@@ -60,7 +60,10 @@ _countdown: _Countdown | None = None
 
 
 def failpoint() -> None:
-    """A point at which a crash loop kills the process; does nothing elsewhere. Put it into the tools of a test."""
+    """Mark a point at which a crash loop may kill the process. Outside a crash loop, it does nothing.
+
+    Call it in a test's tools.
+    """
     if _countdown is not None:
         _countdown()
 
@@ -68,12 +71,11 @@ def failpoint() -> None:
 def crash_loop(
     program: Callable[[Path], object], folder: Path, *, max_runs: int = 1000, timeout_s: float = 60.0
 ) -> Iterator[CrashedRun]:
-    """Runs the program again and again, each time in a new folder, and kills it with SIGKILL one point later.
+    """Run the program repeatedly, each time in a new folder, and kill it with SIGKILL one point later.
 
-    Points are the operations on files of its folder, the statements of SQLite, and `failpoint()`. Yields each run for
-    inspection, the last of them complete. Raises CrashLoopError if the program itself fails, takes too long, or is not
-    complete after `max_runs`.
-    The program runs in forks of this process: call it where there are no other threads and no running event loop.
+    Points are operations on files in its folder, SQLite statements, and `failpoint()`. Yields each run for inspection;
+    the last one is complete. Raises CrashLoopError if the program fails, takes too long, or is not complete after
+    `max_runs`. The program runs in forks of this process, so there must be no other threads and no running event loop.
     """
     _load_modules_of(program, folder / "whole", timeout_s)
     for point in range(max_runs):
@@ -82,11 +84,11 @@ def crash_loop(
         yield CrashedRun(place, point, is_complete)
         if is_complete:
             return
-    raise CrashLoopError(f"the program passes more than {max_runs} points: give it less to do, or raise max_runs")
+    raise CrashLoopError(f"the program passes more than {max_runs} points: shorten it or raise max_runs")
 
 
 def _load_modules_of(program: Callable[[Path], object], place: Path, timeout_s: float) -> None:
-    """Runs the program once to its end and imports what it has imported, so that it is not loaded in every run."""
+    """Run the program once and import the modules it uses, so that forks do not load them again."""
     reading, writing = os.pipe()
 
     def reporting(folder: Path) -> None:
@@ -99,23 +101,23 @@ def _load_modules_of(program: Callable[[Path], object], place: Path, timeout_s: 
     with open(reading) as report:
         names = report.read().split("\n")
     if not _ended(child, place):
-        raise CrashLoopError(f"the run in {place} was killed by somebody else")
+        raise CrashLoopError(f"the run in {place} was killed by another process")
     for name in names:
         with suppress(Exception):
             importlib.import_module(name)
 
 
 def _ended(child: int, place: Path) -> bool:
-    """Whether the program came to its end; False if it was killed. Raises CrashLoopError for any other end."""
+    """Wait for the child and return whether it finished. Raises CrashLoopError if it failed on its own."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code not in (0, -signal.SIGKILL):
-        how = f"was ended by signal {-code}" if code < 0 else "raised an exception, which is on standard error"
+        how = f"was killed by signal {-code}" if code < 0 else "raised an exception, which is on standard error"
         raise CrashLoopError(f"the run in {place} {how}")
     return code == 0
 
 
 def _forked(program: Callable[[Path], object], place: Path, timeout_s: float, countdown: _Countdown | None) -> int:
-    """The process id of a child that runs the program. The child never returns from here."""
+    """Fork a child that runs the program, and return its process id. The child never returns."""
     global _countdown
     place.mkdir(parents=True)
     child = os.fork()

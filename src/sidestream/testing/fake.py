@@ -1,7 +1,7 @@
-"""A fake provider on loopback: reads requests and sends scripted replies, faults included.
+"""A fake provider on loopback, which reads requests and sends scripted replies, including faults.
 
 It implements HTTP/1.1 itself, so that a test controls every byte: where a chunk ends, where the connection breaks,
-where the stream stalls. Nothing here depends on a particular provider.
+where the stream stalls. It is independent of any particular provider.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class RequestReader(asyncio.StreamReader):
         self.disconnected.set()
 
     async def head(self) -> Head:
-        """Method, target, version, headers."""
+        """Read a request's head. Raises ValueError if it is not HTTP/1.1."""
         first = await self.readexactly(1)
         if not first.isalpha():  # A TLS hello has no line end to wait for.
             raise ValueError("not an HTTP request")
@@ -60,7 +60,7 @@ class RequestReader(asyncio.StreamReader):
         return method, target, version, {name.strip().lower(): value.strip() for name, _, value in pairs}
 
     async def body(self, headers: Mapping[str, str], max_bytes: int) -> bytes:
-        """The request's body, up to a number of bytes."""
+        """Read a request's body, at most `max_bytes`."""
         if headers.get("transfer-encoding", "").lower() != "chunked":
             return await self.readexactly(min(int(headers.get("content-length", "0")), max_bytes))
         body = bytearray()
@@ -70,7 +70,7 @@ class RequestReader(asyncio.StreamReader):
                 return bytes(body)
             await self.readuntil(b"\r\n")
         while await self.readuntil(b"\r\n") != b"\r\n":
-            pass  # Trailers are ignored.
+            pass  # Ignore trailers.
         return bytes(body)
 
 
@@ -86,11 +86,11 @@ class Received(Struct, frozen=True):
     headers: dict[str, str]
     body: bytes
     is_websocket: bool = False
-    """True for a message of a WebSocket; the method is the one that the request has over HTTP."""
+    """Whether this is a WebSocket message. Its method is that of the same request over HTTP."""
 
     @property
     def json(self) -> Json:
-        """The body as JSON, None if it is not JSON."""
+        """The body as JSON. None means that it is not JSON."""
         try:
             return loads(self.body)
         except ValueError:
@@ -98,7 +98,7 @@ class Received(Struct, frozen=True):
 
     @property
     def asks_for_stream(self) -> bool:
-        """True if the client requests server-sent events, in any of the ways that the APIs have for it."""
+        """Whether the client requests server-sent events, in any of the APIs' ways."""
         wants = (as_object(self.json).get("stream"), self.query.get("stream") == "true", self.query.get("alt") == "sse")
         return True in wants or self.path.endswith(":streamGenerateContent")
 
@@ -108,7 +108,7 @@ Answer = Reply | Callable[[Received], Reply]
 
 
 class FakeProvider:
-    """Answers requests on 127.0.0.1 from a script: replies in order, and rules for paths, which take precedence.
+    """A server on 127.0.0.1 that answers from a script of replies, and from rules for paths, which take precedence.
 
     ```python
     async with FakeProvider([ResponsesScript().web_search("python").text("3.15 is out.").reply()]) as fake:
@@ -117,7 +117,7 @@ class FakeProvider:
         assert fake.requests[0].json["input"]
     ```
 
-    From code without an event loop: `with FakeProvider(...).in_thread() as fake`. `base_path` is where its API begins.
+    Synchronous code uses `with FakeProvider(...).in_thread() as fake`. `base_path` is the path prefix of its API.
     """
 
     def __init__(self, script: Iterable[Answer] = (), *, base_path: str = "/v1") -> None:
@@ -125,9 +125,9 @@ class FakeProvider:
         self.unexpected: list[Received] = []
         """Requests received when the script had no reply left."""
         self.upgrades: list[Received] = []
-        """Requests for a WebSocket that were accepted: GET on a path that ends with `/responses`."""
+        """Accepted WebSocket upgrades, which are GET requests to a path that ends in `/responses`."""
         self.steers: list[Received] = []
-        """Messages to responses in progress, over WebSocket. The script takes them with `AwaitedSteer`."""
+        """Steering messages received over WebSocket. The script awaits them with `AwaitedSteer`."""
         self.connections_total = 0
         self.port = 0
         self._base_path = base_path
@@ -146,47 +146,51 @@ class FakeProvider:
 
     @property
     def connections_open(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._open)
 
     def add(self, *answers: Answer) -> None:
-        """Appends to the script."""
+        """Append to the script."""
         self._script.extend(answers)
 
     def on(self, method: str, pattern: str, *answers: Answer) -> None:
-        """Adds a rule for a path: several answers are given in turn, the last one repeatedly. Later rules win.
+        """Add a rule for a path. Later rules win.
 
-        `*` in the pattern matches anything, including slashes; the query is ignored.
+        The answers are given in order, the last one repeatedly. `*` in the pattern matches anything, including slashes;
+        the query is ignored.
         """
         self._rules.insert(0, (method, pattern, deque(answers)))
 
     def add_file(self, path: str, data: bytes, content_type: str = "application/octet-stream") -> None:
-        """Serves these bytes at this path."""
+        """Serve these bytes at this path."""
         self.on("GET", glob.escape(path), Reply(body=data, content_type=content_type))
 
     def release(self, gate: asyncio.Event) -> None:
-        """Sets a gate, from any thread."""
+        """Set a gate, from any thread."""
         if self._loop is None:
             gate.set()
         else:
             self._loop.call_soon_threadsafe(gate.set)
 
     async def wait_for_requests(self, count: int, timeout_s: float = 10.0) -> list[Received]:
-        """Waits until this many requests were received completely. Raises TimeoutError."""
+        """Wait until `count` requests were received completely. Raises TimeoutError if that takes too long."""
         await self._wait(lambda: len(self.requests) >= count, timeout_s)
         return self.requests[:count]
 
     async def wait_for_steers(self, count: int, timeout_s: float = 10.0) -> list[Received]:
-        """Waits until this many messages to responses in progress were received. Raises TimeoutError."""
+        """Wait until `count` steering messages were received. Raises TimeoutError if that takes too long."""
         await self._wait(lambda: len(self.steers) >= count, timeout_s)
         return self.steers[:count]
 
     async def wait_idle(self, timeout_s: float = 10.0) -> None:
-        """Waits until no client is connected. Raises TimeoutError."""
+        """Wait until no client is connected. Raises TimeoutError if that takes too long."""
         await self._wait(lambda: not self._open, timeout_s)
 
     async def wait_answered(self, timeout_s: float = 10.0) -> None:
-        """Waits until no request is being answered; a client may keep its connection. Raises TimeoutError."""
+        """Wait until every request is answered. Raises TimeoutError if that takes too long.
+
+        Clients may stay connected.
+        """
         await self._wait(lambda: not self._answering, timeout_s)
 
     async def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
@@ -217,12 +221,12 @@ class FakeProvider:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Aborts open connections and stops the server. Safe to call twice."""
+        """Abort open connections and stop the server. Safe to call twice."""
         if self._server is None:
             return
         server, self._server = self._server, None
         server.close()
-        for _ in range(3):  # A connection that was just accepted takes this many iterations to be registered.
+        for _ in range(3):  # A newly accepted connection takes this many iterations to be registered.
             await asyncio.sleep(0)
         for writer, task in [*self._open.items()]:
             writer.transport.abort()
@@ -235,7 +239,7 @@ class FakeProvider:
 
     @contextmanager
     def in_thread(self) -> Generator[Self, None, None]:
-        """Runs the server in its own thread; `asyncio.run(fake.wait_idle())` works from other threads."""
+        """Run the server in a separate thread. `asyncio.run(fake.wait_idle())` works from other threads."""
         started: Future[None] = Future()
         stop = asyncio.Event()
 
@@ -266,7 +270,7 @@ class FakeProvider:
         return self._script.popleft() if self._script else None
 
     def _accept(self, reader: RequestReader, writer: asyncio.StreamWriter) -> None:
-        # A task of our own: that of a StreamReaderProtocol reports its cancellation as an error in Python 3.11.
+        # Not StreamReaderProtocol's task, which reports its cancellation as an error in Python 3.11.
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self.connections_total += 1
         self._open[writer] = task
@@ -278,15 +282,15 @@ class FakeProvider:
         task.add_done_callback(forget)
 
     async def _serve(self, reader: RequestReader, writer: asyncio.StreamWriter) -> None:
-        # With a limit of 0, `drain` waits until everything was passed to the kernel.
+        # With a limit of 0, `drain` waits until the kernel has all data.
         writer.transport.set_write_buffer_limits(0)
         try:
-            # A connection accepted while the server was stopping gets no response.
+            # Connections accepted during shutdown get no response.
             while self._server is not None and await self._exchange(reader, Responder(reader.disconnected, writer)):
                 pass
         except (ConnectionError, EOFError):
-            pass  # The client has gone.
-        except Exception as error:  # An invalid request, or a function of the script that raised.
+            pass  # The client disconnected.
+        except Exception as error:  # An invalid request, or a failed function of the script.
             writer.write(response_head(400 if isinstance(error, ValueError) else 500, {"connection": "close"}))
             writer.write(repr(error).encode())
         finally:
@@ -303,12 +307,12 @@ class FakeProvider:
         return answer if isinstance(answer, Reply) else answer(request)
 
     def _accepts_socket(self, path: str) -> bool:
-        """True for the Responses API, unless a rule for GET answers otherwise."""
+        """Return whether the path is the Responses API's and no rule answers GET there."""
         is_refused = any(method == "GET" and fnmatchcase(path, pattern) for method, pattern, _ in self._rules)
         return path.endswith("/responses") and not is_refused
 
     async def _upgrade(self, request: Received, reader: RequestReader, responder: Responder) -> None:
-        """Answers over a WebSocket until it ends. Each message is one of `requests`, with the upgrade's headers."""
+        """Answer over a WebSocket until it closes. Each message is added to `requests`, with the upgrade's headers."""
         self.upgrades.append(request)
 
         def received(message: bytes, into: list[Received]) -> Received:
@@ -336,7 +340,7 @@ class FakeProvider:
         self._changed.set()
 
     async def _exchange(self, reader: RequestReader, responder: Responder) -> bool:
-        """One request and its reply; True if the connection can be reused."""
+        """Answer one request and return whether the connection can be reused."""
         head = await reader.head()
         self._count(1)
         try:

@@ -12,7 +12,7 @@ from sidestream.testing.replies import Event, ScriptBuilder, Text, base64_text, 
 
 
 class GeminiScript(ScriptBuilder):
-    """Composes one response of generateContent.
+    """A builder of one generateContent response.
 
     `chunks()` and `response()` are two forms of the same response. Text may be given as a list of its deltas.
     """
@@ -28,7 +28,7 @@ class GeminiScript(ScriptBuilder):
         self._feedback: Event | None = None
 
     def text(self, text: Text, *, signature: str | None = None, **fields: Json) -> Self:
-        """Text; a signature comes with an empty part at its end."""
+        """Add text. A signature is sent in an empty part at its end."""
         parts = [{"text": word, **fields} for word in words(text)]
         if signature is None:
             return self._add(parts, [{"text": "".join(text), **fields}])
@@ -36,17 +36,17 @@ class GeminiScript(ScriptBuilder):
         return self._add([*parts, signed], [{**signed, "text": "".join(text)}])
 
     def thought(self, text: Text, *, signature: str | None = None) -> Self:
-        """A thought summary."""
+        """Add a thought summary."""
         return self.text(text, signature=signature, thought=True)
 
     def function_call(
         self, name: str, args: Json = None, *, call_id: str | None = None, signature: str | None = None
     ) -> Self:
-        """A call of a client tool, in one part; without `args` the field is left out."""
+        """Add a client tool call in one part. Without `args`, the field is omitted."""
         return self._signed({"functionCall": {"name": name, **present(args=args, id=call_id)}}, signature)
 
     def streamed_call(self, name: str, *pieces: tuple[str, Json], signature: str | None = None) -> Self:
-        """A call whose arguments come in pieces, each a JSON path and a value; strings come in two halves."""
+        """Add a call with streamed arguments, each a JSON path and a value. Strings are sent in two halves."""
         parts: list[Event] = [
             {"functionCall": {"name": name, "willContinue": True}, **present(thoughtSignature=signature)}
         ]
@@ -64,35 +64,35 @@ class GeminiScript(ScriptBuilder):
         call_id: str | None = None,
         signature: str | None = None,
     ) -> Self:
-        """A run of code, and its result if it has an output."""
+        """Add a run of code, and its result if there is an output."""
         self._signed({"executableCode": {"language": "PYTHON", "code": code, **present(id=call_id)}}, signature)
         if output is None:
             return self
         return self.part({"codeExecutionResult": {"outcome": outcome, "output": output, **present(id=call_id)}})
 
     def tool_call(self, tool_type: str, args: Json = None, *, call_id: str, signature: str | None = None) -> Self:
-        """A call of a hosted tool."""
+        """Add a hosted tool's call."""
         return self._signed({"toolCall": {"toolType": tool_type, "id": call_id, **present(args=args)}}, signature)
 
     def tool_response(
         self, tool_type: str, response: Json = None, *, call_id: str, signature: str | None = None
     ) -> Self:
-        """The result of a hosted tool."""
+        """Add a hosted tool's result."""
         result = {"toolType": tool_type, "id": call_id, **present(response=response)}
         return self._signed({"toolResponse": result}, signature)
 
     def inline_data(self, data: bytes, mime_type: str = "image/png", **fields: Json) -> Self:
-        """A file; `fields` are set in its part."""
+        """Add a file. `fields` are set in its part."""
         return self.part({"inlineData": {"mimeType": mime_type, "data": base64_text(data)}, **fields})
 
     def part(self, part: Json) -> Self:
-        """Any other part, valid or not."""
+        """Add any other part, valid or not."""
         return self._add([part], [part])
 
     def grounding(
         self, *chunks: Event, supports: Sequence[tuple[int, int, str | None, Sequence[int]]] = (), **fields: Json
     ) -> Self:
-        """Grounding metadata; a support is its first byte, the byte after its last, its text and its chunks."""
+        """Add grounding metadata. A support is its start and end byte, its text and the indices of its chunks."""
         segments = [
             {
                 "segment": {**({"startIndex": start} if start else {}), "endIndex": end, **present(text=text)},
@@ -104,32 +104,32 @@ class GeminiScript(ScriptBuilder):
         return self.candidate(groundingMetadata=metadata)
 
     def url_context(self, *urls: str, status: str = "URL_RETRIEVAL_STATUS_SUCCESS") -> Self:
-        """The fetched pages."""
+        """Add metadata on fetched pages."""
         pages = [{"retrievedUrl": url, "urlRetrievalStatus": status} for url in urls]
         return self.candidate(urlContextMetadata={"urlMetadata": pages})
 
     def candidate(self, **fields: Json) -> Self:
-        """Fields of the candidate, sent with its last chunk."""
+        """Set fields of the candidate, sent with its last chunk."""
         self._fields |= fields
         return self
 
     def finish(self, reason: str | None, message: str | None = None) -> Self:
-        """Sets the finish reason, or removes it."""
+        """Set the finish reason, or remove it."""
         self._end = {**present(finishReason=reason, finishMessage=message)}
         return self
 
     def blocked(self, reason: str = "SAFETY") -> Self:
-        """The prompt is blocked: the response has no candidate."""
+        """Block the prompt, so that the response has no candidate."""
         self._feedback = {"blockReason": reason}
         return self
 
     def error(self, code: int = 503, status: str = "UNAVAILABLE", message: str = "scripted error") -> Self:
-        """Ends with an error object."""
+        """End with an error object."""
         self._error = {"error": {"code": code, "message": message, "status": status}}
         return self
 
     def response(self) -> Event:
-        """The whole response object."""
+        """Return the non-streaming response, or the error."""
         if self._error is not None:
             return self._error
         if self._feedback is not None:
@@ -140,7 +140,7 @@ class GeminiScript(ScriptBuilder):
         return {**body, "usageMetadata": self._spent(), **self._tail()}
 
     def chunks(self) -> list[Event]:
-        """The stream of the same response."""
+        """Return the stream of the same response."""
         tail = self._tail()
         if self._feedback is not None:
             return [{"promptFeedback": self._feedback, "usageMetadata": self._spent(), **tail}]
@@ -179,7 +179,7 @@ class GeminiScript(ScriptBuilder):
 
 
 class InteractionScript(ScriptBuilder):
-    """Composes one interaction, step by step.
+    """A builder of one interaction, step by step.
 
     `chunks()` and `response()` are two forms of the same interaction. Text may be given as a list of its deltas.
     """
@@ -200,7 +200,7 @@ class InteractionScript(ScriptBuilder):
         self._end: Event = {"status": "completed"}
 
     def text(self, text: Text, *, annotations: Sequence[Event] = ()) -> Self:
-        """Text of the model; its annotations come after its last delta."""
+        """Add text, with annotations after its last delta."""
         deltas: list[Event] = [{"type": "text", "text": word} for word in words(text)]
         content: Event = {"type": "text", "text": "".join(text)}
         if annotations:
@@ -209,7 +209,7 @@ class InteractionScript(ScriptBuilder):
         return self.step({"type": "model_output"}, *deltas, content=[content])
 
     def thought(self, text: Text = (), *, signature: str | None = None) -> Self:
-        """A thought: its summary, its signature, or both."""
+        """Add a thought's summary, its signature, or both."""
         summaries: list[Event] = [{"type": "text", "text": word} for word in words(text)]
         deltas: list[Event] = [{"type": "thought_summary", "content": summary} for summary in summaries]
         if signature is not None:
@@ -218,7 +218,7 @@ class InteractionScript(ScriptBuilder):
         return self.step({"type": "thought"}, *deltas, **whole, **present(signature=signature))
 
     def function_call(self, name: str, args: Json, *, call_id: str | None = None) -> Self:
-        """A call of a client tool; its arguments come as JSON text in two halves."""
+        """Add a client tool call, with its arguments as JSON in two halves."""
         text = json_text(args)
         middle = len(text) // 2
         halves = [{"type": "arguments_delta", "arguments": half} for half in (text[:middle], text[middle:]) if half]
@@ -228,20 +228,20 @@ class InteractionScript(ScriptBuilder):
         return self.step(start, *halves, arguments=args)
 
     def hosted(self, tool: str, arguments: Json, result: Json, *, call_id: str = "tool1", **fields: Json) -> Self:
-        """A hosted tool's call and its result, e.g. `code_execution`; `fields` are those of the result."""
+        """Add a hosted tool's call and result, e.g. of `code_execution`. `fields` are those of the result."""
         call = f"{tool}_call"
         self.step({"type": call, "id": call_id}, {"type": call, "arguments": arguments}, arguments=arguments)
         whole = {"type": f"{tool}_result", "result": result, **fields}
         return self.step({"type": f"{tool}_result", "call_id": call_id}, whole, result=result, **fields)
 
     def file(self, data: bytes, mime_type: str = "image/png") -> Self:
-        """A file that the model generated."""
+        """Add a generated file."""
         kind = mime_type.partition("/")[0]
         content = {"type": kind, "mime_type": mime_type, "data": base64_text(data)}
         return self.step({"type": "model_output"}, content, content=[content])
 
     def step(self, start: Event, *deltas: Event, **whole: Json) -> Self:
-        """Any step: its fields at the start, its deltas, and the fields added by its end."""
+        """Add any step, with its initial fields, its deltas and the fields of the finished step."""
         index = len(self._whole)
         return self._add_item(
             {**start, **whole},
@@ -251,23 +251,23 @@ class InteractionScript(ScriptBuilder):
         )
 
     def finish(self, status: str, **fields: Json) -> Self:
-        """Sets the status at the end."""
+        """Set the final status."""
         self._end = {"status": status, **fields}
         return self
 
     def error(self, code: str = "internal", message: str = "scripted error") -> Self:
-        """Ends the stream with an error event."""
+        """End the stream with an error event."""
         self._error = {"event_type": "error", "error": {"code": code, "message": message}}
         return self
 
     def response(self) -> Event:
-        """The whole interaction, or the error instead."""
+        """Return the non-streaming interaction, or the error."""
         if self._error is not None:
             return {"error": self._error["error"]}
         return {**self._opening(), **self._end, "usage": self._spent(), "steps": [*self._whole]}
 
     def chunks(self, *, interleaved: bool = False) -> list[Event]:
-        """The stream of the same interaction; `interleaved`: one event of each step in turn."""
+        """Return the stream of the same interaction. `interleaved` alternates the events of all steps."""
         opening = {**self._opening(), "status": "in_progress"}
         events: list[Event] = [
             {"event_type": "interaction.created", "interaction": opening},

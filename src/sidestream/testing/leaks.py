@@ -1,4 +1,4 @@
-"""Checks that code leaves no task, file descriptor or thread behind, and that a stream of parts is legal."""
+"""Checks for leaked tasks, file descriptors and threads, and for illegal streams of parts."""
 
 import asyncio
 import gc
@@ -16,21 +16,21 @@ _POLLED_ROUNDS = 50
 _PAUSE_S = 0.01
 _ROUNDS_PER_COLLECTION = 25
 _KEEPERS = ("sidestream.providers.local.server", "sidestream.portable.documents.isolated")
-"""Modules that keep a process for the next request."""
+"""Modules that keep a process alive for the next request."""
 
 
 class LeakError(AssertionError):
-    """Something outlived its block; the message names it."""
+    """A task, file descriptor or thread outlived its block. The message names it."""
 
 
 @asynccontextmanager
 async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
-    """Raises LeakError if tasks, file descriptors (sockets, files, pipes) or threads of the block outlive it.
+    """Check that no task, file descriptor or thread outlives the block. Raises LeakError if one does.
 
-    What is already ending gets at most this many iterations of the event loop: the first ones without a pause, then
-    with short pauses. What the garbage collector closes, such as the store of a chat that is gone, is not left behind,
-    and neither are the server of the embedded model and the process that parses documents. Daemon threads and those of
-    the loop's own executor, which live as long as the loop, do not count.
+    Cleanup that is still in progress gets at most `rounds` iterations of the event loop, the first ones without a
+    pause. Objects that the garbage collector closes, such as an unused chat's store, are not leaks. Neither are the
+    embedded model's server and the process that parses documents. Daemon threads and threads of the event loop's
+    executor do not count.
     """
     before = _alive()
     yield
@@ -49,7 +49,7 @@ def _alive_since(before: dict[object, str]) -> dict[object, str]:
 
 
 def _alive() -> dict[object, str]:
-    # The current task is always alive, and in a fixture it is not the one that entered the block.
+    # Skip the current task: in a fixture, it is not the one that entered the block.
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     found: dict[object, str] = {task: f"task {task!r}" for task in tasks}
     found |= _descriptors()
@@ -60,7 +60,7 @@ def _alive() -> dict[object, str]:
 
 
 def _descriptors() -> dict[object, str]:
-    """The open descriptors: each with its device and inode, so that a reused one counts as new → what it leads to."""
+    """Return the targets of open descriptors, by number, device and inode, so that a reused number counts as new."""
     found: dict[object, str] = {}
     keepers = [sys.modules.get(name) for name in _KEEPERS]
     kept: set[int] = {
@@ -69,7 +69,7 @@ def _descriptors() -> dict[object, str]:
     for folder in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):
             for name in os.listdir(folder):
-                with suppress(OSError):  # The descriptor of the folder itself is closed by now.
+                with suppress(OSError):  # The folder's own descriptor is closed by now.
                     status = os.fstat(int(name))
                     if int(name) not in kept:
                         target = _target(folder, name, status)
@@ -85,12 +85,12 @@ def _target(folder: str, name: str, status: os.stat_result) -> str:
 
 
 def check_stream(parts: Iterable[StreamPart], *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
-    """Raises GrammarError unless the parts form one legal, complete stream.
+    """Check that the parts form one legal, complete stream. Raises GrammarError if they do not.
 
     ```python
     check_stream([part async for part in agent.stream("Hello")])
     ```
 
-    For the stream of a resumed run, `first_step` is its first step, `known_calls` the ids of the calls made before it.
+    For a resumed run, `first_step` is its first step and `known_calls` are the ids of the calls made before.
     """
     grammar.check(parts, first_step=first_step, known_calls=known_calls)

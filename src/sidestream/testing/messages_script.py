@@ -12,7 +12,7 @@ from sidestream.testing.replies import Event, ScriptBuilder, Text, digest, json_
 
 
 class MessagesScript(ScriptBuilder):
-    """Composes one message of the Messages API, block by block.
+    """A builder of one message of the Messages API, block by block.
 
     `events()` and `response()` are two forms of the same message. Text may be given as a list of its deltas.
     `fields` are set in the message object.
@@ -34,7 +34,7 @@ class MessagesScript(ScriptBuilder):
         self._end: Event = {}
 
     def text(self, text: Text, *, citations: Sequence[Json] = ()) -> Self:
-        """Text; its citations come after its last delta."""
+        """Add text, with citations after its last delta."""
         deltas = [{"type": "text_delta", "text": word} for word in words(text)]
         cited: list[Event] = [{"type": "citations_delta", "citation": citation} for citation in citations]
         whole: Event = {"type": "text", "text": "".join(text)}
@@ -44,31 +44,31 @@ class MessagesScript(ScriptBuilder):
         return self._add(empty, whole, [*deltas, *cited])
 
     def thinking(self, text: Text, *, signature: str = "EqQBCgIYAhIk") -> Self:
-        """Thinking with its signature."""
+        """Add thinking with its signature."""
         empty: Event = {"type": "thinking", "thinking": "", "signature": ""}
         deltas: list[Event] = [{"type": "thinking_delta", "thinking": word} for word in words(text)]
         deltas.append({"type": "signature_delta", "signature": signature})
         return self._add(empty, {**empty, "thinking": "".join(text), "signature": signature}, deltas)
 
     def redacted_thinking(self, data: str = "EmwKAhgBEgy3") -> Self:
-        """Thinking that only the provider can read."""
+        """Add thinking that only the provider can read."""
         return self.block({"type": "redacted_thinking", "data": data})
 
     def tool_use(self, name: str, arguments: Json, call_id: str | None = None, **fields: Json) -> Self:
-        """A call of a client tool; text, or a list of its deltas, is the input's JSON text, valid or not."""
+        """Add a client tool call. A string, or a list of its deltas, is sent as the input's JSON, valid or not."""
         return self._call("tool_use", "toolu", name, arguments, call_id, **fields)
 
     def server_tool_use(self, name: str, arguments: Json, call_id: str | None = None, **fields: Json) -> Self:
-        """A call that the provider executes, without its result."""
+        """Add a call that the provider executes, without its result."""
         return self._call("server_tool_use", "srvtoolu", name, arguments, call_id, **fields)
 
     def result(self, kind: str, content: Json, call_id: str | None = None, **fields: Json) -> Self:
-        """The result of the last call, or of the call with this id."""
+        """Add the result of the last call, or of the call with this id."""
         last = next((block["id"] for block in reversed(self._whole) if "id" in block), "srvtoolu_unknown")
         return self.block({"type": kind, "tool_use_id": call_id or last, "content": content, **fields})
 
     def web_search(self, query: str, results: Sequence[Json] | str = ()) -> Self:
-        """A web search and its results, or the code of its error."""
+        """Add a web search and its results, or its error code."""
         self.server_tool_use("web_search", {"query": query})
         failed = {"type": "web_search_tool_result_error", "error_code": results}
         return self.result("web_search_tool_result", failed if isinstance(results, str) else [*results])
@@ -76,7 +76,7 @@ class MessagesScript(ScriptBuilder):
     def web_fetch(
         self, url: str, data: str | None, *, title: str | None = None, mime_type: str = "text/plain", error: str = ""
     ) -> Self:
-        """A fetched page: text, base64 of a PDF, or None with the code of an error."""
+        """Add a fetched page, as text or a PDF's base64. None adds the error code instead."""
         self.server_tool_use("web_fetch", {"url": url})
         if data is None:
             failed = {"type": "web_fetch_tool_result_error", "error_code": error or "unavailable"}
@@ -87,66 +87,66 @@ class MessagesScript(ScriptBuilder):
         return self.result("web_fetch_tool_result", content)
 
     def code_execution(self, code: str, **fields: Any) -> Self:
-        """A run of code; `fields` are `stdout`, `stderr`, `files` (ids of created files) and `return_code`."""
+        """Add a run of code. `fields` are `stdout`, `stderr`, `files` (ids of created files) and `return_code`."""
         return self._ran("code_execution", {"code": code}, **fields)
 
     def bash(self, command: str, **fields: Any) -> Self:
-        """A command in the sandbox; `fields` are those of `code_execution`."""
+        """Add a command in the sandbox. `fields` are those of `code_execution`."""
         return self._ran("bash_code_execution", {"command": command}, **fields)
 
     def text_editor(self, arguments: Json, result: Json) -> Self:
-        """A call of the sandbox's editor and its result."""
+        """Add a call to the sandbox's editor and its result."""
         self.server_tool_use("text_editor_code_execution", arguments)
         return self.result("text_editor_code_execution_tool_result", result)
 
     def tool_search(self, query: str, tools: Sequence[str], *, kind: str = "bm25") -> Self:
-        """A search among the deferred tools."""
+        """Add a search of the deferred tools."""
         self.server_tool_use(f"tool_search_tool_{kind}", {"query": query})
         found = [{"type": "tool_reference", "tool_name": tool} for tool in tools]
         content = {"type": "tool_search_tool_search_result", "tool_references": found}
         return self.result("tool_search_tool_result", content)
 
     def mcp(self, server: str, name: str, arguments: Json, output: Json, *, is_error: bool = False) -> Self:
-        """A call of a remote MCP server's tool, and its result."""
+        """Add a call to a remote MCP server's tool and its result."""
         self._call("mcp_tool_use", "mcptoolu", name, arguments, None, server_name=server)
         return self.result("mcp_tool_result", output, is_error=is_error)
 
     def mcp_listing(self, server: str, tools: Sequence[Json]) -> Self:
-        """The tools that a remote MCP server lists."""
+        """Add a remote MCP server's list of tools."""
         return self.block({"type": "mcp_tool_listing", "mcp_server_name": server, "tools": [*tools]})
 
     def advisor(self, advice: str) -> Self:
-        """The advice of the advisor tool."""
+        """Add advice from the advisor tool."""
         self.server_tool_use("advisor", {})
         return self.result("advisor_tool_result", {"type": "advisor_result", "text": advice, "stop_reason": "end_turn"})
 
     def compaction(self, text: Text, **fields: Json) -> Self:
-        """A summary of the conversation so far; `fields` are e.g. `signature` and `tool_changes`."""
+        """Add a summary of the conversation so far. `fields` are e.g. `signature` and `tool_changes`."""
         empty: Event = {"type": "compaction", "content": None, **fields}
         deltas: list[Event] = [{"type": "compaction_delta", "content": word} for word in words(text)]
         return self._add(empty, {**empty, "content": "".join(text)}, deltas)
 
     def block(self, block: Event, *deltas: Event, **opening: Json) -> Self:
-        """Any other block; `opening` are its fields at the start where they differ."""
+        """Add any other block. `opening` holds initial fields that differ from the finished block's."""
         return self._add({**block, **opening}, block, [*deltas])
 
     def stop(self, reason: str, **fields: Json) -> Self:
-        """Sets the stop reason, e.g. `max_tokens`, and fields beside it, e.g. `stop_details`."""
+        """Set the stop reason, e.g. `max_tokens`, and fields beside it, e.g. `stop_details`."""
         self._end = {"stop_reason": reason, **fields}
         return self
 
     def pause_turn(self) -> Self:
-        """Ends the message with `pause_turn`: the client must send it back to continue."""
+        """End the message with `pause_turn`, which the client must send back to continue."""
         return self.stop("pause_turn")
 
     def refusal(self, category: str | None = None) -> Self:
-        """Ends the message with a refusal."""
+        """End the message with a refusal."""
         return self.stop("refusal", stop_details={"type": "refusal", "category": category, "explanation": None})
 
     def error(
         self, code: str = "overloaded_error", message: str = "Overloaded", *, error_code: str | None = None
     ) -> Self:
-        """Ends the stream with an error; `error_code` is its detail, e.g. `thread_not_found`."""
+        """End the stream with an error. `error_code` is its detail, e.g. `thread_not_found`."""
         error: Event = {"type": code, "message": message}
         if error_code is not None:
             error["details"] = {"error_code": error_code}
@@ -154,13 +154,13 @@ class MessagesScript(ScriptBuilder):
         return self
 
     def response(self) -> Event:
-        """The whole message, or the error instead."""
+        """Return the non-streaming message, or the error."""
         if self._error is not None:
             return self._error
         return {**self._opening(), "content": [*self._whole], **self._ending(), "usage": self._spent()}
 
     def events(self) -> list[Event]:
-        """The stream of the same message."""
+        """Return the stream of the same message."""
         usage = {**self._spent(), "output_tokens": 1}
         start: Event = {**self._opening(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         events: list[Event] = [{"type": "message_start", "message": start}, *self._all_events()]

@@ -1,4 +1,4 @@
-"""Replies of a fake provider, faults included, and what the script builders share.
+"""Replies of a fake provider, including faults, and the base class of the script builders.
 
 FakeProvider([error_reply(503, "overloaded"), sse(responses_text("Hello"), cut="reset")])
 """
@@ -26,65 +26,65 @@ Event = dict[str, Json]
 
 
 class Keepalives(Struct, frozen=True):
-    """A frame that is repeated after the body; with an interval of 0 as fast as the client reads."""
+    """A frame that is repeated after the body. An interval of 0 sends frames as fast as the client reads."""
 
     frame: bytes = b": keep-alive\n\n"
     interval_s: float = 0.01
     count: int | None = None
-    """None: until the client disconnects."""
+    """Number of frames. None means until the client disconnects."""
 
 
 class AwaitedSteer(Struct, frozen=True):
-    """In the events of a reply over WebSocket: waits here for a message to the response, and accepts or refuses it.
+    """An entry among a WebSocket reply's events that waits for a steering message and accepts or refuses it.
 
-    What follows in the list comes after that, e.g. the rest of the response and the events of its successor.
+    The entries after it are sent afterwards, e.g. the rest of the response and the events of its successor.
     """
 
     id: str = "steer_1"
-    """How the server names the message."""
+    """Id that the server gives the message."""
     refusal: str | None = None
-    """The code with which it refuses the message; None: it accepts it."""
+    """Error code with which the message is refused. None means that it is accepted."""
     says: bool = True
-    """False: it says nothing at all."""
+    """Whether the server reports the acceptance."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
     """One HTTP response. Byte counts refer to the body before chunked encoding.
 
-    `body` is bytes, text, a JSON object, or a list: the frames of an event stream. In such a list an object
-    is an event, a string the data of one, bytes are sent unchanged, and an `asyncio.Event` is awaited. Over WebSocket,
-    an `AwaitedSteer` waits for a message to the response.
+    `body` is bytes, a string, a JSON object, or the list of an event stream's frames. In such a list an object is an
+    event, a string is an event's data, bytes are sent unchanged, and an `asyncio.Event` is awaited. Over WebSocket, an
+    `AwaitedSteer` waits for a steering message.
     """
 
     status: int = 200
     headers: Mapping[str, str] = {}
     content_type: str | None = None
-    """None: derived from the body."""
+    """Content type. None means that it is derived from the body."""
     body: Any = b""
     chunk_sizes: ChunkSizes = None
-    """How the body is cut into HTTP chunks, each written separately; None: one per frame, or one in total."""
+    """Sizes of the HTTP chunks, each written separately. None means one per frame, or one in total."""
     pace_s: float = 0.0
-    """The pause after each chunk."""
+    """Pause after each chunk, in seconds."""
     gate: asyncio.Event | None = None
-    """Nothing is sent, not even the status, before this is set."""
+    """Event that must be set before anything is sent, even the status."""
     cut: Literal["close", "reset", "end"] | None = None
-    """How the body ends: the connection is closed or reset without the last chunk, or the body ends properly."""
+    """End of the body: the connection is closed or reset without the last chunk, or the body ends properly."""
     cut_after_bytes: int | None = None
-    """Ends the body here; with `close` unless `cut` is set."""
+    """Bytes after which the body ends, with `close` unless `cut` is set."""
     stall_after_bytes: int | None = None
-    """Sends nothing after this many bytes, until the client disconnects. Beyond the body's length: at its end."""
+    """Bytes after which the body stalls until the client disconnects. A larger number stalls at its end."""
     keepalives: Keepalives | None = None
-    """Sent after the body, which then ends with their count or when the client disconnects."""
+    """Frames sent after the body, until their count is reached or the client disconnects."""
     garbage: bytes | None = None
-    """Sent instead of an HTTP response; then the connection is closed, or reset with `cut="reset"`."""
+    """Bytes sent instead of an HTTP response. The connection is then closed, or reset with `cut="reset"`."""
     cut_upload_after_bytes: int | None = None
-    """Resets the connection once this much of the request's body has arrived. No response is sent."""
+    """Bytes of the request's body after which the connection is reset, without a response."""
     whole: Any = None
-    """The JSON body, as an object, for a request that wants no stream. None: `body` for every request."""
+    """JSON body, as an object, for non-streaming requests. None means `body` for every request."""
 
 
 def encode_event(event: Event | str | bytes) -> bytes:
-    """One frame of an event stream; the event's name is the object's type."""
+    """Encode one frame of an event stream. The event's name is the object's type."""
     if isinstance(event, bytes):
         return event
     if isinstance(event, str):
@@ -95,17 +95,17 @@ def encode_event(event: Event | str | bytes) -> bytes:
 
 
 def encode_events(events: Iterable[Event | str | bytes]) -> bytes:
-    """The frames as one body, e.g. to find the byte at which to cut a stream."""
+    """Encode the frames as one body, e.g. to find the byte at which to cut a stream."""
     return b"".join(map(encode_event, events))
 
 
 def sse(events: Iterable[Event | str | bytes | asyncio.Event | AwaitedSteer], **fields: Any) -> Reply:
-    """A stream of these events; `fields` are those of `Reply`, e.g. `cut="reset"`."""
+    """Create a reply that streams these events. `fields` are those of `Reply`, e.g. `cut="reset"`."""
     return Reply(body=[*events], **fields)
 
 
 def json_reply(value: Json, content_type: str = "application/json", **fields: Any) -> Reply:
-    """A response whose body is this JSON value."""
+    """Create a reply whose body is this JSON value."""
     return Reply(body=dumps(value), content_type=content_type, **fields)
 
 
@@ -115,30 +115,30 @@ def error_reply(
     message: str = "scripted error",
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
-    """An HTTP error with a JSON body."""
+    """Create an HTTP error with a JSON body."""
     error = {"message": message, "type": code, "param": None, "code": code}
     return json_reply({"error": error}, status=status, headers=headers or {})
 
 
 def html_page(title: str = "Sign in", status: int = 200) -> Reply:
-    """An HTML page instead of an API response, as proxies and captive portals send it."""
+    """Create an HTML page in place of an API response, as proxies and captive portals send it."""
     page = f"<!doctype html><html><head><title>{title}</title></head><body><h1>{title}</h1></body></html>"
     return Reply(status=status, content_type="text/html; charset=utf-8", body=page)
 
 
 def dropped(cut: Literal["close", "reset"] = "reset") -> Reply:
-    """The connection ends before any response."""
+    """Create a reply that ends the connection before any response."""
     return Reply(garbage=b"", cut=cut)
 
 
 def recorded(recording: Recording) -> list[Reply]:
-    """The responses of a recording, in order."""
+    """Return a recording's responses as replies, in order."""
     responses = [(exchange.response, exchange.body_bytes()) for exchange in recording.exchanges]
     return [Reply(status=head.status, content_type=head.content_type, body=body) for head, body in responses]
 
 
 def pixel_png(red: int = 0, green: int = 0, blue: int = 0) -> bytes:
-    """A PNG image of one pixel."""
+    """Encode a PNG image of one pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -149,19 +149,19 @@ def pixel_png(red: int = 0, green: int = 0, blue: int = 0) -> bytes:
 
 
 Text = str | Sequence[str]
-"""Text that streams word by word, or a list of its deltas."""
+"""A string that streams word by word, or a list of its deltas."""
 
 
 class ScriptBuilder(ABC):
-    """Composes one response of a provider's API, in its two forms: a stream of events, and one JSON object.
+    """A builder of one API response, both as a stream of events and as one JSON object.
 
-    Ids are derived from the content: the same in every run, and different for different responses.
+    Ids are derived from the content, so they are the same in every run and differ between responses.
     """
 
     path: ClassVar[str]
-    """Where a client requests such a response."""
+    """Path of the API's requests."""
     _sentinel: ClassVar[tuple[str, ...]] = ()
-    """The data that follows the last event of the stream."""
+    """Data that follows the last event of the stream."""
 
     def __init__(self, head: Event, id: str | None, usage: Mapping[str, Json] | None) -> None:
         self._head = head
@@ -169,27 +169,24 @@ class ScriptBuilder(ABC):
         self._usage = usage
         self._error: Event | None = None
         self._whole: list[Event] = []
-        """The items (blocks, steps, parts) of the response."""
+        """Items (blocks, steps, parts) of the response."""
         self._streamed: list[list[Event]] = []
-        """The events of each item."""
+        """Events of each item."""
 
     @abstractmethod
     def response(self) -> Event:
-        """The whole response object."""
+        """Return the non-streaming response."""
 
     @abstractmethod
     def _stream(self) -> list[Event]:
-        """The events of the same response."""
+        """Return the events of the same response."""
 
     def reply(self, **fields: Any) -> Reply:
-        """The reply in the form that the request wants: the stream, or the whole response.
-
-        `fields` are those of `Reply`.
-        """
+        """Create a reply that streams if the request asks for it. `fields` are those of `Reply`."""
         return sse([*self._stream(), *self._sentinel], whole=self.response(), **fields)
 
     def whole_reply(self, **fields: Any) -> Reply:
-        """The whole response, even if the request wants a stream; `fields` are those of `Reply`."""
+        """Create a non-streaming reply, even if the request asks for a stream. `fields` are those of `Reply`."""
         return json_reply(self.response(), **fields)
 
     def _identity(self, prefix: str, length: int, *content: Json) -> str:
@@ -201,39 +198,39 @@ class ScriptBuilder(ABC):
         return self
 
     def _all_events(self, *, interleaved: bool = False) -> list[Event]:
-        """The events of all items: item by item, or one event of each item in turn."""
+        """Return the events of all items, item by item or alternating between the items."""
         if interleaved:
             return [event for row in itertools.zip_longest(*self._streamed) for event in row if event is not None]
         return [event for events in self._streamed for event in events]
 
 
 def digest(length: int, *values: Json) -> str:
-    """The first hex digits of a hash of these values."""
+    """Return the first hex digits of a hash of these values."""
     return hashlib.sha256(dumps(values)).hexdigest()[:length]
 
 
 def words(text: Text) -> list[str]:
-    """The deltas of a text: its words, or the items of a list."""
+    """Split text into its words, or return the items of a list."""
     return re.findall(r"\s*\S+|\s+", text) if isinstance(text, str) else [*text]
 
 
 def json_text(value: Json) -> str:
-    """A value as JSON; a string is JSON text already, valid or not."""
+    """Encode a value as JSON. A string is taken as JSON already, valid or not."""
     return value if isinstance(value, str) else dumps(value).decode()
 
 
 def json_deltas(value: Json) -> list[str]:
-    """The deltas of a value's JSON; a string, or a list of deltas, is JSON text already, valid or not."""
+    """Return the deltas of a value's JSON. A string, or a list of deltas, is taken as JSON already, valid or not."""
     if isinstance(value, list):
         return cast("list[str]", value)
     return [value] if isinstance(value, str) else words(json_text(value))
 
 
 def base64_text(data: bytes) -> str:
-    """Bytes as base64."""
+    """Encode bytes as base64."""
     return base64.b64encode(data).decode("ascii")
 
 
 def present(**fields: Json) -> Event:
-    """The fields that are not None."""
+    """Return the fields that are not None."""
     return without_none(fields)

@@ -1,4 +1,4 @@
-"""Sends one reply over a connection: its chunks, pauses and faults."""
+"""Sending of scripted replies over a connection, with their chunks, pauses and faults."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from sidestream.testing.replies import AwaitedSteer, Reply, encode_event
 
 
 class Responder:
-    """Sends replies to one client, byte by byte as scripted."""
+    """Sends replies to one client, exactly as scripted."""
 
     def __init__(self, disconnected: asyncio.Event, writer: asyncio.StreamWriter) -> None:
         self._disconnected = disconnected
@@ -26,7 +26,7 @@ class Responder:
         self._chunked = False
 
     async def play(self, reply: Reply, *, has_body: bool, may_chunk: bool) -> bool:
-        """Sends the reply; False if the connection must not be reused."""
+        """Send the reply and return whether the connection can be reused."""
         if reply.gate is not None:
             await self.wait(reply.gate)
         if reply.garbage is not None:
@@ -74,7 +74,7 @@ class Responder:
                 await self.send_chunk(again.frame, again.interval_s)
 
     async def send_chunk(self, data: bytes, pause_s: float) -> None:
-        """Writes a piece of a body, and pauses after it. Raises EOFError if the client disconnects meanwhile."""
+        """Write a chunk of a body and pause. Raises EOFError if the client disconnects meanwhile."""
         await self.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         if pause_s > 0:
             with suppress(TimeoutError):
@@ -83,13 +83,13 @@ class Responder:
                 raise EOFError("the client disconnected")
 
     async def send(self, data: bytes) -> None:
-        """Writes the bytes, and lets a client on the same loop read them before the next ones."""
+        """Write the bytes, and let a client on the same event loop read them before the next ones."""
         self._writer.write(data)
         await asyncio.sleep(0)
         await self._writer.drain()
 
     async def wait(self, gate: asyncio.Event) -> None:
-        """Waits for a gate. Raises EOFError if the client disconnects before."""
+        """Wait for a gate. Raises EOFError if the client disconnects first."""
         waits = [asyncio.ensure_future(event.wait()) for event in (gate, self._disconnected)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -100,19 +100,20 @@ class Responder:
             raise EOFError("the client disconnected")
 
     async def disconnected(self) -> None:
-        """Sends nothing until the client disconnects, then raises EOFError."""
+        """Wait until the client disconnects, then raise EOFError."""
         await self._disconnected.wait()
         raise EOFError("the client disconnected")
 
     def reset(self) -> None:
-        """Resets the connection: with a linger time of 0, closing sends RST instead of FIN."""
+        """Reset the connection."""
         tcp = self._writer.get_extra_info("socket")
+        # With a linger time of 0, closing sends RST instead of FIN.
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
 
 def _segments(reply: Reply) -> tuple[list[bytes | asyncio.Event], str]:
-    """The bytes to send and the gates to await, in order, and the content type of the body."""
+    """Return the bytes to send and the gates to await, in order, and the body's content type."""
     body: Json = reply.body
     if isinstance(body, bytes):
         return [body], "application/octet-stream"
@@ -122,14 +123,14 @@ def _segments(reply: Reply) -> tuple[list[bytes | asyncio.Event], str]:
         return [dumps(body)], "application/json"
     frames = [frame for frame in cast("list[Json]", body) if not isinstance(frame, AwaitedSteer)]
     parts = [frame if isinstance(frame, asyncio.Event) else encode_event(frame) for frame in frames]
-    if reply.chunk_sizes is not None:  # Chunks may then span frames.
+    if reply.chunk_sizes is not None:  # Chunks may span frames.
         groups = itertools.groupby(parts, key=lambda part: isinstance(part, asyncio.Event))
         parts = [part for is_gate, group in groups for part in (group if is_gate else [b"".join(cast("Any", group))])]
     return parts, EVENT_STREAM
 
 
 def response_head(status: int, headers: Mapping[str, str]) -> bytes:
-    """The status line and headers of a response."""
+    """Encode a response's status line and headers."""
     phrase = next((known.phrase for known in HTTPStatus if known == status), "Unknown")
     lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

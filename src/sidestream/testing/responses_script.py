@@ -12,25 +12,25 @@ from sidestream.testing import replies
 
 
 def responses_text(text: replies.Text, **fields: Any) -> list[replies.Event]:
-    """The events of a response with one message; `fields` are those of `ResponsesScript`."""
+    """Return the events of a response with one message. `fields` are those of `ResponsesScript`."""
     return ResponsesScript(**fields).text(text).events()
 
 
 def responses_function_call(
     name: str, arguments: Json, call_id: str | None = None, **fields: Any
 ) -> list[replies.Event]:
-    """The events of a response that calls a function; `fields` are those of `ResponsesScript`."""
+    """Return the events of a response that calls a function. `fields` are those of `ResponsesScript`."""
     return ResponsesScript(**fields).function_call(name, arguments, call_id).events()
 
 
 def steer_report(status: str, steer_id: str, response_id: str, **fields: Json) -> replies.Event:
-    """A `response.steer.*` event (`accepted`, `pending` or `failed`) that comes after an `AwaitedSteer`."""
+    """Return a `response.steer.*` event (`accepted`, `pending` or `failed`) to put after an `AwaitedSteer`."""
     steer = {"id": steer_id, "previous_response_id": response_id}
     return _event(f"steer.{status}", sequence_number=0, steer=steer, **fields)
 
 
 class ResponsesScript(replies.ScriptBuilder):
-    """Composes one response of the OpenAI Responses API, item by item.
+    """A builder of one response of the OpenAI Responses API, item by item.
 
     ```python
     script = ResponsesScript().code_interpreter(["print(6", " * 7)"], logs="42").text("It is 42.")
@@ -56,7 +56,7 @@ class ResponsesScript(replies.ScriptBuilder):
         self._end: tuple[str, replies.Event] = ("completed", {})
 
     def text(self, text: replies.Text, *, annotations: Sequence[Json] = (), phase: str | None = None) -> Self:
-        """A message; its annotations come after its last delta."""
+        """Add a message, with annotations after its last delta."""
         empty: replies.Event = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
         part = {**empty, "annotations": [*annotations], "text": "".join(text)}
         events = _deltas("output_text", "text", text, logprobs=[])
@@ -67,12 +67,12 @@ class ResponsesScript(replies.ScriptBuilder):
         return self._message(empty, part, events, **replies.present(phase=phase))
 
     def refusal(self, text: replies.Text) -> Self:
-        """A message that refuses."""
+        """Add a refusal."""
         part = {"type": "refusal", "refusal": "".join(text)}
         return self._message({**part, "refusal": ""}, part, _deltas("refusal", "refusal", text))
 
     def reasoning(self, *summaries: replies.Text, encrypted_content: str | None = None) -> Self:
-        """Reasoning, with any number of summaries."""
+        """Add reasoning, with any number of summaries."""
         parts = [{"type": "summary_text", "text": "".join(summary)} for summary in summaries]
         events: list[replies.Event] = []
         for index, (summary, part) in enumerate(zip(summaries, parts, strict=True)):
@@ -83,7 +83,7 @@ class ResponsesScript(replies.ScriptBuilder):
         return self._add("rs", item, events, summary=[])
 
     def function_call(self, name: str, arguments: Json, call_id: str | None = None) -> Self:
-        """A call of a client tool; a string is the arguments' JSON text, valid or not."""
+        """Add a client tool call. A string is sent as the arguments' JSON, valid or not."""
         text = replies.json_text(arguments)
         call_id = call_id or "call_" + replies.digest(24, len(self._whole), name, text)
         item: replies.Event = {"type": "function_call", "status": "completed", "arguments": text}
@@ -92,7 +92,7 @@ class ResponsesScript(replies.ScriptBuilder):
         return self._add("fc", item, events, arguments="")
 
     def web_search(self, query: str, *, sources: Sequence[str] = ()) -> Self:
-        """A web search; `sources` are URLs."""
+        """Add a web search. `sources` are URLs."""
         found = {"sources": [{"type": "url", "url": url} for url in sources]} if sources else {}
         action = {"type": "search", "query": query, **found}
         stages = _stages("web_search_call", "in_progress", "searching", "completed")
@@ -101,7 +101,7 @@ class ResponsesScript(replies.ScriptBuilder):
         )
 
     def file_search(self, *queries: str, results: Sequence[Json] | None = None) -> Self:
-        """A search in the user's files."""
+        """Add a search of the user's files."""
         item: replies.Event = {"type": "file_search_call", "status": "completed", "queries": [*queries]}
         item["results"] = None if results is None else [*results]
         stages = _stages("file_search_call", "in_progress", "searching", "completed")
@@ -115,7 +115,7 @@ class ResponsesScript(replies.ScriptBuilder):
         images: Sequence[str] = (),
         container_id: str = "cntr_" + "0" * 48,
     ) -> Self:
-        """A run of code, with its printed output and the URLs of its images."""
+        """Add a run of code, with its printed output and the URLs of its images."""
         outputs: list[replies.Event] = [] if logs is None else [{"type": "logs", "logs": logs}]
         outputs += [{"type": "image", "url": url} for url in images]
         events = _stages("code_interpreter_call", "in_progress")
@@ -134,7 +134,7 @@ class ResponsesScript(replies.ScriptBuilder):
         revised_prompt: str | None = None,
         status: str = "completed",
     ) -> Self:
-        """An image and its previews; each one that is not given is a single pixel."""
+        """Add an image and its previews. By default, each is a single pixel."""
         previews = [replies.pixel_png(red=n) for n in range(partials)] if isinstance(partials, int) else partials
         settings = {"background": "opaque", "output_format": output_format, "quality": "low", "size": "1024x1024"}
         events = _stages("image_generation_call", "in_progress", "generating")
@@ -152,14 +152,14 @@ class ResponsesScript(replies.ScriptBuilder):
         return self._add("ig", item, events, **dict.fromkeys(made))
 
     def mcp_list_tools(self, server_label: str, *tools: Json) -> Self:
-        """The tools that a remote MCP server lists."""
+        """Add a remote MCP server's list of tools."""
         item = {"type": "mcp_list_tools", "server_label": server_label, "tools": [*tools]}
         return self._add("mcpl", item, _stages("mcp_list_tools", "in_progress", "completed"), tools=[])
 
     def mcp_call(
         self, server_label: str, name: str, arguments: Json, *, output: str | None = None, error: Json = None
     ) -> Self:
-        """A call of a remote MCP server's tool."""
+        """Add a call to a remote MCP server's tool."""
         text = replies.json_text(arguments)
         status = "completed" if error is None else "failed"
         item: replies.Event = {"type": "mcp_call", "status": status, "approval_request_id": None, "arguments": text}
@@ -169,32 +169,32 @@ class ResponsesScript(replies.ScriptBuilder):
         return self._add("mcp", item, events, arguments="", output=None, error=None)
 
     def mcp_approval_request(self, server_label: str, name: str, arguments: Json) -> Self:
-        """A call of a remote MCP tool that needs approval."""
+        """Add a call to a remote MCP tool that needs approval."""
         item = {"type": "mcp_approval_request", "arguments": replies.json_text(arguments), "name": name}
         return self._add("mcpr", {**item, "server_label": server_label}, [])
 
     def item(self, item: replies.Event, *events: replies.Event, prefix: str = "item") -> Self:
-        """Any other item, with the events between `added` and `done`; ids and indexes are filled in."""
+        """Add any other item, with the events between `added` and `done`. Ids and indexes are filled in."""
         return self._add(prefix, item, [*events])
 
     def incomplete(self, reason: str = "max_output_tokens") -> Self:
-        """Ends the response as incomplete."""
+        """End the response as incomplete."""
         self._end = ("incomplete", {"incomplete_details": {"reason": reason}})
         return self
 
     def failed(self, code: str = "server_error", message: str = "scripted error") -> Self:
-        """Ends the response with a failure."""
+        """End the response with a failure."""
         self._end = ("failed", {"error": {"code": code, "message": message}})
         return self
 
     def response(self) -> replies.Event:
-        """The whole response object."""
+        """Return the non-streaming response."""
         status, fields = self._end
         end = {"status": status, "output": [*self._whole], "usage": self._usage or self._spent()}
         return {**self._opening(), **end, **fields}
 
     def events(self, *, interleaved: bool = False) -> list[replies.Event]:
-        """The stream of the same response; `interleaved`: one event of each item in turn."""
+        """Return the stream of the same response. `interleaved` alternates the events of all items."""
         events = [
             _event("created", response=self._opening()),
             _event("in_progress", response=self._opening()),
@@ -223,7 +223,7 @@ class ResponsesScript(replies.ScriptBuilder):
         return self._add("msg", {**item, **fields}, events, content=[])
 
     def _add(self, prefix: str, item: replies.Event, events: list[replies.Event], **opening: Json) -> Self:
-        """Appends an item; `opening` are its fields at `added` where they differ, None for those not sent yet."""
+        """Append an item. `opening` holds the fields that differ at `added`, with None for those not sent yet."""
         index = len(self._whole)
         item_id = item.get("id") or f"{prefix}_{replies.digest(48, index, item)}"
         done = {"id": item_id, **item}
@@ -253,6 +253,6 @@ def _stages(tool: str, *stages: str) -> list[replies.Event]:
 
 
 def _deltas(kind: str, whole: str, text: replies.Text, **fields: Json) -> list[replies.Event]:
-    """The deltas of a text, and the `done` event with the whole of it."""
+    """Return the deltas of a string, and the `done` event with all of it."""
     deltas = [_event(f"{kind}.delta", delta=word, **fields) for word in replies.words(text)]
     return [*deltas, _event(f"{kind}.done", **{whole: "".join(replies.words(text))}, **fields)]

@@ -1,4 +1,4 @@
-"""A model inside the test's own process: it answers from a script or a function, without a socket.
+"""An in-process model that answers from a script or a function, without a socket.
 
 model = ScriptedModel([tool_call("get_weather", city="Oslo"), "It is sunny."])
 with agent.override(model=model):
@@ -26,7 +26,7 @@ from sidestream.wire.sse import Splitter
 ModelReply = ReplyItem | Sequence[ReplyItem] | ChatMessage | ScriptBuilder | ScriptedReply
 """One reply of a scripted model."""
 Respond = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
-"""A function, async or not, from the request to the reply."""
+"""A function from the request to the reply, sync or async."""
 
 
 class ScriptedModel:
@@ -38,10 +38,10 @@ class ScriptedModel:
     assert result.output == "There are 7 lamps."
     ```
 
-    Each entry of the script answers one request: a text, a `tool_call`, an error, a list of such items, a script
-    builder such as `ResponsesScript()`, or a function from the request to one of these. A function in place of the
-    script answers every request. `requests` holds the requests that it received. `files` are
-    those that its tools have made, by id; `context_window` is how many tokens it claims to read.
+    Each entry of the script answers one request. It is a string, a `tool_call`, an error, a list of such items, a
+    script builder such as `ResponsesScript()`, or a function from the request to one of these. A function in place of
+    the script answers every request. `requests` holds the received requests, `files` the files that its tools have
+    created, by id, and `context_window` the number of tokens the model claims to read.
     """
 
     provider = PROVIDER
@@ -55,20 +55,20 @@ class ScriptedModel:
         context_window: int | None = None,
     ) -> None:
         if isinstance(script, str | ScriptBuilder | ScriptedReply | ChatMessage):
-            raise ConfigurationError("the script is a list with one entry per request: ScriptedModel([reply, …])")
+            raise ConfigurationError("script must be a list with one entry per request: ScriptedModel([reply, …])")
         self.name = name
         self.context_window = context_window
         self.requests: list[ModelRequest] = []
         self._respond = script if callable(script) else None
         self._script = deque[ModelReply | Respond](() if callable(script) else script)
         self._files = dict(files or {})
-        """What tools made, by file id."""
+        """Contents of files that tools created, by file id."""
 
     def __repr__(self) -> str:
         return f"ScriptedModel({len(self.requests)} requests, {len(self._script)} replies left)"
 
     def add(self, *replies: ModelReply | Respond) -> None:
-        """Appends to the script."""
+        """Append to the script."""
         self._script.extend(replies)
 
     @property
@@ -77,22 +77,22 @@ class ScriptedModel:
         return len(self._script)
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request as it is; its reply is chosen when it is sent."""
+        """Wrap the request, whose reply is chosen when it is sent."""
         exchange = _Exchange(request)
         return Encoded(
             call=_Call(url=f"{PROVIDER}:", stream=request.stream, exchange=exchange), decoder=exchange.decoder
         )
 
     def recover(self, error: RunError) -> Recovery | None:
-        """None: a scripted error is final."""
+        """Return None, because a scripted error is final."""
         return None
 
     def download(self, ref: FileRef) -> HttpCall:
-        """The call for one of `files`."""
+        """Return the call that downloads one of `files`."""
         return HttpCall(method="GET", url=f"{PROVIDER}:{ref.id}")
 
     def transport(self) -> Transport:
-        """Carries the requests to this model."""
+        """Return a transport that passes requests to this model."""
         return _Transport(self._reply_to, self._files)
 
     async def _reply_to(self, request: ModelRequest) -> ModelReply:
@@ -107,7 +107,7 @@ class ScriptedModel:
 
 
 class _Exchange:
-    """One request, and the decoder for its reply once that is known."""
+    """A request, and the decoder for its reply once that is known."""
 
     def __init__(self, request: ModelRequest) -> None:
         self.request = request
@@ -138,7 +138,7 @@ class _Transport:
             return _Response(*_wire_of(reply, limits), is_stream=call.stream)
         script = script_of(_as_reply(reply), exchange.request, self._count)
         events = [item if isinstance(item, Exception | asyncio.Event) else dumps(item) for item in script]
-        # The first part says only which response this is: an error right after it comes instead of a response.
+        # The first part only identifies the response, so an error right after it replaces the response.
         if isinstance(events[1], Exception):
             raise events[1]
         return _Response(events, None, is_stream=call.stream)
@@ -151,7 +151,7 @@ class _Transport:
 
 
 class _Response:
-    """A reply while it is read. An error among its events breaks it off there."""
+    """A reply that is being read. An error among its events ends it there."""
 
     status = 200
     headers: Mapping[str, str] = {}
@@ -165,7 +165,7 @@ class _Response:
         self._gate: asyncio.Task[bool] | None = None
 
     async def events(self) -> list[bytes]:
-        await asyncio.sleep(0)  # Yields to other tasks, as reading from a socket would.
+        await asyncio.sleep(0)  # Yield to other tasks, as reading from a socket would.
         while self._events:
             event = self._events.popleft()
             if isinstance(event, bytes):
@@ -174,7 +174,7 @@ class _Response:
         return []
 
     def ignored(self) -> None:
-        """There is no idle timeout."""
+        """Do nothing, because there is no idle timeout."""
 
     async def body(self) -> bytes:
         if self._whole is not None:
@@ -196,7 +196,7 @@ class _Response:
     complete = aclose
 
     async def _take(self, event: Exception | asyncio.Event) -> None:
-        """Waits at a gate until it opens, or the response is closed."""
+        """Raise an error, or wait until a gate opens or the response is closed."""
         if isinstance(event, Exception):
             raise event
         self._gate = asyncio.create_task(event.wait())
@@ -219,14 +219,14 @@ def _as_reply(reply: Any) -> ScriptedReply:
 
 
 def _wire_of(script: ScriptBuilder, limits: Limits) -> tuple[list[bytes], bytes]:
-    """The reply of a builder as the data of its events, and whole."""
+    """Return a builder's reply as its events' data and as one body."""
     splitter = Splitter(limits.max_event_bytes)
     reply = script.reply()
     return [*splitter.feed(encode_events(reply.body)), *splitter.flush()], dumps(reply.whole)
 
 
 def _decoder_of(script: ScriptBuilder) -> Decoder:
-    """The decoder of the provider whose API the builder scripts."""
+    """Return the decoder of the provider whose API the builder scripts."""
     found = decoder_of(Exchange(RecordedResponse(), RecordedRequest("POST", script.path, {})))
     assert found is not None
     return found[1]

@@ -1,4 +1,4 @@
-"""What a scripted model sends: the items of a reply as parts, and the decoder for them."""
+"""Conversion of a scripted reply's items to parts, and the decoder for them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,31 +44,31 @@ from sidestream.stream.parts import (
 from sidestream.testing.replies import words
 
 ReplyItem = str | Mapping[str, Any] | message.MessagePart | StreamPart | Exception | asyncio.Event
-"""A text, a JSON object as text, a part of a message or of the stream, an error, or an event to wait for."""
+"""A string, a JSON object sent as text, a part of a message or of the stream, an error, or an event to wait for."""
 
 PROVIDER = "scripted"
 
 
 class ScriptedReply(Struct, frozen=True):
-    """A reply of a scripted model with facts of its own: `ScriptedReply(["cut sh"], reason="length")`."""
+    """A scripted reply with its own usage, reason, id or metadata: `ScriptedReply(["cut sh"], reason="length")`."""
 
     items: Sequence[ReplyItem]
     usage: Usage | None = None
-    """None: an estimate from the texts."""
+    """Token usage. None means an estimate."""
     reason: FinishReason | None = None
-    """None: `tool-calls` or `approval` if there are some, else `stop`."""
+    """Finish reason. None means `tool-calls` or `approval` if there are any, else `stop`."""
     id: str | None = None
     metadata: Mapping[str, Json] = {}
     """Metadata of the model's message."""
 
 
 def tool_call(name: str, /, **input: Any) -> message.ToolCallPart:
-    """A call of a client tool for a scripted reply. Its id is made when it is sent."""
+    """Create a client tool call for a scripted reply. Its id is assigned when it is sent."""
     return message.ToolCallPart("", name, input)
 
 
 def script_of(reply: ScriptedReply, request: ModelRequest, number: int) -> list[StreamPart | Exception | asyncio.Event]:
-    """The parts of a reply up to its `finish`, with the errors and events between them. Raises ConfigurationError."""
+    """Return a reply's parts, errors and events up to its `finish`. Raises ConfigurationError if they are illegal."""
     script: list[StreamPart | Exception | asyncio.Event] = [
         ResponseMetadata(reply.id or f"scripted_{number}", PROVIDER, provider=PROVIDER)
     ]
@@ -83,12 +83,12 @@ def script_of(reply: ScriptedReply, request: ModelRequest, number: int) -> list[
 
 
 class PartsDecoder(ResponseDecoder[DecoderState]):
-    """Decodes the wire of a scripted model: parts as JSON, with what is internal in them."""
+    """The decoder of a scripted model, which sends parts as JSON, including internal fields."""
 
     def __init__(self) -> None:
         super().__init__(DecoderState(PROVIDER))
         self._open: dict[str, StreamPart] = {}
-        """The end of each block that is open."""
+        """End parts of the open blocks."""
 
     def _read_event(self, s: DecoderState, event: Any) -> None:
         self._take(s, msgspec.convert(event, StreamPart))
@@ -142,7 +142,7 @@ def _parts_of(item: ReplyItem, identity: str) -> Iterable[StreamPart | Exception
         case message.LinkPart():
             return [File(f"file_{identity}", item.mime_type or "application/octet-stream", item.name, url=item.url)]
         case message.ToolResultPart() | message.ApprovalPart():
-            raise ConfigurationError(f"a model does not send a {type(item).__name__}; it is in the next request")
+            raise ConfigurationError(f"a model cannot send a {type(item).__name__}; it belongs in the next request")
         case Error():
             return [item, Finish("error", Usage(), item.kind)]
         case _:
@@ -177,7 +177,7 @@ def _usage(request: ModelRequest, parts: Sequence[StreamPart]) -> Usage:
 
 
 def _check(script: Sequence[StreamPart | Exception | asyncio.Event]) -> None:
-    """Raises ConfigurationError for parts that no model could send."""
+    """Check that a model could send these parts. Raises ConfigurationError if not."""
     parts = [part for part in script if not isinstance(part, Exception | asyncio.Event)]
     finish = parts.pop()
     assert isinstance(finish, Finish)

@@ -1,4 +1,4 @@
-"""Plays replies over a WebSocket, several at once in lanes, and reads and writes its frames (RFC 6455)."""
+"""Scripted replies over a WebSocket, several at once in multiplexed streams, and its frames (RFC 6455)."""
 
 import asyncio
 import base64
@@ -25,18 +25,18 @@ _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Message(NamedTuple):
-    """What a client sent: whole, also if it came in several frames."""
+    """A client's message, joined if it came in several frames."""
 
     opcode: int
     data: bytes
 
 
 def socket_frame(data: bytes | str, opcode: int = TEXT, *, is_final: bool = True, claims: int | None = None) -> bytes:
-    """One frame of a server; `claims` is the length in its head, if it should be another than that of the data.
+    """Encode a server's frame. `claims` replaces the length in its header.
 
-    With `is_final=False` more frames of the message follow.
+    With `is_final=False`, more frames of the message follow.
 
-    In the body of a `Reply`, bytes are sent unchanged, so this is how to send frames that no server should.
+    The body of a `Reply` sends bytes unchanged, so use this to send frames that no server should.
     """
     payload = data.encode() if isinstance(data, str) else data
     size = len(payload) if claims is None else claims
@@ -47,17 +47,17 @@ def socket_frame(data: bytes | str, opcode: int = TEXT, *, is_final: bool = True
 
 
 def socket_close(code: int = 1000, reason: str = "") -> bytes:
-    """The frame that closes a connection, e.g. 1012 for a server that restarts."""
+    """Encode the frame that closes a connection, e.g. with 1012 for a server that restarts."""
     return socket_frame(struct.pack("!H", code) + reason.encode(), CLOSE)
 
 
 def accept_key(key: str) -> str:
-    """The header `sec-websocket-accept` for the client's key."""
+    """Return the `sec-websocket-accept` header for the client's key."""
     return base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
 
 
 async def read_message(reader: StreamReader) -> Message:
-    """The next message of a client, or a control frame between two of its frames. Raises EOFError at the end."""
+    """Read the client's next message or control frame. Raises EOFError if the connection ends."""
     opcode, pieces = 0, b""
     while True:
         first, second = await reader.readexactly(2)
@@ -76,8 +76,8 @@ async def read_message(reader: StreamReader) -> Message:
 
 
 def unmasked(data: bytes, mask: bytes) -> bytes:
-    """The data of a client's frame."""
-    # As one large number: byte by byte would take seconds for a message with an image.
+    """Unmask the data of a client's frame."""
+    # As one large integer: byte by byte, a message with an image would take seconds.
     repeated = (mask * (len(data) // 4 + 1))[: len(data)]
     return (int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")).to_bytes(len(data), "big")
 
@@ -85,11 +85,11 @@ def unmasked(data: bytes, mask: bytes) -> bytes:
 LAST_TYPES = ("response.completed", "response.incomplete", "response.failed")
 
 Play = Callable[[bytes], Reply]
-"""From the message that requests a response to the reply of the script."""
+"""A function from a message that requests a response to the script's reply."""
 
 
 class _Playing:
-    """A response while it is played: what it takes of messages to it."""
+    """A reply that is being sent, and the steering messages for it."""
 
     def __init__(self, lane: str | None, reply: Reply) -> None:
         self.lane = lane
@@ -97,12 +97,12 @@ class _Playing:
         body: Json = reply.body
         entries = cast("list[Any]", body) if isinstance(body, list) else []
         self.awaited = sum(isinstance(entry, AwaitedSteer) for entry in entries)
-        """How many more messages it takes."""
+        """Steering messages that the reply still awaits."""
         self.is_over = False
 
 
 class SocketResponder:
-    """One WebSocket of a client. Requests of one lane are answered one after the other, lanes at the same time."""
+    """A client's WebSocket. Requests of one multiplexed stream are answered in order, streams concurrently."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class SocketResponder:
         self._play = play
         self._steered = steered
         self._playing: dict[str, _Playing] = {}
-        """Response id → the reply that it is part of."""
+        """Replies, by response id."""
         self._lanes: dict[str | None, asyncio.Lock] = {}
         self._ended = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -125,7 +125,7 @@ class SocketResponder:
         self._count = count
 
     async def serve(self) -> None:
-        """Answers until the client disconnects, or a reply ends the connection."""
+        """Answer until the client disconnects or a reply ends the connection."""
         reading = asyncio.create_task(self._read())
         try:
             await self._ended.wait()
@@ -134,7 +134,7 @@ class SocketResponder:
                 task.cancel()
             await asyncio.gather(reading, *self._answers, return_exceptions=True)
         if not reading.cancelled():
-            reading.result()  # raises what a function of the script raised
+            reading.result()  # Raise the error of a failed script function.
 
     async def _read(self) -> None:
         try:
@@ -176,7 +176,7 @@ class SocketResponder:
         self._count(-1)
 
     async def _steer(self, request: JsonObject) -> None:
-        """Passes a message to the response that it is for, or refuses it as the service does."""
+        """Pass a message to its response, or refuse it as the service does."""
         playing = self._playing.get(str(request.get("previous_response_id")))
         if playing is not None and playing.awaited and not playing.is_over:
             playing.awaited -= 1
@@ -210,7 +210,7 @@ class SocketResponder:
             else:
                 self._note(entry, playing)
                 frame = _frame(entry, lane)
-            async with self._writing:  # The pieces of a frame belong together, whatever other lanes send.
+            async with self._writing:  # Keep a frame's pieces together when several streams send.
                 for piece in pieces(frame if left is None else frame[:left], reply.chunk_sizes):
                     await self._responder.send_chunk(piece, reply.pace_s)
             if left is not None:
@@ -229,7 +229,7 @@ class SocketResponder:
             self._ended.set()
 
     def _note(self, entry: Any, playing: _Playing) -> None:
-        """Keeps track of which response is being played."""
+        """Track which response is being sent."""
         kind, response = as_object(entry).get("type"), as_object(as_object(entry).get("response"))
         if kind in ("response.created", *LAST_TYPES):
             playing.is_over = kind in LAST_TYPES
@@ -249,7 +249,7 @@ def _times(reply: Reply) -> Iterator[None]:
 
 
 def _entries(reply: Reply) -> Iterator[Any]:
-    """The events of a reply, and what is between them. The stream of a recording is split into its events."""
+    """Yield the entries of a reply's body. A recorded stream is split into its events."""
     body: Json = reply.body
     if reply.status >= 400:
         error = as_object(as_object(loads(body) if isinstance(body, bytes) and body else body).get("error"))
@@ -287,5 +287,5 @@ def _error_event(status: int, error: dict[str, Any]) -> dict[str, Any]:
 
 
 def _event_frame(event: dict[str, Any], lane: str | None) -> bytes:
-    """The lane is echoed if the request had one; an event of the script may name another."""
+    """Encode an event, with the request's stream id unless the event names another."""
     return socket_frame(dumps(event if lane is None or "stream_id" in event else {**event, "stream_id": lane}))

@@ -120,8 +120,8 @@ def test_without_an_answer_the_run_waits_and_says_how_to_go_on(
         env = {"TOKEN": SECRET}
         done = sidestream(*command, "--mcp", mcp, base_url=fake.base_url, env=env)
         assert done.returncode == 3
-        (hint,) = [line for line in done.stderr.splitlines() if "resume with: " in line]
-        words = hint.partition("resume with: sidestream ")[2].split()
+        (hint,) = [line for line in done.stderr.splitlines() if "Resume with: " in line]
+        words = hint.partition("Resume with: sidestream ")[2].split()
         assert sidestream("logs").stdout.split()[4] == "waiting"
         unanswered = sidestream(*words, base_url=fake.base_url, env=env)
         assert unanswered.returncode == 3
@@ -144,9 +144,9 @@ def test_a_new_message_drops_a_turn_that_waits(talks: Talks, config: Any):
     with FakeProvider([calls("echo", {}), said("Something else.")]).in_thread() as fake:
         given = {"base_url": fake.base_url, "terminal": True, "env": {"TOKEN": SECRET}}
         with talks("chat", "--mcp", config(), "go", **given) as talk:
-            talk.expect("run it")
+            talk.expect("Run it")
             talk.send("\x03")
-            talk.expect("waiting for approval")
+            talk.expect("needs your approval")
             talk.expect(PROMPT)
             talk.send("never mind\r")
             talk.expect("Something else")
@@ -213,7 +213,7 @@ async def test_a_call_that_runs_elsewhere_can_be_refused_but_not_approved(
 
     prompt = ApprovalPrompt(lambda text, *styles: lines.append(text), read, approve)
     decisions = await prompt.decide([call], is_resumed=True)
-    assert lines[0] == "waits for its result from outside: ask_user"
+    assert lines[0] == "external result needed: ask_user"
     assert decisions == (None if reason is None else [call.deny(reason)])
 
 
@@ -233,10 +233,10 @@ def test_a_logged_call_that_runs_elsewhere_is_shown_as_such_and_can_be_refused(s
         chat = asyncio.run(waiting_call(tmp_path / "log.db", fake.base_url))
         where = ("--store", str(tmp_path / "log.db"))
         shown = sidestream("logs", "show", chat, *where)
-        assert 'waits for its result from outside: ask_user {"question":"Colour?"}' in shown.stdout + shown.stderr
+        assert 'external result needed: ask_user {"question":"Colour?"}' in shown.stdout + shown.stderr
         left = sidestream("logs", "resume", chat, *where, "--approve", "run", base_url=fake.base_url)
         assert left.returncode == 3
-        assert "waiting for its result from outside" in left.stderr
+        assert "The call needs an external result." in left.stderr
         done = sidestream("logs", "resume", chat, *where, input="y\nn later\n", base_url=fake.base_url)
     assert (done.returncode, done.stdout) == (0, "Fine.\n")
     assert "later" in outputs(fake.requests[1])["call_1"]
@@ -260,7 +260,7 @@ def test_killed_in_the_middle_of_an_answer_it_goes_on_without_repeating_a_tool(
         with talks("chat", "--mcp", "mcp.json", "What is there?", base_url=fake.base_url, terminal=True) as talk:
             id = talk.expect(r"conversation (\w+)")[1]
             talk.expect("approval needed: list_directory of filesystem")
-            talk.expect("run it")
+            talk.expect("Run it")
             talk.send("y\r")
             talk.expect("There is ")
             talk.kill()
@@ -297,7 +297,7 @@ def test_killed_while_a_tool_runs_it_asks_before_running_it_again(
             talk.expect("approval needed: hang")
             talk.expect("warning: it was started before the run broke off")
             talk.expect("may have run already")
-            talk.expect("run it")
+            talk.expect("Run it")
             assert tool_calls(log) == ["hang"]
             assert len(fake.requests) == 1
             talk.send(f"{answer}\n")
@@ -326,7 +326,7 @@ def test_ctrl_c_stops_a_tool_then_the_chat_and_leaves_no_child_behind(
             children = [pid, *children_of(talk.process.pid)]
             assert all(map(is_alive, children))
             talk.process.send_signal(signal.SIGINT)
-            talk.expect("stopped")
+            talk.expect("Stopped.")
             talk.process.send_signal(signal.SIGINT)
             assert talk.end() == 130
             assert [child for child in children if not ends(child)] == []
@@ -503,5 +503,5 @@ async def test_what_was_allowed_in_a_chat_is_listed_and_ended_by_a_command(sides
         )
         done = await command
     shown = [line for line in done.stderr.splitlines() if "allowed in this conversation" in line]
-    assert [line.rpartition(": ")[2] for line in shown if "/allowed lists" not in line] == ["book", "none", "none"]
+    assert [line.rpartition(": ")[2] for line in shown if "/allowed to list" not in line] == ["book", "none", "none"]
     assert "drive is not allowed in this conversation" in done.stderr

@@ -158,7 +158,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_chat(talks: Talks, sidestream: Ru
                 talk.send("\x03")
             else:
                 talk.process.send_signal(signal.SIGINT)
-            talk.expect("stopped")
+            talk.expect("Stopped.")
             talk.expect(PROMPT if terminal else "\n")
             talk.send("b\r" if terminal else "b\n")
             talk.expect("Two.")
@@ -180,7 +180,7 @@ def test_a_line_that_is_entered_while_the_model_answers_steers_it(talks: Talks, 
     with fake.in_thread(), talks("chat", "--id", "mine", "a", base_url=fake.base_url, terminal=True) as talk:
         talk.expect("Hel")
         talk.send("\r/help\r")
-        talk.expect("commands are for the prompt")
+        talk.expect("commands work only at the prompt")
         talk.send("Be brief.\r")
         talk.expect(r"steer: Be brief\. \(pending\)")
         fake.release(gate)
@@ -219,7 +219,7 @@ def test_ctrl_c_at_an_empty_prompt_twice_leaves(talks: Talks):
     with talks("chat", "--no-log", base_url="http://127.0.0.1:9/v1", terminal=True) as talk:
         talk.expect(PROMPT)
         talk.send("\x03")
-        talk.expect("another Ctrl-C")
+        talk.expect("Ctrl-C again")
         talk.expect(PROMPT)
         talk.send("\x03")
         assert talk.end() == 130

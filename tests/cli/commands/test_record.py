@@ -117,5 +117,5 @@ def test_what_cannot_be_recorded_is_one_line(sidestream: Run, tmp_path: Path, ar
 def test_a_command_without_traffic_leaves_no_file(sidestream: Run, tmp_path: Path):
     done = sidestream("record", "a.json", "true")
     assert done.returncode == 1
-    assert "nothing was recorded" in done.stderr
+    assert "Nothing was recorded" in done.stderr
     assert not (tmp_path / "a.json").exists()

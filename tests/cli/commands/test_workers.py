@@ -132,7 +132,7 @@ async def test_a_worker_drives_what_was_begun_elsewhere_and_says_how_it_does(
 ):
     fake.add(ResponsesScript().text("Two to four days.").reply())
     worker = await in_thread(start)
-    assert worker.announcement == "drives support@2; up to 50 runs at once; Ctrl-C stops it"
+    assert worker.announcement == "executing support@2; up to 50 runs at once; press Ctrl-C to stop"
     run = await client.start("talk", "How long does it take?")
     assert await text_of(client) == "Two to four days."
 
@@ -178,7 +178,7 @@ async def test_a_second_signal_hands_runs_over_at_once(start: Start, client: Run
                 break
     worker.process.send_signal(signal.SIGINT)
     said = await in_thread(worker.process.stderr.readline)
-    assert said == "stops: runs in progress (1) have 3600 s to end; a second signal hands them over now\n"
+    assert said == "stopping: runs in progress (1) have 3600 s to finish; a second signal hands them off now\n"
     status, body = await in_thread(worker.ask, "/health")
     assert (status, json.loads(body)["status"]) == (503, "draining")
     worker.process.send_signal(signal.SIGTERM)
@@ -195,7 +195,7 @@ async def test_runs_are_listed_shown_followed_stopped_and_resumed(
     at = ("--store", "runs.db")
     done = await in_thread(sidestream, "runs", "list", *at)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "no runs in progress" in done.stderr
+    assert "No runs in progress" in done.stderr
 
     worker = await in_thread(start)
     run = await client.start("talk", "How long does it take?")
@@ -214,14 +214,14 @@ async def test_runs_are_listed_shown_followed_stopped_and_resumed(
     assert shown["job"] == {"agent": "support@2", "attempt": 1}
 
     done = await in_thread(sidestream, "runs", "cancel", run, *at)
-    assert (done.returncode, done.stdout) == (0, f"{run} is stopped\n")
+    assert (done.returncode, done.stdout) == (0, f"{run} was stopped\n")
     done = await in_thread(sidestream, "runs", "show", "talk", *at)
     assert re.search(r"^status: +cancelled: it was stopped before its end$", done.stdout, re.MULTILINE)
     done = await in_thread(sidestream, "runs", "cancel", run, *at)
-    assert "the run is cancelled already" in done.stderr
+    assert "The run is already cancelled." in done.stderr
 
     done = await in_thread(sidestream, "runs", "resume", run, *at)
-    assert done.stdout == f"{run} is queued for a worker that knows support@2\n"
+    assert done.stdout == f"{run} is queued for a worker with the agent support@2\n"
     assert await text_of(client) == "Two days."
     done = await in_thread(sidestream, "runs", "resume", run, *at)
     assert done.returncode == 2
@@ -238,16 +238,16 @@ async def test_a_run_that_nobody_has_driven_is_queued_or_scheduled(client: RunCl
         [queued, "queued"],
     ]
     done = await in_thread(sidestream, "runs", "list", "-n", "1", *at)
-    assert (len(done.stdout.splitlines()), done.stderr) == (1, "there are more than 1 runs; -n shows more\n")
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "There are more than 1 runs. Use -n to show more.\n")
     done = await in_thread(sidestream, "runs", "show", scheduled, *at)
-    assert re.search(r"^status: +scheduled: it is driven at 2096-10-02 \S+$", done.stdout, re.MULTILINE)
+    assert re.search(r"^status: +scheduled: it starts at 2096-10-02 \S+$", done.stdout, re.MULTILINE)
     done = await in_thread(sidestream, "runs", "show", scheduled, "--json", *at)
     assert json.loads(done.stdout)["job"] == {"agent": "support@2", "attempt": 0, "at": 4e9}
     done = await in_thread(sidestream, "runs", "resume", scheduled, *at)
     assert (done.stdout, "is scheduled" in done.stderr) == ("", True)
     for run in (queued, scheduled):
         done = await in_thread(sidestream, "runs", "cancel", run, *at)
-        assert done.stdout == f"{run} is stopped\n"
+        assert done.stdout == f"{run} was stopped\n"
 
 
 @requirement("R160")
@@ -262,7 +262,7 @@ async def test_a_run_that_waits_for_a_decision_is_cancelled(
     done = await in_thread(sidestream, "runs", "show", run, "--store", "runs.db")
     assert re.search(r"^waits for approval_\w+: look", done.stdout, re.MULTILINE)
     done = await in_thread(sidestream, "runs", "cancel", run, "--store", "runs.db")
-    assert done.stdout == f"{run} is stopped\n"
+    assert done.stdout == f"{run} was stopped\n"
     done = await in_thread(sidestream, "runs", "show", run, "--store", "runs.db")
     assert "status:        cancelled" in done.stdout
     assert "waits for" not in done.stdout
@@ -307,7 +307,7 @@ def test_a_server_has_the_agents_that_it_is_given(tmp_path: Path, environment: d
         assert process.stdout is not None
         assert process.stderr is not None
         address, token = printed_address(process.stdout.readline())
-        assert process.stderr.readline() == "agents: support@2; Ctrl+C stops the server\n"
+        assert process.stderr.readline() == "agents: support@2; press Ctrl+C to stop the server\n"
         request = urllib.request.Request(f"{address}v1/models", headers=token)
         with urllib.request.urlopen(request, timeout=BOUND_S) as response:
             assert [entry["id"] for entry in json.load(response)["data"]] == ["support@2"]

@@ -336,7 +336,7 @@ def test_the_default_model_is_saved(sidestream: Run, tmp_path: Path):
 
 @requirement("R170")
 def test_an_alias_stands_for_a_model_wherever_one_is_given(sidestream: Run):
-    assert "no aliases" in sidestream("models", "alias").stderr
+    assert "No aliases" in sidestream("models", "alias").stderr
     assert sidestream("models", "alias", "add", "fast", "openai-responses:gpt-fast").returncode == 0
     assert sidestream("models", "alias", "list").stdout == "fast  openai-responses:gpt-fast\n"
     assert sidestream("models", "alias", "add", "faster", "fast").returncode == 0  # It stands for what that one does.

@@ -1,4 +1,4 @@
-"""A conversation at the terminal: its session, approvals, forms and the line that is typed.
+"""Chats in the terminal: sessions, approvals, forms and line input.
 
 May import `inputs`, `display` and the modules beside this folder.
 """

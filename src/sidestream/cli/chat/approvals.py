@@ -1,4 +1,4 @@
-"""Prompts a person to approve pending calls, and to fill in the forms of MCP servers."""
+"""Prompts for approving pending calls and filling in MCP servers' forms."""
 
 import math
 import re
@@ -13,14 +13,16 @@ from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.tools.approvals import Decision, PendingApproval, Verdict, choices, problem_with
 
 MAX_VALUE = 400
-"""Characters of one argument that are shown by default."""
+"""Characters shown of each argument by default."""
 MAX_ARGUMENTS = 20
-QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
-REMEMBER_QUESTION = "run it? [y]es, [a]lways in this conversation, [n]o (a reason may follow), [v]iew all: "
-ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
-REMEMBER_HELP = f"{ANSWER_HELP}; a also allows later calls of the tool in this conversation"
-EXTERNAL_QUESTION = "[n]o, refuse it (a reason may follow), [v]iew all, Enter to leave it waiting: "
-EXTERNAL_HELP = "its result comes from outside: it cannot be approved here; n refuses it, Enter leaves it waiting"
+QUESTION = "Run it? [y]es, [n]o (you can add a reason), [v]iew all: "
+REMEMBER_QUESTION = "Run it? [y]es, [a]lways in this conversation, [n]o (you can add a reason), [v]iew all: "
+ANSWER_HELP = "Answer y or n. After n, you can add a reason for the model. Answer v to see the full arguments."
+REMEMBER_HELP = f"{ANSWER_HELP} Answer a to also allow later calls to the tool in this conversation."
+EXTERNAL_QUESTION = "[n]o, refuse it (you can add a reason), [v]iew all, Enter to leave it pending: "
+EXTERNAL_HELP = (
+    "The result is external, so you cannot approve the call here. Answer n to refuse it, or press Enter to wait."
+)
 DENIED = "denied by the option --approve deny"
 REQUESTED_BY_MODEL = "requested by the model"
 
@@ -28,19 +30,20 @@ _ANSWER = re.compile(r"\s*(y|yes|a|always|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORE
 
 
 class PrintLine(Protocol):
-    """Prints a line to the terminal."""
+    """A function that prints a line to the terminal."""
 
     def __call__(self, text: str, *styles: str) -> None: ...
 
 
 ReadAnswer = Callable[[str], Awaitable[str | None]]
-"""Prints a question and returns the answer; None at the end of the input."""
+"""A function that prints a question and returns the answer, or None at the end of the input."""
 
 
 class ApprovalPrompt:
-    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer.
+    """Collects decisions on pending approvals. `read_answer` is None if the session is not interactive.
 
-    `approve` decides on left-over calls, except those of `servers_with_approval`, whose own policy comes first.
+    `approve` decides on calls left over from an earlier run, except those of `servers_with_approval`, whose own policy
+    takes precedence.
     """
 
     def __init__(
@@ -59,11 +62,11 @@ class ApprovalPrompt:
     async def decide(
         self, pending: Iterable[PendingApproval], history: Sequence[ChatMessage] = (), *, is_resumed: bool = False
     ) -> list[Decision] | None:
-        """Returns a decision for each call, or None if any call got no answer.
+        """Return a decision for each call, or None if any call got no answer.
 
-        What differs from the last call of the same tool in the history is shown with its former value.
-        `is_resumed`: the calls are left over from an earlier run, so `--approve run` covers them. A call that needs
-        approval in the current run needs it for a reason that the option does not override.
+        Arguments that differ from the last call to the same tool in the history are shown with their previous values.
+        `is_resumed` says that the calls are left over from an earlier run, so `--approve run` covers them. A call that
+        needs approval in the current run needs it for a reason that the option does not override.
         """
         decisions: list[Decision] = []
         self._history = history
@@ -112,7 +115,7 @@ class ApprovalPrompt:
     def _show(self, call: PendingApproval, limit: int | None) -> None:
         owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
         where = ", run by the provider" if call.is_remote else ""
-        title = "waits for its result from outside" if call.is_external else "approval needed"
+        title = "external result needed" if call.is_external else "approval needed"
         self._print(f"{title}: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
         for line in arguments(call.input, limit, previous_input(self._history, call)):
             self._print(f"  {line}")
@@ -123,7 +126,7 @@ class ApprovalPrompt:
 
 
 def previous_input(history: Sequence[ChatMessage], call: PendingApproval) -> JsonObject:
-    """The arguments of the last call of the tool in the history that ran; empty if there is none."""
+    """Return the arguments of the tool's last successful call in the history, or an empty object."""
     done = {
         part.id
         for message in history
@@ -136,7 +139,7 @@ def previous_input(history: Sequence[ChatMessage], call: PendingApproval) -> Jso
 
 
 def arguments(given: Any, limit: int | None = MAX_VALUE, previous: JsonObject | None = None) -> Iterator[str]:
-    """Yields a call's arguments, one per line, with unprintable characters escaped, and what they were before."""
+    """Yield a call's arguments and their previous values, one per line, with unprintable characters escaped."""
     fields = jsontext.as_object(given)
     if not fields:
         yield "no arguments" if given in (None, {}) else _truncated(given, limit)
@@ -160,12 +163,12 @@ def _truncated(value: Any, limit: int | None) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """The text with control, invisible and bidirectional characters escaped."""
+    """Escape control, invisible and bidirectional characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-VISITED = "have you done that? [y]es, [n]o: "
-FORM_HELP = "an empty line takes the default or leaves the field out; a line with only ! declines the whole form"
+VISITED = "Have you done that? [y]es, [n]o: "
+FORM_HELP = "An empty line takes the default or skips the field. A line with only ! declines the whole form."
 DECLINE = "!"
 
 _YES = re.compile(r"\s*(y|yes|true)\s*", re.IGNORECASE)
@@ -173,12 +176,12 @@ _NO = re.compile(r"\s*(n|no|false)\s*", re.IGNORECASE)
 
 
 async def fill_in(call: PendingApproval, print_line: PrintLine, read_answer: ReadAnswer) -> Decision | None:
-    """The decision on a form, or None at the end of the input. Repeats the form until the answers fit."""
+    """Return the decision on a form, or None at the end of the input. Repeats the form until the answers are valid."""
     form = call.form or {}
     owner = escape_unprintable(call.server_label or call.tool)
     print_line(f"{owner} asks: {escape_unprintable(str(form.get('message', '')))}", "yellow", "bold")
     if "url" in form:
-        print_line(f"  open this address: {escape_unprintable(str(form['url']))}")
+        print_line(f"  Open this URL: {escape_unprintable(str(form['url']))}")
         return await _visited(call, read_answer)
     print_line(f"  {FORM_HELP}", "dim")
     while True:
@@ -223,7 +226,7 @@ def _written(value: Any) -> str:
 
 
 def _value(field: JsonObject, text: str) -> Any:
-    """The text as the type of the field; as it is where it has none of it, which the check then reports."""
+    """Convert an answer to the field's type. An answer that does not fit stays a string, which validation reports."""
     match field.get("type"):
         case "boolean" if _YES.fullmatch(text) or _NO.fullmatch(text):
             return _YES.fullmatch(text) is not None

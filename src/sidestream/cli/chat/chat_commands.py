@@ -1,4 +1,4 @@
-"""The slash commands of a chat: each has a handler, and a description for /help."""
+"""Slash commands of a chat, with their handlers and their descriptions for /help."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ChatControl(Protocol):
-    """What a command can do with the chat."""
+    """The chat as slash commands see it."""
 
     session: "ChatSession"
     agents: "AgentFactory"
@@ -27,16 +27,16 @@ class ChatControl(Protocol):
     attachments: "list[MessagePart]"
     is_over: bool
     model: str | None
-    """The model that was switched to; None: the configured one."""
+    """Model chosen with /model. None means the configured one."""
     last_prompt: Prompt | None
-    """What was sent last."""
+    """Last prompt sent."""
 
     async def send(self, prompt: Prompt) -> None:
-        """Runs a turn that Ctrl-C can stop."""
+        """Run a turn that Ctrl-C can stop."""
         ...
 
     async def interruptible(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs work that Ctrl-C stops without ending the chat."""
+        """Run work that Ctrl-C stops without ending the chat."""
         ...
 
 
@@ -46,8 +46,8 @@ Handler = Callable[[ChatControl, str], Awaitable[None]]
 async def _help(chat: ChatControl, rest: str) -> None:
     for name, (_, description) in COMMANDS.items():
         chat.print(f"{name:<14} {description}")
-    chat.print("Tab completes commands, Ctrl-C stops the answer, Ctrl-D or exit quits, Esc Enter inserts a newline")
-    chat.print("a line that is entered while the model answers is sent with its next step")
+    chat.print("Tab completes commands, Ctrl-C stops the answer, Ctrl-D or exit quits, Esc Enter inserts a newline.")
+    chat.print("A line that you enter while the model answers is sent with its next step.")
 
 
 async def _quit(chat: ChatControl, rest: str) -> None:
@@ -92,7 +92,7 @@ async def _allowed(chat: ChatControl, rest: str) -> None:
     await conversation.load()
     named = [grant for grant in conversation.grants if grant.tool == rest]
     if rest and not named:
-        raise click.UsageError(f"{rest} is not allowed in this conversation; /allowed lists what is")
+        raise click.UsageError(f"{rest} is not allowed in this conversation; use /allowed to list allowed tools")
     for grant in named:
         await conversation.withdraw(grant.id)
     names = ", ".join(grant.tool for grant in conversation.grants)
@@ -106,7 +106,7 @@ async def _resume(chat: ChatControl, rest: str) -> None:
 async def _retry(chat: ChatControl, rest: str) -> None:
     session = chat.session
     if session.chat.status != "complete" and chat.last_prompt is not None:
-        await chat.send(chat.last_prompt)  # It is not part of the history.
+        await chat.send(chat.last_prompt)  # An incomplete turn is not in the history.
         return
     before, question = _last_question(session.chat.messages)
     await _branch_from(chat, before)
@@ -117,7 +117,7 @@ async def _undo(chat: ChatControl, rest: str) -> None:
     before, question = _last_question(chat.session.chat.messages)
     await _branch_from(chat, before)
     text = one_line("".join(getattr(part, "text", "") for part in question.parts), 80)
-    chat.print(f"back before: {text or 'your last message'}", "dim")
+    chat.print(f"back to before: {text or 'your last message'}", "dim")
 
 
 async def _branch(chat: ChatControl, rest: str) -> None:
@@ -128,15 +128,15 @@ async def _branch_from(chat: ChatControl, messages: Sequence[ChatMessage]) -> No
     before = chat.session.chat.id
     await chat.session.branch(messages)
     if chat.session.is_stored:
-        chat.print(f"conversation {chat.session.chat.id}; {before} stays as it was", "dim")
+        chat.print(f"conversation {chat.session.chat.id}; {before} is unchanged", "dim")
 
 
 def _last_question(messages: Sequence[ChatMessage]) -> tuple[Sequence[ChatMessage], ChatMessage]:
-    """The history before the last message of the user, and that message. Raises ConfigurationError if there is none."""
+    """Return the last user message and the history before it. Raises ConfigurationError if there is none."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].role == "user":
             return messages[:at], messages[at]
-    raise ConfigurationError("there is no message yet")
+    raise ConfigurationError("the conversation has no messages yet")
 
 
 async def _save(chat: ChatControl, rest: str) -> None:
@@ -152,7 +152,7 @@ def _write_new(path: str, text: str) -> None:
         with Path(path).expanduser().open("x", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except FileExistsError:
-        raise click.UsageError(f"{path} exists: choose another name") from None
+        raise click.UsageError(f"{path} already exists; choose another name") from None
     except OSError as error:
         raise click.UsageError(f"cannot write {path}: {error.strerror}") from None
 
@@ -167,27 +167,27 @@ def _markdown(messages: Sequence[ChatMessage]) -> str:
 
 
 COMMANDS: dict[str, tuple[Handler, str]] = {
-    "/help": (_help, "list the commands"),
-    "/model": (_model, "NAME: switch to another model or provider; without NAME: show the current one"),
-    "/tools": (_tools, "TOOL: enable a tool, as -T does; without TOOL: list what is enabled"),
-    "/allowed": (_allowed, "TOOL: ask before its calls again; without TOOL: list what was allowed with a"),
-    "/system": (_system, "TEXT: set the system prompt; - removes it; without TEXT: show it"),
-    "/attach": (_attach, "PATH or URL: attach a file to the next message"),
-    "/retry": (_retry, "ask the last question again, in a new branch"),
-    "/undo": (_undo, "go back before the last question, in a new branch"),
-    "/branch": (_branch, "continue in a copy of the conversation"),
-    "/save": (_save, "FILE: save the conversation as Markdown, or as JSON if FILE ends in .json"),
-    "/resume": (_resume, "resume a turn that is waiting, failed, cancelled or unfinished"),
-    "/exit": (_quit, "quit; so do /quit, exit and quit"),
+    "/help": (_help, "List the commands."),
+    "/model": (_model, "Switch to the model or provider NAME. Without NAME, show the current one."),
+    "/tools": (_tools, "Enable TOOL, as -T does. Without TOOL, list the enabled tools."),
+    "/allowed": (_allowed, "Ask before calls to TOOL again. Without TOOL, list the tools that you always allow."),
+    "/system": (_system, "Set the system prompt to TEXT, or remove it with -. Without TEXT, show it."),
+    "/attach": (_attach, "Attach the file at PATH or a URL to the next message."),
+    "/retry": (_retry, "Ask the last question again, in a new branch."),
+    "/undo": (_undo, "Go back to before the last question, in a new branch."),
+    "/branch": (_branch, "Continue in a copy of the conversation."),
+    "/save": (_save, "Save the conversation to FILE as Markdown, or as JSON if FILE ends in .json."),
+    "/resume": (_resume, "Resume a turn that is waiting, failed, cancelled or unfinished."),
+    "/exit": (_quit, "Quit, like /quit, exit and quit."),
 }
-"""Slash command → its handler, and its description in /help."""
+"""Handlers and /help descriptions, by slash command."""
 
 EXITS = frozenset({"exit", "quit", "/quit"})
 """Lines that end the chat, besides /exit."""
 
 
 def completions(text: str) -> list[str]:
-    """What the text before the cursor can become: commands, and the arguments of some."""
+    """Complete the text before the cursor to commands, or to the arguments of some commands."""
     name, space, rest = text.partition(" ")
     if not text.startswith("/") or "\n" in text:
         return []

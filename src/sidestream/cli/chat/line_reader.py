@@ -1,4 +1,4 @@
-"""Reads messages and answers, typed at the terminal or from a pipe, and keys typed while something is drawn."""
+"""Input of messages and answers from a terminal or a pipe, including keys typed while the model answers."""
 
 import asyncio
 import atexit
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 _KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")
-"""Arrow keys and other combinations, which have no meaning here."""
+"""Escape sequences of arrow keys and other keys, which are ignored."""
 _ERASE = "\x7f\b"
 _ERASE_ALL = "\x15"
 
 
 class TypedLines:
-    """Collects keys into lines. `draft` is the line that has not been entered yet."""
+    """Collects keys into lines. `draft` is the current, unfinished line."""
 
     def __init__(self) -> None:
         self.draft = ""
         self._lines: deque[str] = deque()
 
     def feed(self, keys: str) -> None:
-        """Takes the next keys: text, Enter, Backspace and Ctrl-U."""
+        """Process typed text, Enter, Backspace and Ctrl-U."""
         for key in _KEYS.sub("", keys):
             if key in "\r\n":
                 self._lines.append(self.draft)
@@ -49,11 +49,11 @@ class TypedLines:
                 self.draft += strip_controls(key)
 
     def next_line(self) -> str | None:
-        """The next line that was entered; None if there is none yet."""
+        """Return the next complete line, or None if there is none yet."""
         return self._lines.popleft() if self._lines else None
 
     def take_draft(self) -> str:
-        """What was typed last, for a prompt to continue."""
+        """Return and clear the unfinished line, for a prompt to continue."""
         draft, self.draft = self.draft, ""
         return draft
 
@@ -61,23 +61,23 @@ class TypedLines:
 _CHUNK = 64 * 1024
 HISTORY = "history"
 Completions = Callable[[str], list[str]]
-"""The text before the cursor → what it can become."""
+"""Maps the text before the cursor to its completions."""
 
 
 class LineReader(Protocol):
     """A source of input. Both methods return None at its end and raise UserInterruptError on Ctrl-C."""
 
     async def message(self) -> str | None:
-        """Reads the next message."""
+        """Read the next message."""
         ...
 
     async def answer(self, question: str) -> str | None:
-        """Prints a question and reads the answer."""
+        """Print a question and read the answer."""
         ...
 
 
 def open_reader(history: Path | None, completions: Completions | None = None) -> LineReader:
-    """A line editor if standard input is a terminal, else a reader of its lines."""
+    """Return a line editor if standard input is a terminal, else a reader of its lines."""
     if sys.stdin is not None and sys.stdin.isatty():
         return TerminalReader(history, completions)
     return PipeReader(None if sys.stdin is None else sys.stdin.fileno())
@@ -92,14 +92,14 @@ class PipeReader:
         self._at_end = descriptor is None
 
     async def message(self) -> str | None:
-        """Reads the next line that is not blank."""
+        """Read the next line that is not blank."""
         while (line := await self._read_line()) is not None:
             if line.strip():
                 return line.strip()
         return None
 
     async def answer(self, question: str) -> str | None:
-        """Prints the question to standard error and reads the next line."""
+        """Print the question to standard error and read the next line."""
         write(sys.stderr, question + "\n")
         return await self._read_line()
 
@@ -124,7 +124,7 @@ class PipeReader:
 
 
 async def _wait_readable(descriptor: int, *, is_file: bool = True) -> None:
-    """Waits until the descriptor is readable; a regular file always is, if it may be one."""
+    """Wait until the descriptor is readable. With `is_file`, regular files are allowed and always readable."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
@@ -144,7 +144,7 @@ class TerminalReader:
 
     def __init__(self, history: Path | None, completions: Completions | None = None) -> None:
         self.echo: Callable[[str], None] | None = None
-        """Shows what is typed while the model answers; None: the terminal does."""
+        """Function that shows keys typed while the model answers. None means that the terminal echoes them."""
         self._history = history
         self._completions = completions
         self._typed = TypedLines()
@@ -152,7 +152,7 @@ class TerminalReader:
         self._next: deque[str] = deque()
 
     async def message(self) -> str | None:
-        """Prompts until something other than whitespace is entered."""
+        """Prompt until something other than whitespace is entered."""
         if self._next:
             return self._next.popleft()
         self._prompt = self._prompt or _prompt_session(self._history, self._completions)
@@ -162,13 +162,13 @@ class TerminalReader:
         return None
 
     async def answer(self, question: str) -> str | None:
-        """Prompts for an answer, which is not added to the history."""
+        """Prompt for an answer, without adding it to the history."""
         return await _prompt(_prompt_session(None), question)
 
     async def interjection(self) -> str | None:
-        """Reads a line that is entered while the model answers; None if that is not, or no longer, possible.
+        """Read a line entered while the model answers, or return None if the terminal cannot be read.
 
-        What is typed without Enter is left for the next prompt.
+        An unfinished line is kept for the next prompt.
         """
         descriptor = sys.stdin.fileno()
         if self.echo is None:
@@ -183,14 +183,14 @@ class TerminalReader:
         return line
 
     def put_back(self, text: str) -> None:
-        """Makes this the next message, before the prompt is shown again."""
+        """Make `text` the next message, returned without prompting."""
         self._next.append(text)
 
 
 async def _typed_data(descriptor: int) -> str | None:
     try:
         await _wait_readable(descriptor, is_file=False)
-        # A job in the background must not read: the terminal would stop it.
+        # The terminal would stop a background job that reads.
         if os.tcgetpgrp(descriptor) != os.getpgrp():
             return None
         data = os.read(descriptor, _CHUNK)
@@ -201,7 +201,7 @@ async def _typed_data(descriptor: int) -> str | None:
 
 async def _prompt(session: "PromptSession[str]", question: str, draft: str = "") -> str | None:
     try:
-        # While the prompt is shown, Ctrl-C arrives as a key press. A SIGINT is handled as at any other time.
+        # While the prompt is shown, Ctrl-C is a key press; a SIGINT from elsewhere is handled as usual.
         return await session.prompt_async(question, handle_sigint=False, default=draft)
     except EOFError:
         return None
@@ -247,7 +247,7 @@ def _completer(completions: Completions) -> "Completer":
 
 
 def _ensure_writable(file: Path) -> bool:
-    """Creates the file, private to the user; False if that fails."""
+    """Create the file, private to the user, and return whether that succeeded."""
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
@@ -257,12 +257,12 @@ def _ensure_writable(file: Path) -> bool:
 
 @contextmanager
 def _unechoed(descriptor: int) -> Generator[None]:
-    """Meanwhile, keys are read one by one, and the terminal does not show them. Ctrl-C stays a signal."""
+    """Turn off echo and line buffering inside the context. Ctrl-C still sends a signal."""
     try:
         import termios
 
         before = termios.tcgetattr(descriptor)
-    except (ImportError, OSError, ValueError):  # Not a POSIX terminal: it stays as it is.
+    except (ImportError, OSError, ValueError):  # Not a POSIX terminal.
         yield
         return
     changed = [*before]
@@ -272,7 +272,7 @@ def _unechoed(descriptor: int) -> Generator[None]:
         with suppress(termios.error):
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
-    atexit.register(restore)  # A second Ctrl-C leaves at once.
+    atexit.register(restore)  # A second Ctrl-C skips the `finally`.
     try:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
         yield

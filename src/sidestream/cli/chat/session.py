@@ -1,4 +1,4 @@
-"""A chat at the terminal: its turns, approvals and errors, and lines that steer the run."""
+"""A chat in the terminal: its turns, approvals, errors and steering messages."""
 
 import asyncio
 import secrets
@@ -24,25 +24,25 @@ from sidestream.turn.state import MUST_RESUME, TURN_STATUSES, TurnStatus, status
 
 
 class Interjections(Protocol):
-    """Where such lines come from."""
+    """A source of lines that are entered while a run is in progress."""
 
     async def interjection(self) -> str | None:
-        """Reads the next line; None if there will be none."""
+        """Read the next line, or return None if no more can come."""
         ...
 
     def put_back(self, text: str) -> None:
-        """Makes a line the next message: the run did not take it."""
+        """Make a line that the run did not accept the next message."""
         ...
 
 
 async def steer_by_lines(run: Run[Any], lines: Interjections, print_line: PrintLine) -> None:
-    """Sends each line to the run until it is over. A line that comes too late is the next message."""
+    """Send each line to the run until it finishes. A line that comes too late becomes the next message."""
     while (line := await lines.interjection()) is not None:
         text = line.strip()
         if not text:
             continue
         if text.startswith("/") and text[1:].partition(" ")[0].isalpha():
-            print_line(f"{one_line(text)}: commands are for the prompt; Ctrl-C stops the answer", "yellow")
+            print_line(f"{one_line(text)}: commands work only at the prompt; press Ctrl-C to stop the answer", "yellow")
             continue
         try:
             await run.steer(text)
@@ -63,7 +63,7 @@ EXIT_CODES: dict[TurnStatus, int] = {
     "unfinished": exit_codes.WAITING,
     "cancelled": exit_codes.INTERRUPTED,
 }
-"""Status of the last turn → exit code."""
+"""Exit codes, by status of the last turn."""
 
 RESUME_QUESTION = "[r]esume it, [d]iscard it, or [q]uit? "
 
@@ -87,11 +87,11 @@ class ChatSession:
     ) -> None:
         self.chat = chat
         self.call = dict(call or {})
-        """Settings of every run, over those of the agent."""
+        """Settings of every run, which override the agent's."""
         self.is_stored = is_stored
         self.outcome: TurnStatus = "complete"
         self.store_error: StoreError | None = None
-        """Why the conversation is not logged, or only in part."""
+        """Error that stopped logging. None means that the conversation is logged."""
         self._view = view
         self._print = print_line
         self._approvals = approvals
@@ -114,7 +114,7 @@ class ChatSession:
         return f"sidestream logs resume {self.chat.id}{self._resume_flags}"
 
     async def open(self, *, is_new: bool) -> None:
-        """Loads the conversation. A new one continues without the store if that fails, and prints an error."""
+        """Load the conversation. If the store fails, report the error and continue a new conversation without it."""
         try:
             await self.chat.load()
         except StoreError as error:
@@ -123,23 +123,23 @@ class ChatSession:
             self._report_store_error(error)
 
     async def turn(self, prompt: Prompt, **call: Any) -> None:
-        """Runs a turn to its end, prompting for approvals. Discards an open turn before it."""
+        """Run a turn to its end, prompting for approvals. Discards an unfinished turn first."""
         if self.chat.status in MUST_RESUME:
             await self.chat.discard()
         self._history = self.chat.messages
         await self._run(self.chat.stream(prompt, errors="parts", **{**self.call, **call}))
 
     async def settle(self, read_answer: ReadAnswer | None, resume: Callable[[], Awaitable[None]] | None = None) -> bool:
-        """Reports that the last turn is not complete, and offers to resume it. False if nothing more is to be done.
+        """Report an incomplete last turn and offer to resume it. Returns False if the command should end.
 
-        A turn that must be resumed or discarded first is asked about; without `read_answer`, nobody can say.
+        A turn that must be resumed or discarded first needs an answer, so without `read_answer` the command ends.
         """
         status, meaning = self.chat.status, TURN_STATUSES[self.chat.status]
         if status == "complete":
             return True
         about = f"last turn of {self.chat.id}: {status} ({meaning})"
         if status not in MUST_RESUME:
-            self._print(f"note: {about}; a message drops it; resume it with: {self.resume_command}", "yellow")
+            self._print(f"note: {about}; a new message drops it; resume it with: {self.resume_command}", "yellow")
             return True
         if read_answer is None:
             self.refuse()
@@ -148,12 +148,12 @@ class ChatSession:
         return await self._settle(read_answer, resume or self.resume)
 
     def refuse(self) -> None:
-        """Reports that the last turn must be resumed or discarded first."""
+        """Report that the last turn must be resumed or discarded first."""
         status, meaning = self.chat.status, TURN_STATUSES[self.chat.status]
         self.outcome = status
         self._print(f"error: last turn of {self.chat.id}: {status} ({meaning})", "red")
-        self._print(f"resume it with: {self.resume_command}", "yellow")
-        self._print(f"or discard it with: sidestream logs discard {self.chat.id}", "yellow")
+        self._print(f"Resume it with: {self.resume_command}", "yellow")
+        self._print(f"Or discard it with: sidestream logs discard {self.chat.id}", "yellow")
 
     async def _settle(self, read_answer: ReadAnswer, resume: Callable[[], Awaitable[None]]) -> bool:
         while (answer := await read_answer(RESUME_QUESTION)) is not None:
@@ -167,12 +167,12 @@ class ChatSession:
                 case "q":
                     break
                 case _:
-                    self._print("answer r, d or q")
+                    self._print("Answer r, d or q.")
         self.outcome = self.chat.status
         return False
 
     async def resume(self) -> None:
-        """Resumes the last turn. Raises ConfigurationError if it is complete."""
+        """Resume the last turn. Raises ConfigurationError if the turn is complete."""
         state = self.chat.run_state
         pending = state.approvals if state is not None else ()
         decisions = await self._approvals.decide(pending, self.chat.messages, is_resumed=True)
@@ -182,7 +182,7 @@ class ChatSession:
         await self._run(self.chat.resume_stream(decisions, errors="parts", **self.call))
 
     async def branch(self, messages: Sequence[ChatMessage]) -> None:
-        """Continues in a new conversation with this history. The one so far stays as it is."""
+        """Continue in a new conversation with this history. The previous conversation is unchanged."""
         store = self._store if self.is_stored else None
         self.chat = Chat(self.chat.agent, messages, store=store, id=None if store is None else new_id())
         self._history = tuple(messages)
@@ -190,7 +190,7 @@ class ChatSession:
         await self.chat.load()
 
     async def recover(self) -> None:
-        """Reloads the chat after a turn that was stopped or failed."""
+        """Reload the chat after a cancelled or failed turn."""
         self._keep_store_error(self.chat.store_error)
         if self.store_error is not None and not isinstance(self.store_error, ConflictError):
             self._detach_store()
@@ -229,7 +229,7 @@ class ChatSession:
 
     @asynccontextmanager
     async def _steering(self, run: Run[Any]) -> AsyncGenerator[None]:
-        """Meanwhile, lines that are entered steer the run."""
+        """Steer the run with lines entered inside the context."""
         if self._interjections is None:
             yield
             return
@@ -247,14 +247,12 @@ class ChatSession:
         state = self.chat.run_state
         is_external = state is not None and any(call.is_external for call in state.approvals)
         if self.is_stored:
-            wanted = "its result from outside" if is_external else "approval"
-            self._print(f"the call is waiting for {wanted}; resume with: {self.resume_command}", "yellow")
+            wanted = "an external result" if is_external else "your approval"
+            self._print(f"The call needs {wanted}. Resume with: {self.resume_command}", "yellow")
         elif is_external:
-            self._print(
-                "the call waits for its result from outside, which only a stored conversation can take", "yellow"
-            )
+            self._print("The call needs an external result, which only a logged conversation can receive.", "yellow")
         else:
-            self._print("the call was not approved and did not run; --approve run runs such calls", "yellow")
+            self._print("The call was not approved and did not run. Use --approve run to run such calls.", "yellow")
 
     def _report_store_error(self, error: StoreError) -> None:
         self._keep_store_error(error)
@@ -281,9 +279,9 @@ def create_session(
     *,
     must_log: bool = True,
 ) -> ChatSession:
-    """A session of the conversation with this id, or of one that is not logged if there is no store.
+    """Create a session of the conversation with this id, or of an unlogged one if there is no store.
 
-    Without `must_log`, a store that fails does not fail the command.
+    Without `must_log`, the command succeeds even if the store fails.
     """
     return ChatSession(
         Chat(agents.create(), store=store, id=id),
@@ -300,5 +298,5 @@ def create_session(
 
 
 def new_id() -> str:
-    """A new conversation id, short enough to type."""
+    """Return a new conversation id, short enough to type."""
     return f"chat_{secrets.token_hex(6)}"

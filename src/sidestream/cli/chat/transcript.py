@@ -1,4 +1,4 @@
-"""Renders a conversation's log as text: messages, tool progress, approvals, files, errors."""
+"""Rendering of a conversation's log as text: messages, tool progress, approvals, files, errors."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,7 +17,7 @@ from sidestream.tools.approvals import Decision, PendingApproval
 
 
 async def load_record(store: Store, row: records.Row) -> records.Record:
-    """Loads the record of a row with its blobs; a missing blob is replaced by a note with its digest."""
+    """Load a row's record with its blobs, replacing a missing blob by a note with its digest."""
     blobs: dict[str, bytes] = {}
     for digest in row.blobs if row.kind != records.STEP_FINISH else ():
         try:
@@ -28,15 +28,18 @@ async def load_record(store: Store, row: records.Row) -> records.Record:
 
 
 class SourcesInPlace:
-    """Moves sources to the beginning of their text: a log has a block of text where it ends, so they come before it."""
+    """Reorders parts so that sources follow the start of their text.
+
+    A log has each block of text at its end, so the sources come first.
+    """
 
     def __init__(self) -> None:
         self._held: list[Source] = []
         self._begun: set[str | None] = {None}
-        """Text blocks of the current step."""
+        """Ids of the current step's text blocks."""
 
     def feed(self, part: StreamPart) -> list[StreamPart]:
-        """The parts that come now."""
+        """Return the parts to render now."""
         if isinstance(part, Source) and part.text_id not in self._begun:
             self._held.append(part)
             return []
@@ -53,7 +56,7 @@ class SourcesInPlace:
 
 
 class Transcript:
-    """Renders the records of a log, in order, to a screen."""
+    """Renders a log's records to a screen."""
 
     def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False, usage: bool = False) -> None:
         self._screen = screen
@@ -62,15 +65,15 @@ class Transcript:
         self._order = SourcesInPlace()
 
     def feed(self, record: records.Record) -> None:
-        """Renders the next record."""
+        """Render the next record."""
         _RENDERERS[type(record.body)](self, record.body, record)
 
     def close(self) -> None:
-        """Ends open lines."""
+        """Finish open lines."""
         self._view.close()
 
     def message(self, body: records.MessageAdded, record: records.Record) -> None:
-        """Renders a message with its role and time."""
+        """Render a message with its role and time."""
         self._view.close()
         self._screen.gap()
         self._screen.line(f"{body.message.role}, {format_time(record.time)}", "bold")
@@ -78,13 +81,13 @@ class Transcript:
             self._screen.line(f"  {line}")
 
     def run_started(self, body: records.RunStarted, record: records.Record) -> None:
-        """Renders the model that answers."""
-        self._view.close()  # A run that was interrupted leaves its text open.
+        """Render the run's model."""
+        self._view.close()  # An interrupted run leaves its text open.
         verb = "resumes" if body.resumes else "answers"
         self._screen.line(f"{one_line(body.model)} {verb}", "dim")
 
     def segment(self, body: records.Segment, record: records.Record) -> None:
-        """Renders a segment of the stream as it was shown live."""
+        """Render the segment's parts as the live view does."""
         ordered = [part for given in body.parts for part in self._order.feed(given)]
         for part in ordered:
             self._view.feed(part)
@@ -92,20 +95,20 @@ class Transcript:
                 self._screen.line("waiting for approval", "yellow")
 
     def tool_started(self, body: records.ToolStarted, record: records.Record) -> None:
-        """Renders the start of a local tool."""
+        """Render the start of a local tool."""
         self._screen.line(f"{escape_unprintable(body.name)} started", "dim")
 
     def approval_requested(self, body: records.ApprovalAsked, record: records.Record) -> None:
-        """Renders an approval request."""
+        """Render an approval request."""
         call: PendingApproval = body.approval
         owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
         arguments = one_line(formatting.compact(call.input)) if call.input else ""
-        title = "waits for its result from outside" if call.is_external else "approval requested"
+        title = "external result needed" if call.is_external else "approval requested"
         self._screen.line(f"{title}: {escape_unprintable(call.tool)}{owner} {arguments}".rstrip(), "yellow")
         self._screen.line(f"  {one_line(call.provenance, 400)}", "dim")
 
     def approval_decided(self, body: records.ApprovalDecided, record: records.Record) -> None:
-        """Renders a decision."""
+        """Render a decision."""
         decision: Decision = body.decision
         verdict = "answered" if decision.output is not None else "approved" if decision.is_approved else "denied"
         reason = f": {one_line(decision.reason)}" if decision.reason else ""
@@ -113,31 +116,31 @@ class Transcript:
         self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{scope}{reason}", "yellow")
 
     def approval_refused(self, body: records.ApprovalRefused, record: records.Record) -> None:
-        """Renders a decision that was refused."""
+        """Render the refusal of a decision."""
         self._screen.line(f"a decision was refused: {one_line(body.reason)}", "yellow")
 
     def grants_set(self, body: records.GrantsSet, record: records.Record) -> None:
-        """Renders which tools are allowed from now on."""
+        """Render the tools that no longer need approval."""
         names = ", ".join(escape_unprintable(grant.tool) for grant in body.grants) or "none"
         self._screen.line(f"allowed in this conversation: {names}", "yellow")
 
     def cancelled(self, body: records.RunCancelled, record: records.Record) -> None:
-        """Renders a cancellation."""
+        """Render a cancellation."""
         self._view.close()
         self._screen.line("cancelled", "yellow")
 
     def discarded(self, body: records.TurnDiscarded, record: records.Record) -> None:
-        """Renders that the turn was discarded."""
+        """Render that the turn was discarded."""
         self._screen.line("this turn was discarded", "yellow")
 
     def kept(self, body: records.TurnKept, record: records.Record) -> None:
-        """Renders nothing: what the turn said is there."""
+        """Render nothing, because the turn's parts are already shown."""
 
     def tool_suspended(self, body: records.ToolSuspended, record: records.Record) -> None:
-        """Renders nothing: the pending approvals of the suspended sub-agent have records of their own."""
+        """Render nothing, because the suspended subagent's approvals have their own records."""
 
     def unseen(self, body: records.RequestPrepared | records.Noted, record: records.Record) -> None:
-        """Renders nothing: it is for programs."""
+        """Render nothing, because the record is for programs."""
 
 
 _RENDERERS: dict[type, Callable[[Transcript, Any, records.Record], None]] = {
@@ -156,11 +159,11 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, records.Record], None]] = {
     records.RequestPrepared: Transcript.unseen,
     records.Noted: Transcript.unseen,
 }
-"""Type of a record's body → the method that renders it."""
+"""Rendering methods, by type of the record's body."""
 
 
 def format_time(time: float) -> str:
-    """A timestamp as local time."""
+    """Format a timestamp as local time."""
     try:
         return datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, OSError, ValueError):
@@ -168,7 +171,7 @@ def format_time(time: float) -> str:
 
 
 def message_lines(message: ChatMessage) -> list[str]:
-    """The parts of a message as lines of text."""
+    """Return the parts of a message as lines of text."""
     lines: list[str] = []
     for part in message.parts:
         match part:

@@ -1,4 +1,4 @@
-"""`sidestream chat`: an interactive conversation, logged as it streams."""
+"""The `sidestream chat` command: an interactive conversation, logged as it streams."""
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -58,9 +58,9 @@ def chat(
     plain: bool,
     **agent: Any,
 ) -> int:
-    """Chat with a model. PROMPT is the first message; each line of piped input is a message.
+    """Chat with a model. PROMPT is the first message. Each line of piped input is a message.
 
-    Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that is entered
+    Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that you enter
     while the model answers steers the answer.
     """
     from sidestream.cli import key_file
@@ -112,7 +112,7 @@ async def _chat(
         id = None if store is None else existing.id if existing is not None else selector.id or new_id()
         if existing is not None and existing.model and selector.keeps_model:
             agents.use_model(existing.model)
-        # Each line of a pipe is a message of its own, whenever it arrives.
+        # Each line of a pipe is a separate message, whenever it arrives.
         interjections = reader if isinstance(reader, TerminalReader) else None
         session = create_session(agents, store, id, screen, view, reader.answer, interjections)
         await session.open(is_new=existing is None and selector.id is None)
@@ -147,7 +147,7 @@ def _print_introduction(session: "ChatSession", print_line: "PrintLine", resume_
 
 
 class _ChatLoop:
-    """Reads messages and slash commands, and carries them out until the input ends."""
+    """Reads messages and slash commands, and executes them until the input ends."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class _ChatLoop:
         self._reader = reader
 
     async def settle(self) -> bool:
-        """Offers to resume a turn that is not complete; False to quit."""
+        """Offer to resume an incomplete turn, and return False if the user quits."""
         from sidestream.cli.interrupts import UserInterruptError
 
         session = self.session
@@ -192,7 +192,7 @@ class _ChatLoop:
                     self.session.outcome = "cancelled"
                     return
                 is_warned = True
-                self.print("Ctrl-D or another Ctrl-C quits")
+                self.print("Press Ctrl-D, or Ctrl-C again, to quit.")
                 continue
             is_warned = False
             if text is None:
@@ -200,7 +200,7 @@ class _ChatLoop:
             await self._handle(text)
 
     async def _handle(self, text: str) -> None:
-        """Handles one input. Errors are printed, and the chat continues."""
+        """Handle one input, printing errors so that the chat continues."""
         from sidestream.errors import ConfigurationError
         from sidestream.text.redaction import redact
         from sidestream.tools.approvals import ApprovalError
@@ -228,12 +228,12 @@ class _ChatLoop:
             await self.send([text, *parts] if parts else text)
 
     async def send(self, prompt: "Prompt") -> None:
-        """Runs a turn that Ctrl-C can stop."""
+        """Run a turn that Ctrl-C can stop."""
         self.last_prompt = prompt
         await self.interruptible(lambda: self.session.turn(prompt))
 
     async def interruptible(self, work: "Callable[[], Awaitable[None]]") -> None:
-        """Runs work that Ctrl-C stops without ending the chat."""
+        """Run work that Ctrl-C stops without ending the chat."""
         from sidestream.cli.interrupts import UserInterruptError, interruptible
 
         async def wrapped() -> None:
@@ -244,7 +244,7 @@ class _ChatLoop:
         except UserInterruptError:
             await self.session.recover()
             self.session.outcome = "waiting" if self.session.chat.status == "waiting" else "cancelled"
-            self.print("stopped; /resume continues the turn" if self.session.is_stored else "stopped", "yellow")
+            self.print("Stopped. Use /resume to continue the turn." if self.session.is_stored else "Stopped.", "yellow")
 
 
 def _unknown_command(name: str, known: "Iterable[str]") -> str:

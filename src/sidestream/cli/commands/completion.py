@@ -1,4 +1,4 @@
-"""`sidestream completion`: the completion script of a shell."""
+"""The `sidestream completion` command."""
 
 import sys
 
@@ -7,19 +7,19 @@ import click
 from sidestream.cli import exit_codes
 
 VARIABLE = "_SIDESTREAM_COMPLETE"
-"""The variable by which the script asks this program for completions; click's convention."""
+"""Variable with which the script requests completions, by click's convention."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print the completion script of a shell.
+    """Print a shell's completion script.
 
     \b
     bash:  source <(sidestream completion bash)        in ~/.bashrc
     zsh:   source <(sidestream completion zsh)         in ~/.zshrc
     fish:  sidestream completion fish > ~/.config/fish/completions/sidestream.fish
-    """
+    """  # noqa: D301, RUF100 - click needs the backspace
     from click.shell_completion import get_completion_class
 
     from sidestream.cli.display.screen import write
@@ -27,6 +27,6 @@ def completion(shell: str) -> int:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(click.get_current_context().find_root().command, {}, "sidestream", VARIABLE)
-    # Not `source()`, which starts bash to check its version: the script may be installed from another shell.
+    # Not `source()`, which starts bash to check its version: another shell may install the script.
     write(sys.stdout, script.source_template % script.source_vars() + "\n")
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""`sidestream doctor`: checks of what is installed, configured and reachable, and what to do about the rest."""
+"""The `sidestream doctor` command: checks of the installation and configuration, with advice."""
 
 import asyncio
 import os
@@ -26,11 +26,13 @@ from sidestream.transport.base_urls import checked_base_url, is_loopback
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print each finding as a line of JSON.")
-@click.option("--mcp", metavar="FILE", help="Also start the MCP servers of this mcp.json; - finds it in this folder.")
+@click.option(
+    "--mcp", metavar="FILE", help="Also start the MCP servers in this mcp.json. - uses the one in this folder."
+)
 def doctor(as_json: bool, mcp: str | None) -> int:
     """Check the installation, keys, stores and servers.
 
-    Exits with 1 if something that is configured does not work; what is merely not there is listed.
+    Exits with code 1 if something configured does not work. Optional parts that are missing are only listed.
     """
     from sidestream import jsontext
     from sidestream.cli.display.screen import one_line, write
@@ -54,18 +56,18 @@ def doctor(as_json: bool, mcp: str | None) -> int:
 
 
 PROBE_S = 0.5
-"""How long a server on this machine may take to answer."""
+"""Seconds a local server may take to answer."""
 SANDBOX_S = 10.0
 SANDBOXES = {
-    "bubblewrap": "the default of tools that run code here",
+    "bubblewrap": "the default for tools that run code on this machine",
     "runsc": "stronger isolation; tried if bubblewrap does not work",
-    "monty": "computation only, on every system; has to be named",
+    "monty": "computation only, on every system; must be named explicitly",
 }
-"""Sandbox → what it is for."""
+"""Uses, by sandbox."""
 
 
 class Finding(Struct, frozen=True):
-    """Something that was checked: it works, is not there, or is configured and does not work."""
+    """Result of a check: "ok", "missing", or "broken" if something is configured but does not work."""
 
     topic: str
     state: Literal["ok", "missing", "broken"]
@@ -74,7 +76,7 @@ class Finding(Struct, frozen=True):
 
 
 async def examine(mcp: str | None = None) -> list[Finding]:
-    """All findings, by topic."""
+    """Run all checks and return their findings, grouped by topic."""
     found = [*_installation(), *_keys(), *_models()]
     for topic in (_embedded(), _store(), _mcp(mcp), _servers(), _sandbox()):
         found += [finding async for finding in topic]
@@ -88,13 +90,13 @@ def _installation() -> Iterator[Finding]:
         absent = [name for name in packages if not _is_installed(name)]
         if absent:
             advice = f'pip install "sidestream[{extra}]"'
-            yield Finding("installation", "missing", f"extra {extra}: without {', '.join(absent)}", advice)
+            yield Finding("installation", "missing", f"extra {extra}: missing {', '.join(absent)}", advice)
         else:
             yield Finding("installation", "ok", f"extra {extra}")
 
 
 def _extras() -> dict[str, list[str]]:
-    """Extra → its packages, of those for this platform."""
+    """Return the packages of each extra that apply to this platform."""
     found: dict[str, list[str]] = {}
     for line in requires("sidestream") or ():
         name, _, marker = line.partition(";")
@@ -123,7 +125,7 @@ def _keys() -> Iterator[Finding]:
         stored = set[str]()
         yield Finding("keys", "broken", str(error))
     if not key_file.is_private():
-        yield Finding("keys", "broken", f"{key_file.path()} is readable by others", "run chmod 600 on it")
+        yield Finding("keys", "broken", f"other users can read {key_file.path()}", "run chmod 600 on it")
     for variable in sorted({*_flat(given.values())}):
         users = ", ".join(name for name, variables in given.items() if variable in variables)
         if variable in in_environment or variable in stored:
@@ -186,7 +188,7 @@ async def _store() -> AsyncIterator[Finding]:
 
 
 def preferences_log() -> bool:
-    """Whether prompts are logged; True also if that cannot be read, which is another finding."""
+    """Return whether prompts are logged. True if the preferences are unreadable, which another check reports."""
     try:
         return preferences.load().log
     except ConfigurationError:
@@ -208,7 +210,7 @@ async def _mcp(given: str | None) -> AsyncIterator[Finding]:
         return
     if given is None:
         labels = ", ".join(config.labels) or "no servers"
-        yield Finding("mcp", "ok", f"{file}: {labels}", "sidestream mcp check starts them")
+        yield Finding("mcp", "ok", f"{file}: {labels}", "start them with sidestream mcp check")
         return
     from sidestream.cli.commands.mcp import check_servers
 
@@ -218,7 +220,7 @@ async def _mcp(given: str | None) -> AsyncIterator[Finding]:
 
 
 async def _servers() -> AsyncIterator[Finding]:
-    """Model servers on this machine: those that some provider is for."""
+    """Check the local model servers of installed providers."""
     for provider in sorted(providers().values(), key=lambda provider: provider.name):
         url: Any = getattr(provider, "base_url", None)
         if not isinstance(url, str) or not is_loopback(url):
@@ -242,7 +244,7 @@ async def _answers(host: str, port: int) -> bool:
 
 
 async def _sandbox() -> AsyncIterator[Finding]:
-    """Runs a line of code in a container of each kind."""
+    """Run a line of code in each kind of sandbox."""
     from sidestream.portable.sandbox import choice
     from sidestream.portable.sandbox.port import ContainerSpec, SandboxError
 
@@ -260,13 +262,13 @@ async def _sandbox() -> AsyncIterator[Finding]:
             yield Finding("sandbox", "missing", f"{name} did not answer within {SANDBOX_S:g} s", use)
         else:
             works = outcome.logs.strip() == "42"
-            said = f"{name}: {use}" if works else f"{name} runs no code: {outcome.logs.strip() or outcome.ending}"
+            said = f"{name}: {use}" if works else f"{name} cannot run code: {outcome.logs.strip() or outcome.ending}"
             yield Finding("sandbox", "ok" if works else "missing", said)
 
 
 def _terminal() -> Iterator[Finding]:
     if sys.stderr is None or not has_colour(sys.stderr):
-        yield Finding("terminal", "ok", "plain text: standard error is no terminal, or NO_COLOR is set")
+        yield Finding("terminal", "ok", "plain text: standard error is not a terminal, or NO_COLOR is set")
         return
     protocol = picture_protocol()
-    yield Finding("terminal", "ok", f"live view; pictures: {protocol or 'not shown'}")
+    yield Finding("terminal", "ok", f"live view; images: {protocol or 'not shown'}")

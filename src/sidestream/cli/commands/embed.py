@@ -1,4 +1,4 @@
-"""`sidestream embed` and `sidestream similar`: texts as vectors, and texts ranked by them."""
+"""The `sidestream embed` and `sidestream similar` commands."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.registry import ModelString, installed_providers
 
 MAX_BYTES = 64_000_000
-"""Of one file: more than any provider embeds at once."""
+"""Maximum file size, in bytes. More than any provider embeds at once."""
 
 
 class Entry(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Entry(Struct, frozen=True):
 def embedded(
     texts: Sequence[tuple[str, str]], model: str | None, base_url: str | None = None, *, shows_usage: bool = False
 ) -> list[Entry]:
-    """The texts with their vectors; each comes with its id."""
+    """Embed (id, text) pairs and return them with their vectors."""
     key_file.load()
     agent = Agent(_model_string(model), base_url=base_url)
 
@@ -61,24 +61,24 @@ def _model_string(model: str | None) -> str:
 
 
 def read_files(files: Iterable[Path]) -> list[tuple[str, str]]:
-    """Each file as one text, under its path. Raises UsageError."""
+    """Read each file as one (path, text) pair. Raises UsageError if a file cannot be read."""
     return [(str(file), _decoded(_read(file), str(file))) for file in files]
 
 
 def read_lines(file: Path | None) -> list[tuple[str, str]]:
-    """The lines of a file, or of standard input, that are not blank, with their numbers. Raises UsageError."""
+    """Read the non-blank lines of a file or standard input, with their numbers. Raises UsageError if there are none."""
     name = "standard input" if file is None else str(file)
     data = stdin_bytes(MAX_BYTES) if file is None else _read(file)
     lines = _decoded(data, name).splitlines()
     found = [(f"{'' if file is None else f'{file}:'}{number}", line) for number, line in enumerate(lines, 1)]
     kept = [(id, line) for id, line in found if line.strip()]
     if not kept:
-        raise click.UsageError(f"{name} has no text")
+        raise click.UsageError(f"{name} contains no text")
     return kept
 
 
 def read_entries(files: Sequence[Path]) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """The entries that have vectors already, and the texts that have none. Raises UsageError."""
+    """Read entries that already have vectors, and texts that do not. Raises UsageError if a file cannot be read."""
     known: list[Entry] = []
     plain: list[tuple[str, str]] = []
     for file in files:
@@ -93,7 +93,7 @@ def _stored(file: Path) -> list[Entry]:
     try:
         return [msgspec.json.decode(line, type=Entry) for line in _read(file).splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"{file} is not what sidestream embed writes: {error}") from None
+        raise click.UsageError(f"{file} is not a file written by sidestream embed: {error}") from None
 
 
 def _read(file: Path) -> bytes:
@@ -135,7 +135,7 @@ MODEL_HELP = (
 @click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
 @click.option("-u", "--usage", is_flag=True, help="Show tokens and cost at the end.")
 def embed(texts: tuple[str, ...], files: tuple[Path, ...], model: str | None, base_url: str | None, usage: bool) -> int:
-    """Convert texts to vectors: those given, files, or the lines of standard input.
+    """Convert texts to vectors. Texts are arguments, files or lines of standard input.
 
     Each line of the output is a JSON object with id, text and vector; `sidestream similar` reads such a file.
     """
@@ -160,7 +160,7 @@ def embed(texts: tuple[str, ...], files: tuple[Path, ...], model: str | None, ba
 def similar(
     text: str, files: tuple[Path, ...], limit: int, model: str | None, base_url: str | None, as_json: bool
 ) -> int:
-    """Rank texts by their similarity to TEXT: the lines of files, or of standard input.
+    """Rank texts by their similarity to TEXT. Texts are lines of files or of standard input.
 
     A FILE that `sidestream embed` wrote is not embedded again; use the same model.
     """

@@ -1,4 +1,4 @@
-"""`sidestream index`: adds, lists, searches and removes files of an index."""
+"""The `sidestream index` commands, which add, list, search and remove files."""
 
 import sys
 from collections.abc import Callable
@@ -18,14 +18,14 @@ _BAR_WIDTH = 30
 
 
 def _place_options(command: F) -> F:
-    """`--index` and `--embeddings`."""
+    """Add `--index` and `--embeddings`."""
     for option in (
-        click.option("--embeddings", metavar="MODEL", help="The model of the vectors; default: the embedded one."),
+        click.option("--embeddings", metavar="MODEL", help="Model for the vectors. Defaults to the embedded one."),
         click.option(
             "--index",
             "where",
             metavar="PATH",
-            help="A file or a postgresql:// URL; default: SIDESTREAM_INDEX or yours.",
+            help="Index to use: a file or a postgresql:// URL. Defaults to SIDESTREAM_INDEX, or to your own index.",
         ),
     ):
         command = option(command)
@@ -36,21 +36,27 @@ def _place_options(command: F) -> F:
 def index() -> None:
     """Index files and folders for file search, and search them.
 
-    Files are found by their words at once; vectors, which find them by their meaning, follow. Ctrl-C keeps what is
-    done, and the next `add` continues.
+    You can search files by words immediately. Vectors, which find them by meaning, follow. Ctrl-C keeps what is done,
+    and the next `add` continues.
     """
     key_file.load()
 
 
 @index.command()
 @click.argument("paths", nargs=-1, metavar="PATH…")
-@click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute for filters.")
-@click.option("--no-vectors", is_flag=True, help="Search by words only.")
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an attribute for filters. Can be repeated.",
+)
+@click.option("--no-vectors", is_flag=True, help="Create no vectors, and search by words only.")
 @_place_options
 def add(
     paths: tuple[str, ...], attributes: tuple[str, ...], no_vectors: bool, where: str | None, embeddings: str | None
 ) -> int:
-    """Add files and folders, or update those already there (all of them if no PATH is given)."""
+    """Add files and folders, or update those already in the index (all of them if no PATH is given)."""
     given = dict(_attribute(text) for text in attributes)
 
     async def work(opened: "Index") -> int:
@@ -101,8 +107,10 @@ def list_files(as_json: bool, where: str | None, embeddings: str | None) -> int:
 
 @index.command()
 @click.argument("query")
-@click.option("-n", "--limit", type=click.IntRange(1, 50), default=5, show_default=True, help="Passages to show.")
-@click.option("--in", "paths", multiple=True, metavar="PATH", help="Only files in this folder.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 50), default=5, show_default=True, help="Maximum number of passages."
+)
+@click.option("--in", "paths", multiple=True, metavar="PATH", help="Search only files in this folder. Can be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print each passage as a line of JSON.")
 @_place_options
 def search(
@@ -115,9 +123,9 @@ def search(
         for passage in found:
             _print_json(passage) if as_json else _print_passage(passage)
         if opened.problem:
-            write(sys.stderr, f"by words only: {one_line(opened.problem)}\n")
+            write(sys.stderr, f"searched by words only: {one_line(opened.problem)}\n")
         if not found:
-            write(sys.stderr, "nothing found\n")
+            write(sys.stderr, "Nothing found.\n")
         return exit_codes.OK if found else exit_codes.FAILED
 
     return _run(work, where, embeddings, vectors=True)
@@ -127,7 +135,7 @@ def search(
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…")
 @_place_options
 def remove(paths: tuple[str, ...], where: str | None, embeddings: str | None) -> int:
-    """Remove files and folders from the index; the files themselves stay."""
+    """Remove files and folders from the index, without deleting them."""
 
     async def work(opened: "Index") -> int:
         count = await opened.remove(*paths)
@@ -149,7 +157,7 @@ def _run(work: Callable[["Index"], Any], where: str | None, embeddings: str | No
 
 
 class _Bar:
-    """A progress bar on standard error; on no terminal, nothing."""
+    """A progress bar on standard error, shown only on a terminal."""
 
     def __init__(self) -> None:
         self._is_shown = is_terminal(sys.stderr)
@@ -160,7 +168,7 @@ class _Bar:
             write(sys.stderr, f"\r{stage} [{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}/{total}\x1b[K")
 
     def clear(self) -> None:
-        """Removes the bar."""
+        """Remove the bar."""
         if self._is_shown:
             write(sys.stderr, "\r\x1b[K")
 

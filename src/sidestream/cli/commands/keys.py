@@ -1,4 +1,4 @@
-"""`sidestream keys`: lists API keys, and stores those that are not in the environment."""
+"""The `sidestream keys` commands, which list and store API keys."""
 
 import difflib
 import os
@@ -24,7 +24,7 @@ def keys(ctx: click.Context) -> None:
 
 @keys.command("list")
 def list_keys() -> None:
-    """List the key variables: where each is set, and which providers use it."""
+    """List the key variables, where each is set, and which providers use it."""
     from sidestream.providers.registry import providers_by_key_variable
 
     stored, providers = key_file.read(), providers_by_key_variable()
@@ -74,7 +74,7 @@ def path() -> None:
 
 
 def _variable(name: str) -> str:
-    """The key variable for a variable or provider name. Raises UsageError if it is neither."""
+    """Return the key variable for a variable or provider name. Raises UsageError if the name is neither."""
     from sidestream.providers.registry import installed_providers, providers_by_key_variable
 
     variables = providers_by_key_variable()

@@ -1,4 +1,4 @@
-"""`sidestream local`: manages the files of local models."""
+"""The `sidestream local` commands, which manage local models' files."""
 
 import os
 import sys
@@ -50,11 +50,11 @@ def status() -> int:
 
 @local.command()
 @click.argument("path")
-@click.option("--name", metavar="NAME", help="The model's name; default: that of its file.")
-@click.option("--sha256", metavar="DIGEST", help="The digest that the file must have.")
-@click.option("--context", type=click.IntRange(1), metavar="TOKENS", help="The size of its context.")
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Processor threads.")
-@click.option("--gpu-layers", type=click.IntRange(0), metavar="N", help="Layers to run on the GPU.")
+@click.option("--name", metavar="NAME", help="Name of the model. Defaults to the file's name.")
+@click.option("--sha256", metavar="DIGEST", help="Expected SHA-256 digest of the file.")
+@click.option("--context", type=click.IntRange(1), metavar="TOKENS", help="Context size, in tokens.")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Number of processor threads.")
+@click.option("--gpu-layers", type=click.IntRange(0), metavar="N", help="Number of layers to run on the GPU.")
 def add(
     path: str,
     name: str | None,
@@ -63,7 +63,7 @@ def add(
     threads: int | None,
     gpu_layers: int | None,
 ) -> int:
-    """Register a GGUF file as a local model: `-m local:NAME`. The file stays where it is."""
+    """Register a GGUF file as a local model, to use as `-m local:NAME`. The file stays where it is."""
     from sidestream.providers.local import adding
 
     given = {"context": context, "threads": threads, "gpu_layers": gpu_layers}
@@ -75,7 +75,7 @@ def add(
     write(
         sys.stdout,
         f"{chosen}: {one_line(info.name or info.architecture)}, {info.size_bytes // _MB} MB, {context_size}, {tools}\n"
-        f'use it with: sidestream -m local:{chosen} "…"\n',
+        f'Use it with: sidestream -m local:{chosen} "…"\n',
     )
     return exit_codes.OK
 

@@ -1,4 +1,4 @@
-"""`sidestream logs`: lists, searches, shows, exports and resumes logged conversations."""
+"""The `sidestream logs` commands, which manage logged conversations."""
 
 import sys
 from pathlib import Path
@@ -64,7 +64,7 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
                 about = f"{one_line(info.model, 40):<28}  {status:<10}  {one_line(info.title, 80)}"
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
-            click.echo(f"no conversations yet: {how_to_log()}", err=True)
+            click.echo(f"No conversations yet: {how_to_log()}.", err=True)
         return exit_codes.OK
 
     return with_store(store, work)
@@ -152,7 +152,7 @@ def tail(
 @click.argument("id", required=False)
 @click.argument("words", metavar="[PROMPT]", nargs=-1)
 @click.option(
-    "-m", "--model", type=options.MODEL, metavar="MODEL", help="Another model than the one that answered last."
+    "-m", "--model", type=options.MODEL, metavar="MODEL", help="Model to use instead of the one that answered last."
 )
 @options.agent_options
 @options.store_option
@@ -200,7 +200,7 @@ def resume(
 @click.argument("id")
 @options.store_option
 def discard(id: str, store: str | None) -> int:
-    """Discard the last turn, unless it is complete: the conversation continues from before it."""
+    """Discard the last turn, unless it is complete. The conversation continues from before it."""
 
     async def work(opened: "Store") -> int:
         from sidestream.cli.inputs.conversations import find_conversation
@@ -210,7 +210,7 @@ def discard(id: str, store: str | None) -> int:
         conversation = Conversation(opened, info.id)
         if not await conversation.discard():
             raise click.UsageError(f"the last turn of {info.id} is complete: there is nothing to discard")
-        click.echo(f"the last turn of {info.id} was discarded", err=True)
+        click.echo(f"The last turn of {info.id} was discarded.", err=True)
         return exit_codes.OK
 
     return with_store(store, work)
@@ -221,7 +221,7 @@ def discard(id: str, store: str | None) -> int:
 @options.store_option
 @options.out_option
 def files(id: str | None, store: str | None, out: Path | None) -> int:
-    """List the files that tools generated in a conversation; with --out, save them."""
+    """List the files that tools generated in a conversation. With --out, save them."""
 
     async def work(opened: "Store") -> int:
         from sidestream.cli.display import formatting
@@ -269,7 +269,7 @@ def delete(id: str, store: str | None, yes: bool) -> int:
         branches = await branches_of(opened, info.id)
         others = f" and {len(branches) - 1} more of its branches" if len(branches) > 1 else ""
         if not yes and is_terminal(sys.stdin):
-            click.confirm(f"delete {info.id} ({one_line(info.title, 60)}){others}?", abort=True, err=True)
+            click.confirm(f"Delete {info.id} ({one_line(info.title, 60)}){others}?", abort=True, err=True)
         for branch in branches:
             await opened.delete(branch.id)
         click.echo(f"{info.id}{others} deleted", err=True)
@@ -286,7 +286,7 @@ def delete(id: str, store: str | None, yes: bool) -> int:
 def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
     """Delete conversations that have not changed for AGE, e.g. 30d, 12h or 90m, with their files.
 
-    A server of the same store should not be running: it would not stop runs that are in progress there. Use
+    Do not use it while a server uses the same store, because that server's runs would not be stopped. Use
     `sidestream serve --expire-after` instead.
     """
 
@@ -303,7 +303,7 @@ def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {one_line(info.title, 80)}\n")
         elif found:
             if not yes and is_terminal(sys.stdin):
-                click.confirm(f"delete {_conversations(len(found))}?", abort=True, err=True)
+                click.confirm(f"Delete {_conversations(len(found))}?", abort=True, err=True)
             await delete_all(opened, [info.id for info in found], before)
         click.echo(f"{_conversations(len(found))} {'would be ' if dry_run else ''}deleted", err=True)
         return exit_codes.OK
@@ -317,9 +317,11 @@ def _conversations(count: int) -> str:
 
 @logs.command()
 @options.store_option
-@click.option("--repair", is_flag=True, help="Repair what can be repaired. Nothing else may use the store meanwhile.")
+@click.option(
+    "--repair", is_flag=True, help="Repair what can be repaired. First stop everything else that uses the store."
+)
 def check(store: str | None, repair: bool) -> int:
-    """Check the store for damage, and report what is lost."""
+    """Check the store for damage and lost data."""
 
     async def work(opened: "Store") -> int:
         problems = await opened.check(repair=repair)
@@ -327,7 +329,7 @@ def check(store: str | None, repair: bool) -> int:
             repaired = " (repaired)" if problem.is_repaired else ""
             write(sys.stdout, f"{problem.kind}: {one_line(problem.message, 1000)}{repaired}\n")
         if not problems:
-            click.echo("no problems found", err=True)
+            click.echo("No problems found.", err=True)
         return exit_codes.FAILED if any(not problem.is_repaired for problem in problems) else exit_codes.OK
 
     return with_store(store, work)
@@ -353,31 +355,31 @@ def collect(store: str | None) -> int:
 )
 @click.option("--no-backup", is_flag=True, help="Migrate without a backup, because you have made one.")
 def migrate(store: str | None, backup: Path | None, no_backup: bool) -> int:
-    """Migrate a store in PostgreSQL that an older version has written.
+    """Migrate a PostgreSQL store that an older version has written.
 
-    Stop the servers and workers of the older version before. psql restores the backup. A SQLite file is copied and
-    migrated when it is used.
+    First stop the older version's servers and workers. You can restore the backup with psql. A SQLite file is copied
+    and migrated automatically when it is used.
     """
     if (backup is None) is not no_backup:
-        raise click.UsageError("say where the backup goes, with --backup FILE, or --no-backup")
+        raise click.UsageError("choose --backup FILE or --no-backup")
     if backup is not None and backup.exists():
-        raise click.UsageError(f"{backup} exists: choose another name")
+        raise click.UsageError(f"{backup} already exists; choose another name")
 
     async def work(opened: "Store") -> int:
         from sidestream.store.sqlite.store import SqliteStore
 
         if isinstance(opened, SqliteStore):
-            click.echo("nothing to do: a SQLite file is copied and migrated when it is used", err=True)
+            click.echo("Nothing to do: a SQLite file is copied and migrated when it is used.", err=True)
             return exit_codes.OK
         from sidestream.store.postgres.store import PostgresStore
 
-        assert isinstance(opened, PostgresStore)  # There is no third kind.
+        assert isinstance(opened, PostgresStore)  # There are only two kinds of store.
         before, current = await opened.migrate(backup), len(opened.migrations)
         if before in (0, current):
-            click.echo("nothing to do: the store is new or up to date", err=True)
+            click.echo("Nothing to do: the store is new or up to date.", err=True)
         else:
             kept = f"; the backup is {backup}" if backup is not None else ""
-            click.echo(f"migrated from version {before} to {current}{kept}", err=True)
+            click.echo(f"Migrated from version {before} to {current}{kept}.", err=True)
         return exit_codes.OK
 
     return with_store(store, work)
@@ -402,7 +404,7 @@ def _transcript(*, thinking: bool, verbose: bool, usage: bool) -> Any:
 
 
 async def _readable(store: "Store", rows: "list[Row]") -> "list[Record]":
-    """Load the records, and report those that are damaged."""
+    """Load the records, reporting damaged ones."""
     from sidestream.cli.chat.transcript import load_record
     from sidestream.errors import StoreError
 

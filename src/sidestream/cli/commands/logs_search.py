@@ -1,4 +1,4 @@
-"""`sidestream logs search`, `on`, `off` and `path`."""
+"""The `sidestream logs` commands `search`, `on`, `off` and `path`."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of hits.")
 @click.option("--json", "as_json", is_flag=True, help="Print each hit as a line of JSON.")
 def search(words: tuple[str, ...], store: str | None, limit: int, as_json: bool) -> int:
-    """Search what was said in all conversations, best matches first. Exits with 1 if nothing is found.
+    """Search the messages of all conversations, best matches first. Exits with code 1 if nothing is found.
 
-    All words must occur in a message; "several words" in quotes are a phrase, and word* matches its beginnings.
+    A message must contain all words. "Several words" in quotes are a phrase, and word* matches the start of a word.
     """
 
     async def work(opened: "Store") -> int:
@@ -43,7 +43,7 @@ def search(words: tuple[str, ...], store: str | None, limit: int, as_json: bool)
             text = "".join(f"{begin}{piece}{end}" if at % 2 else piece for at, piece in enumerate(pieces))
             write(sys.stdout, f"{one_line(info.id)}  {format_time(hit.time)}  {hit.role}: {text}\n")
         if not hits and not as_json:
-            click.echo("nothing found", err=True)
+            click.echo("Nothing found.", err=True)
         return exit_codes.OK if hits else exit_codes.FAILED
 
     return with_store(store, work)
@@ -55,17 +55,17 @@ def switch_on() -> int:
     from sidestream.cli import preferences
 
     preferences.change(log=True, knows_log=True)
-    click.echo("prompts are logged", err=True)
+    click.echo("Prompts are logged.", err=True)
     return exit_codes.OK
 
 
 @click.command("off")
 def switch_off() -> int:
-    """Stop logging prompts. What is logged stays; `--log` still logs a prompt, and chats are logged without -n."""
+    """Stop logging prompts. Existing logs stay. `--log` still logs a prompt, and -n turns off logging of a chat."""
     from sidestream.cli import preferences
 
     preferences.change(log=False, knows_log=True)
-    click.echo("prompts are not logged any more; sidestream logs expire AGE deletes old ones", err=True)
+    click.echo("Prompts are no longer logged. Use sidestream logs expire AGE to delete old ones.", err=True)
     return exit_codes.OK
 
 

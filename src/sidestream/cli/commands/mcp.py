@@ -1,4 +1,4 @@
-"""`sidestream mcp`: lists and checks MCP servers, and signs in at them, in a browser on this machine."""
+"""The `sidestream mcp` commands, which list and check MCP servers and sign in to them."""
 
 import asyncio
 import sys
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _SIGNED_OUT: "dict[SignedOut, str]" = {
-    "revoked": "signed out; its tokens are revoked",
-    "kept": "signed out on this machine; its tokens stay valid until they expire, since its server cannot revoke them",
+    "revoked": "signed out; its tokens were revoked",
+    "kept": "signed out on this machine; its tokens stay valid until they expire, as its server cannot revoke them",
     "failed": "signed out on this machine; its tokens could not be revoked and stay valid until they expire",
 }
 
@@ -34,23 +34,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _file_option(command: F) -> F:
     return click.option(
-        "--mcp", "file", metavar="FILE", help="The file that lists the servers; by default the mcp.json found here."
+        "--mcp", "file", metavar="FILE", help="File that lists the servers. Defaults to the mcp.json in this folder."
     )(command)
 
 
 @click.group()
 def mcp() -> None:
-    """List, check and sign in at the MCP servers of an mcp.json, by their labels.
+    """List, check and sign in to the MCP servers in an mcp.json, by their labels.
 
-    A sign-in is stored in a file that only you can read, or with SIDESTREAM_MCP_TOKENS=keyring in the system's keyring,
-    and refreshed when it is used. No command prints a token.
+    Sign-ins are stored in a file that only you can read, or in the system's keyring with SIDESTREAM_MCP_TOKENS=keyring.
+    They are refreshed when they are used. No command prints a token.
     """
 
 
 @mcp.command("list")
 @_file_option
 def list_servers(file: str | None) -> int:
-    """List the servers: what each is, and who calls it. Nothing is started."""
+    """List the servers, where each is called from, and its command or URL. Starts no server."""
     from sidestream.cli.display.screen import one_line, write
     from sidestream.mcp import load_mcp_config
     from sidestream.text.redaction import redact, redact_url
@@ -63,7 +63,7 @@ def list_servers(file: str | None) -> int:
         address = redact_url(remote.url) if remote.url else remote.connector or remote.tunnel or ""
         write(sys.stdout, f"{one_line(remote.label):<{width}}  {remote.execution:<8}  {one_line(address, 200)}\n")
     if not config.labels:
-        click.echo("the file lists no servers", err=True)
+        click.echo("The file lists no servers.", err=True)
     return exit_codes.OK
 
 
@@ -76,10 +76,13 @@ def list_servers(file: str | None) -> int:
     default=30.0,
     metavar="SECONDS",
     show_default=True,
-    help="How long a server may take.",
+    help="How long to wait for each server.",
 )
 def check(label: str | None, file: str | None, timeout: float) -> int:
-    """Connect to the servers, or to the one with LABEL, and list their tools. Exits with 1 if one does not answer."""
+    """Connect to the servers, or to the one with LABEL, and list their tools.
+
+    Exits with code 1 if a server does not answer.
+    """
 
     from sidestream.cli.display.screen import one_line, write
     from sidestream.cli.interrupts import run_async
@@ -88,7 +91,9 @@ def check(label: str | None, file: str | None, timeout: float) -> int:
     async def work() -> int:
         config = await use_sign_ins(load_mcp_config(file))
         if label is not None and label not in config.labels:
-            raise ConfigurationError(f"no server is called {label!r}; there are: {', '.join(config.labels) or 'none'}")
+            raise ConfigurationError(
+                f"no server has the label {label!r}; available: {', '.join(config.labels) or 'none'}"
+            )
         code = exit_codes.OK
         async for result in check_servers(config, timeout, label):
             write(sys.stdout, f"{one_line(result.label)}: {'' if result.is_ok else 'failed: '}{result.text}\n")
@@ -104,23 +109,23 @@ def check(label: str | None, file: str | None, timeout: float) -> int:
 @click.argument("label")
 @_file_option
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="Request this scope too. Can be repeated.")
-@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
+@click.option("--no-browser", is_flag=True, help="Print the URL instead of opening a browser.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     metavar="SECONDS",
     show_default=True,
-    help="How long to wait for you.",
+    help="How long to wait for you to sign in.",
 )
 def login(label: str, file: str | None, scopes: tuple[str, ...], no_browser: bool, timeout: float) -> int:
-    """Sign in at the server LABEL, in a browser."""
+    """Sign in to the server LABEL in a browser."""
     from sidestream.cli.interrupts import run_async
 
     server = _server(label, file)
     sign_in = run_async(_sign_in(server, scopes, timeout, opens_browser=not no_browser))
     if sign_in is None:
-        click.echo(f"{label} wants no sign-in", err=True)
+        click.echo(f"{label} needs no sign-in", err=True)
     else:
         click.echo(f"{label}: {_describe(sign_in)}", err=True)
     return exit_codes.OK
@@ -130,7 +135,7 @@ def login(label: str, file: str | None, scopes: tuple[str, ...], no_browser: boo
 @click.argument("label")
 @_file_option
 def logout(label: str, file: str | None) -> int:
-    """Remove the sign-in at the server LABEL, and revoke its tokens where that is possible."""
+    """Sign out of the server LABEL, and revoke its tokens if possible."""
     from sidestream.cli.interrupts import run_async
     from sidestream.mcp.auth.token_store import default_tokens
     from sidestream.mcp.config.sign_ins import sign_out
@@ -138,7 +143,7 @@ def logout(label: str, file: str | None) -> int:
     server, tokens = _server(label, file), default_tokens()
     assert server.url is not None
     if run_async(tokens.load(server.url)) is None:
-        raise click.UsageError(f"you are not signed in at {label}")
+        raise click.UsageError(f"you are not signed in to {label}")
     click.echo(f"{label}: {_SIGNED_OUT[run_async(sign_out(server.url, tokens))]}", err=True)
     return exit_codes.OK
 
@@ -147,7 +152,7 @@ def logout(label: str, file: str | None) -> int:
 @click.argument("label", required=False)
 @_file_option
 def status(label: str | None, file: str | None) -> int:
-    """List the servers with a URL and their sign-ins. With a LABEL, exit with 1 if there is none."""
+    """List the servers with a URL and their sign-ins. With LABEL, exits with code 1 if you are not signed in."""
     from sidestream.cli.interrupts import run_async
     from sidestream.mcp.auth.token_store import default_tokens
 
@@ -174,13 +179,13 @@ async def _sign_in(
 
     async def show(url: str) -> None:
         if opens_browser and await asyncio.to_thread(_open_browser, url):
-            click.echo("waiting for the sign-in in your browser; if none has opened, open this address:", err=True)
+            click.echo("Sign in in your browser. If none has opened, open this URL:", err=True)
         else:
-            click.echo("open this address in a browser on this machine:", err=True)
+            click.echo("Open this URL in a browser on this machine:", err=True)
         click.echo(url, err=True)
 
     assert server.url is not None
-    # In memory first: a sign-in that is broken off leaves the stored one as it was.
+    # In memory first, so that an aborted sign-in does not change the stored one.
     fresh, stored = MemoryTokens(), default_tokens()
     async with LoopbackRedirect(show) as redirect:
         auth = OAuth(
@@ -220,7 +225,7 @@ def _server(label: str, file: str | None) -> "RemoteMCP":
     servers = {server.label: server for server in _servers(file)}
     if label not in servers:
         known = ", ".join(servers) or "none"
-        raise ConfigurationError(f"no server with a URL is called {label!r}; there are: {known}")
+        raise ConfigurationError(f"no server with a URL has the label {label!r}; available: {known}")
     if servers[label].authorization:
         raise ConfigurationError(f"{label} has an authorization in the file; remove it to sign in instead")
     return servers[label]
@@ -243,7 +248,7 @@ TIMEOUT_S = 30.0
 
 
 class ServerCheck(Struct, frozen=True):
-    """What came of connecting to a server."""
+    """Result of connecting to a server."""
 
     label: str
     is_ok: bool
@@ -254,7 +259,7 @@ class ServerCheck(Struct, frozen=True):
 async def check_servers(
     config: MCPConfig, timeout_s: float = TIMEOUT_S, label: str | None = None
 ) -> AsyncIterator[ServerCheck]:
-    """Connects to each server, or to the one with this label, one after the other, from this machine."""
+    """Connect to each server in turn, or only to the one with this label, and yield the results."""
     for server in config.toolsets:
         if label in (None, server.label):
             yield await _check(server, timeout_s)
@@ -262,7 +267,7 @@ async def check_servers(
         if label not in (None, remote.label):
             continue
         if remote.url is None:
-            yield ServerCheck(remote.label, True, "is reached by the provider only; not checked")
+            yield ServerCheck(remote.label, True, "not checked, because only the provider can reach it")
         else:
             yield await _check(MCPServer.from_remote(remote), timeout_s)
 

@@ -1,4 +1,4 @@
-"""`sidestream models`: lists providers and models, their options, and sets the default model."""
+"""The `sidestream models` commands: providers, models, options, aliases and the default model."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def models(ctx: click.Context, provider: str | None, base_url: str | None, as_json: bool) -> Any:
     """List providers and models, set the default model and aliases.
 
-    Without a command: the providers, or with -m the models of one.
+    Without a command, it lists the providers, or with -m the models of one.
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -46,9 +46,9 @@ def list_all(provider: str | None = None, base_url: str | None = None, as_json: 
 
 @models.command("default")
 @click.argument("model", type=MODEL, required=False)
-@click.option("--clear", is_flag=True, help="Forget the default.")
+@click.option("--clear", is_flag=True, help="Clear the default.")
 def default(model: str | None, clear: bool) -> int:
-    """Set MODEL as the one of commands that name none; without MODEL, print it."""
+    """Set the default model to MODEL. Without MODEL, print it."""
     from sidestream.cli import key_file, preferences
     from sidestream.cli.inputs.default_model import check_model, chosen_model
 
@@ -70,7 +70,7 @@ def default(model: str | None, clear: bool) -> int:
 @models.command("options")
 @click.argument("model", type=MODEL, required=False)
 def list_options(model: str | None) -> int:
-    """List what -o can set for MODEL: settings that mean the same everywhere, then its provider's own options."""
+    """List what -o can set for MODEL: portable settings, then its provider's own options."""
     from sidestream.cli import key_file
     from sidestream.cli.display.screen import write
     from sidestream.cli.inputs.default_model import check_model, default_model
@@ -90,10 +90,10 @@ def list_options(model: str | None) -> int:
 @models.group("alias", invoke_without_command=True)
 @click.pass_context
 def alias(ctx: click.Context) -> Any:
-    """Manage names of your own for models.
+    """Manage aliases for models.
 
-    `sidestream models alias add fast google:gemini-flash-latest` adds one; `-m fast` uses it, as does everything else
-    that takes a model.
+    `sidestream models alias add fast google:gemini-flash-latest` adds one. Use it as `-m fast`, or wherever else you
+    name a model.
     """
     return ctx.invoke(list_aliases) if ctx.invoked_subcommand is None else None
 
@@ -109,7 +109,7 @@ def list_aliases() -> int:
     for name, model in sorted(aliases.items()):
         write(sys.stdout, f"{name:<{width}}  {model}\n")
     if not aliases:
-        click.echo("no aliases yet: sidestream models alias add NAME MODEL adds one", err=True)
+        click.echo("No aliases yet. Add one with: sidestream models alias add NAME MODEL", err=True)
     return exit_codes.OK
 
 
@@ -117,7 +117,7 @@ def list_aliases() -> int:
 @click.argument("name")
 @click.argument("model", type=MODEL)
 def add_alias(name: str, model: str) -> int:
-    """Let NAME stand for MODEL, in place of what it stood for."""
+    """Make NAME an alias for MODEL, replacing an existing alias."""
     from sidestream.cli.inputs import default_model as model_aliases
 
     click.echo(f"{name} is {model_aliases.add(name, model)}", err=True)
@@ -127,7 +127,7 @@ def add_alias(name: str, model: str) -> int:
 @alias.command("remove")
 @click.argument("name")
 def remove_alias(name: str) -> int:
-    """Forget NAME."""
+    """Remove the alias NAME."""
     from sidestream.cli.inputs import default_model as model_aliases
 
     model_aliases.remove(name)

@@ -1,4 +1,4 @@
-"""`sidestream "…"`: sends one prompt."""
+"""The `sidestream prompt` command, which sends one prompt."""
 
 import sys
 from pathlib import Path
@@ -21,13 +21,13 @@ class LogChoice(NamedTuple):
 
     is_logged: bool
     is_required: bool
-    """The user requested it, so a store that fails fails the command."""
+    """Whether the user requested logging, so that a failed store fails the command."""
     is_latest: bool
     id: str | None
 
     @property
     def continues(self) -> bool:
-        """True if it continues a conversation."""
+        """Whether the prompt continues a conversation."""
         return self.is_latest or self.id is not None
 
 
@@ -56,9 +56,9 @@ class LogChoice(NamedTuple):
 )
 @click.option("--no-stream", is_flag=True, help="Do not stream the answer.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest logged conversation.")
-@click.option("--cid", metavar="ID", help="Continue the logged conversation with this id, or its beginning.")
+@click.option("--cid", metavar="ID", help="Continue the logged conversation with this id or prefix.")
 @click.option("-n", "--no-log", is_flag=True, help="Do not log the prompt and its answer.")
-@click.option("--log", is_flag=True, help="Log them, even if logging is off; fail if that fails.")
+@click.option("--log", is_flag=True, help="Log the prompt even if logging is off, and fail if that fails.")
 @options.store_option
 @options.json_option
 @options.out_option
@@ -118,7 +118,7 @@ def prompt(
     output_type = None if schema is None else read_schema(schema)
     agents = loaded_factory(AgentConfig(model=chosen, output_type=output_type, thinking=thinking, **agent))
     if not keeps_model:
-        agents.create()  # Reports configuration errors before any input is read.
+        agents.create()  # Report configuration errors before reading any input.
     if [*attachments, *fragments].count("-") > 1:
         raise click.UsageError("standard input can be attached only once")
     parts = load_attachments(attachments)
@@ -186,7 +186,7 @@ async def _existing(store: "Store | None", logging: LogChoice) -> "ConversationI
 
 
 def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, id: str | None) -> LogChoice:
-    """Whether to log; says once that prompts are logged."""
+    """Decide whether to log the prompt. Prints a notice the first time prompts are logged."""
     from contextlib import suppress
 
     from sidestream.cli import preferences
@@ -203,8 +203,10 @@ def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, 
     is_logged = not no_log and (is_required or known.log)
     if is_logged and not is_required and not known.knows_log:
         where = redact_url(str(store or default_location()))
-        click.echo(f"note: prompts are logged in {where}; -n skips one, sidestream logs off stops it", err=True)
-        with suppress(ConfigurationError):  # Then it is said again.
+        click.echo(
+            f"note: prompts are logged in {where}; use -n to skip one, or sidestream logs off to stop logging", err=True
+        )
+        with suppress(ConfigurationError):  # Then the notice is printed again next time.
             preferences.change(knows_log=True)
     return LogChoice(is_logged, is_required, is_latest, id)
 
@@ -220,7 +222,7 @@ def _text(value: str | int | None) -> str | None:
 
 
 def _with_template(agent: dict[str, Any], template: "Template") -> dict[str, Any]:
-    """The options of the agent over those of the template."""
+    """Merge the agent's options with the template's, which they override."""
     options = tuple((name, _option_text(value)) for name, value in template.options.items())
     return {
         **agent,
@@ -248,5 +250,5 @@ def _save(name: str, prompt: str, given: dict[str, Any], base: "Template") -> in
     if template == named_files.Template():
         raise click.UsageError("there is nothing to save: give a prompt, a system prompt or options")
     file = named_files.save(name, template)
-    click.echo(f"saved as {file}; use it with: sidestream -t {name}", err=True)
+    click.echo(f"Saved as {file}. Use it with: sidestream -t {name}", err=True)
     return exit_codes.OK

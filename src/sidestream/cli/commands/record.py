@@ -1,4 +1,4 @@
-"""`sidestream record`: runs a command behind a local proxy that records its provider traffic."""
+"""The `sidestream record` command, which runs a command behind a local recording proxy."""
 
 import asyncio
 import os
@@ -23,24 +23,24 @@ from sidestream.transport.calls import HttpCall
 from sidestream.wire.egress import configured_session
 
 MAX_BODY = 512 * 1024 * 1024
-"""Of a request: as large as providers accept."""
+"""Maximum request size, in bytes. As large as providers accept."""
 CONNECT_TIMEOUT_S = 30.0
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "host"}
     | {"content-length", "accept-encoding", "content-encoding"}
 )
-"""Headers that belong to one connection, or that change where a body is read here."""
+"""Headers that belong to one connection, or that no longer apply once a body has been read."""
 
 
 class RecordingProxy:
-    """Forwards what is sent to `addresses` to the base URLs behind them.
+    """A proxy that forwards requests to providers' base URLs and records the exchanges.
 
-    `base_urls`: environment variable → the URL that it stands for. Whoever has the variables of `environment` sends to
-    this server instead.
+    `base_urls` maps environment variables to the providers' URLs. A program that runs with the variables in
+    `environment` sends its requests to the proxy instead.
     """
 
     def __init__(self, base_urls: Mapping[str, str]) -> None:
-        # Only programs with the variables know the path: other users of this machine can connect, too.
+        # Other users of this machine can connect too, so the path includes a secret.
         secret = secrets.token_urlsafe(24)
         self._targets = {f"{name.lower()}-{secret}": url.rstrip("/") for name, url in base_urls.items()}
         self._names = {f"{name.lower()}-{secret}": name for name in base_urls}
@@ -49,11 +49,11 @@ class RecordingProxy:
         self._session: aiohttp.ClientSession | None = None
         self._port = 0
         self.problems: list[str] = []
-        """Why requests could not be forwarded."""
+        """Reasons why requests could not be forwarded."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that make a program send its requests here."""
+        """Environment variables that make a program send its requests to the proxy."""
         return {
             self._names[key]: f"http://127.0.0.1:{self._port}/{key}{urlsplit(url).path}"
             for key, url in self._targets.items()
@@ -61,7 +61,7 @@ class RecordingProxy:
 
     @property
     def recording(self) -> Recording:
-        """The exchanges so far, without their secrets."""
+        """The exchanges so far, without secrets."""
         return Recording(tuple(capture.exchange() for capture in self._captures), source="sidestream record")
 
     async def __aenter__(self) -> Self:
@@ -86,7 +86,7 @@ class RecordingProxy:
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         target = self._targets.get(request.match_info["target"])
         if target is None or self._session is None:
-            return web.Response(status=404, text="sidestream record: unknown address")
+            return web.Response(status=404, text="sidestream record: unknown URL")
         origin = urlsplit(target)
         path = request.raw_path.partition(request.match_info["target"])[2]
         url = f"{origin.scheme}://{origin.netloc}{path}"
@@ -127,7 +127,7 @@ class RecordingProxy:
                 await response.write(chunk)
             with suppress(ConnectionError):
                 await response.write_eof()
-        finally:  # Also if the program has gone: what came until then is recorded.
+        finally:  # Record what has arrived even if the program disconnects.
             capture.data = bytes(data)
             if essence(kind) == EVENT_STREAM:
                 capture.split_events()
@@ -135,7 +135,7 @@ class RecordingProxy:
 
 
 GRACE_S = 5.0
-"""How long a command that was interrupted may take to end."""
+"""Seconds an interrupted command may take to end."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -145,19 +145,19 @@ GRACE_S = 5.0
 def record(file: Path, command: tuple[str, ...], force: bool) -> int:
     """Run COMMAND and record its traffic with model providers in FILE, without its secrets.
 
-    The command gets other base URLs (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL), behind which this
-    program forwards what is sent; streams pass through live. `sidestream replay FILE` plays the recording, and the
-    model replay:FILE answers from it. The exit code is that of the command.
+    The command runs with other base URLs (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL), from which this
+    program forwards its requests. Streams pass through live. `sidestream replay FILE` plays the recording, and the
+    model replay:FILE answers from it. The exit code is the command's.
 
     \b
     sidestream record search.json -- sidestream -T web_search "What is new?"
     sidestream record run.json -- python my_agent.py
-    """
+    """  # noqa: D301, RUF100 - click needs the backspace
     from sidestream.cli import key_file
     from sidestream.cli.interrupts import run_async
 
     if file.exists() and not force:
-        raise click.UsageError(f"{file} exists: choose another name, or replace it with --force")
+        raise click.UsageError(f"{file} already exists; choose another name, or use --force to replace it")
     if not file.absolute().parent.is_dir():
         raise click.UsageError(f"the folder of {file} does not exist")
     key_file.load()
@@ -189,7 +189,7 @@ async def _record(file: Path, command: tuple[str, ...]) -> int:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Waits for a command that got Ctrl-C too; ends it if it does not."""
+    """Wait for a command that also received Ctrl-C, and terminate it after the grace period."""
     try:
         async with asyncio.timeout(GRACE_S):
             await process.wait()
@@ -201,7 +201,7 @@ def _save(file: Path, proxy: "RecordingProxy") -> bool:
     recording = proxy.recording
     count = len(recording.exchanges)
     if not count:
-        click.echo("nothing was recorded: the command sent nothing to the base URLs in its environment", err=True)
+        click.echo("Nothing was recorded: the command sent no requests to the base URLs in its environment.", err=True)
         return False
     recording.save(file)
     click.echo(f"{count} exchange{'' if count == 1 else 's'} recorded in {file}", err=True)

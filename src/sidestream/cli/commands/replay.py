@@ -1,4 +1,4 @@
-"""`sidestream replay`: shows the model exchanges of recordings."""
+"""The `sidestream replay` command, which shows recorded model exchanges."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ def replay(
 
 
 async def _replay(path: str, view: "View", *, pace_s: float, is_one_of_many: bool) -> None:
-    """Shows each model exchange of a recording. Raises ConfigurationError if the file has none."""
+    """Show each model exchange of a recording. Raises ConfigurationError if the recording has none."""
     from sidestream.cli.display.open_view import show_run
     from sidestream.errors import ConfigurationError
     from sidestream.replay.provider import model_exchanges, replay

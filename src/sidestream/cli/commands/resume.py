@@ -1,4 +1,4 @@
-"""Resumes a logged conversation."""
+"""Resuming of a logged conversation."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from sidestream.turn.state import TURN_STATUSES
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True):
-    """The arguments of `sidestream logs resume`."""
+    """Arguments of `sidestream logs resume`."""
 
     id: str | None
     prompt: str
@@ -26,7 +26,7 @@ class ResumeRequest(Struct, frozen=True, kw_only=True):
 
 
 async def resume_conversation(store: Store, request: ResumeRequest, view_options: ViewOptions) -> int:
-    """Resumes the last turn, or sends the prompt as the next one; returns the exit code."""
+    """Resume the last turn, or send the prompt as the next one, and return the exit code."""
     info = await find_conversation(store, request.id, default_to_latest=True)
     screen, view = screen_and_view(view_options, prompts_for_approval=True)
     model = request.model or info.model or default_model()

@@ -1,6 +1,7 @@
-"""The servers of this user that are running: each keeps its URL and its owner's token in a file of its own.
+"""The user's running servers. Each keeps its URL and owner token in a separate file.
 
-Only the user can read the files. A server holds a lock on its file, so the file of one that was killed is known.
+Only the user can read the files. A server holds a lock on its file, so a file without a lock belongs to a killed
+server.
 """
 
 import hmac
@@ -20,19 +21,19 @@ from sidestream.text.redaction import register_secret
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server, as its file has it."""
+    """A server's entry in its file."""
 
     url: str
     token: str | None
-    """The owner's token. None means that the server needs none."""
+    """Owner token. None means that the server needs none."""
     pid: int
     machine: str
     folder: str
-    """Where it was started."""
+    """Folder in which the server was started."""
 
     @property
     def owner_url(self) -> str:
-        """The URL that opens the page as the owner."""
+        """The URL that opens the web UI as the owner."""
         return with_token(self.url, self.token)
 
 
@@ -46,17 +47,17 @@ class ServerFile:
         self._content = msgspec.json.encode(server)
 
     def create(self) -> None:
-        """Writes the file, and removes those of servers that were killed. Raises OSError."""
+        """Write the file, and remove those of killed servers. Raises OSError if the file cannot be written."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.name != "nt":
             self._path.parent.chmod(0o700)
         list(running_servers())
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o600)
-        try_lock(self._descriptor)  # Before it has content: a file with content and without a lock is a dead server's.
+        try_lock(self._descriptor)  # Lock it before writing: a file with content but no lock belongs to a dead server.
         os.write(self._descriptor, self._content)
 
     def remove(self) -> None:
-        """Removes the file. A second call does nothing."""
+        """Remove the file. A second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -65,7 +66,7 @@ class ServerFile:
 
 
 def running_servers() -> Iterator[RunningServer]:
-    """The servers of this user on this machine. Removes the files of those that were killed."""
+    """Yield the user's running servers on this machine, and remove the files of killed ones."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for file in sorted(_folder().glob("*.json")):
             with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -74,7 +75,7 @@ def running_servers() -> Iterator[RunningServer]:
 
 
 def page_cookie(port: int) -> str:
-    """The cookie of the owner's pages at this port, the same after a restart. Raises OSError."""
+    """Return the owner's cookie for this port, which survives restarts. Raises OSError if its key cannot be stored."""
     file = _folder() / "pages.key"
     if not _is_private(file):
         write_private(file, secrets.token_urlsafe(32))
@@ -82,7 +83,7 @@ def page_cookie(port: int) -> str:
 
 
 def with_token(url: str, token: str | None) -> str:
-    """The URL with the token in its fragment, which a browser sends to nobody: neither a server nor a proxy logs it."""
+    """Return the URL with the token in its fragment, which browsers never send, so no server or proxy logs it."""
     return f"{url}#token={quote(token, safe='')}" if token else url
 
 
@@ -91,7 +92,7 @@ def _folder() -> Path:
 
 
 def _is_private(file: Path) -> bool:
-    """False if the file does not exist, or somebody else could know what it holds."""
+    """Return whether the file exists and only this user can read it."""
     try:
         return _is_own(file.lstat()) and file.stat().st_size > 0
     except FileNotFoundError:
@@ -103,7 +104,7 @@ def _is_own(status: os.stat_result) -> bool:
 
 
 def _read(file: Path) -> RunningServer | None:
-    """The server of a file; None if it has ended, or if the file is not this user's alone."""
+    """Return a file's server, or None if it has ended or other users can access the file."""
     descriptor = os.open(file, os.O_RDWR | NO_FOLLOW)
     try:
         if not _is_own(os.fstat(descriptor)):
@@ -111,7 +112,7 @@ def _read(file: Path) -> RunningServer | None:
         with os.fdopen(descriptor, "rb", closefd=False) as opened:
             found = msgspec.json.decode(opened.read(), type=RunningServer)
         if found.machine != platform.node():
-            return None  # A home folder that several machines share.
+            return None  # Several machines may share a home folder.
         if try_lock(descriptor):
             file.unlink()
             return None

@@ -1,4 +1,4 @@
-"""`sidestream runs`: lists, shows, follows, stops and resumes runs, whichever process drives them."""
+"""The `sidestream runs` commands, which work whichever process executes a run."""
 
 import sys
 from collections.abc import Callable, Coroutine
@@ -31,11 +31,11 @@ def runs(ctx: click.Context) -> Any:
 
 @runs.command("list")
 @options.store_option
-@click.option("--all", "shows_all", is_flag=True, help="Also runs that are over.")
+@click.option("--all", "shows_all", is_flag=True, help="Include finished runs.")
 @click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print each run as a line of JSON.")
 def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_json: bool = False) -> int:
-    """List the runs that are not over: in progress, or waiting for a decision."""
+    """List runs that are in progress or waiting for a decision."""
 
     async def work(opened: "Store") -> int:
         from sidestream.cli.chat.transcript import format_time
@@ -47,7 +47,7 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
         shown = 0
         for info in await all_conversations(opened):
             try:
-                # Of a run that has finished, mostly only the last record is read.
+                # For most finished runs, the last record is enough.
                 is_over = info.last == "finish" and await Conversation(opened, info.id).status(info) != "waiting"
                 if is_over and not shows_all:
                     continue
@@ -57,7 +57,7 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
             if run is None or (run.is_over and not shows_all):
                 continue
             if shown == limit:
-                click.echo(f"there are more than {limit} runs; -n shows more", err=True)
+                click.echo(f"There are more than {limit} runs. Use -n to show more.", err=True)
                 break
             shown += 1
             if as_json:
@@ -67,7 +67,9 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
                 about = f"{_standing(run)[0]:<10}  {who:<24}  {one_line(run.model, 40):<28}  {one_line(run.title, 60)}"
                 write(sys.stdout, f"{run.id}  {format_time(run.updated)}  {about}".rstrip() + "\n")
         if not shown and not as_json:
-            click.echo("no runs" if shows_all else "no runs in progress; --all lists those that are over", err=True)
+            click.echo(
+                "No runs." if shows_all else "No runs in progress. Use --all to include finished runs.", err=True
+            )
         return exit_codes.OK
 
     return with_store(store, work)
@@ -78,7 +80,7 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
 @options.store_option
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON.")
 def show(run: str, store: str | None, as_json: bool) -> int:
-    """Show where a run stands, who drives it, and what it waits for."""
+    """Show a run's status, its worker and what it is waiting for."""
 
     async def work(opened: "Store") -> int:
         found = await _find(opened, run)
@@ -93,7 +95,7 @@ def show(run: str, store: str | None, as_json: bool) -> int:
 @options.engine_option
 @options.store_option
 def cancel(run: str, engine: str, store: str | None) -> int:
-    """Stop a run, whoever drives it, or one that waits for a decision. What it has said stays in its log."""
+    """Stop a run in any process, even one that waits for a decision. Its output so far stays in the log."""
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
         from sidestream.durable.log.run_control import RunControl
@@ -101,9 +103,9 @@ def cancel(run: str, engine: str, store: str | None) -> int:
         found, control = await _find(opened, run), RunControl(opened, chosen)
         stop = control.stop_waiting if found.status == "waiting" else control.stop
         if not await stop(found.conversation):
-            click.echo(f"the run is {found.status} already", err=True)
+            click.echo(f"The run is already {found.status}.", err=True)
             return exit_codes.OK
-        click.echo(f"{found.id} is stopped")
+        click.echo(f"{found.id} was stopped")
         return exit_codes.OK
 
     return _with_engine(store, engine, work)
@@ -114,7 +116,7 @@ def cancel(run: str, engine: str, store: str | None) -> int:
 @options.engine_option
 @options.store_option
 def resume(run: str, engine: str, store: str | None) -> int:
-    """Have a run driven again that was stopped, has failed, or was left."""
+    """Let a worker resume a stopped, failed or abandoned run."""
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
         from sidestream.durable.engines.protocol import Task
@@ -129,7 +131,7 @@ def resume(run: str, engine: str, store: str | None) -> int:
         position = await begin_again(opened, found)
         assert found.job is not None
         await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of(found.job.agent)))
-        click.echo(f"{found.id} is queued for a worker that knows {found.job.agent}")
+        click.echo(f"{found.id} is queued for a worker with the agent {found.job.agent}")
         return exit_codes.OK
 
     return _with_engine(store, engine, work)
@@ -138,7 +140,7 @@ def resume(run: str, engine: str, store: str | None) -> int:
 @runs.command()
 @click.argument("run")
 @options.store_option
-@click.option("--after", default=0, show_default=True, help="Show only records after this number.")
+@click.option("--after", default=0, show_default=True, help="Start after this record.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 @options.view_options
 @click.pass_context
@@ -171,7 +173,7 @@ def _with_engine(
 
 
 async def _find(store: "Store", run: str) -> "RunSummary":
-    """The run of this id, or the last one of a conversation. Raises UsageError."""
+    """Find the run with this id, or a conversation's last run. Raises UsageError if there is none."""
     from sidestream.cli.inputs.conversations import find_conversation, get_conversation
     from sidestream.durable.log.summaries import summary_of
 
@@ -179,9 +181,9 @@ async def _find(store: "Store", run: str) -> "RunSummary":
     info = await get_conversation(store, known[0]) if known is not None else await find_conversation(store, run)
     found = await summary_of(store, info) if info is not None else None
     if found is None:
-        raise click.UsageError(f"no run {run!r}: the conversation has had none")
+        raise click.UsageError(f"no run {run!r}: the conversation has no runs")
     if known is not None and found.id != run:
-        raise click.UsageError(f"the run {run!r} is over, and another one followed it: {found.id}")
+        raise click.UsageError(f"run {run!r} has finished and was followed by another: {found.id}")
     return found
 
 
@@ -200,15 +202,15 @@ def _as_json(run: "RunSummary") -> bytes:
 
 
 def _standing(run: "RunSummary") -> tuple[str, str]:
-    """How a run stands, in a word and in a sentence."""
+    """Return a run's status, as a word and as a sentence."""
     from sidestream.cli.chat.transcript import format_time
     from sidestream.turn.state import TURN_STATUSES
 
     if run.status != "unfinished" or run.job is None or run.job.attempt > 0:
         return run.status, TURN_STATUSES[run.status]
     if run.job.at is None:
-        return "queued", "no worker has driven it yet"
-    return "scheduled", f"it is driven at {format_time(run.job.at)}"
+        return "queued", "no worker has started it yet"
+    return "scheduled", f"it starts at {format_time(run.job.at)}"
 
 
 def _described(run: "RunSummary") -> str:
@@ -223,7 +225,7 @@ def _described(run: "RunSummary") -> str:
         "agent": run.job.agent if run.job is not None else run.model,
         "model": run.model,
         "worker": run.worker or "none yet",
-        "begun": format_time(run.began),
+        "started": format_time(run.began),
         "updated": format_time(run.updated),
         "records": str(run.position),
         "starts": str(run.starts),

@@ -1,4 +1,4 @@
-"""`sidestream schemas`: schemas of answers that are stored under a name."""
+"""The `sidestream schemas` commands, which manage named schemas for answers."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ def list_schemas() -> int:
     from sidestream.cli.inputs.named_files import list_names
     from sidestream.cli.inputs.schema_syntax import STORED, short_form_of
 
-    hint = "no schemas yet: sidestream schemas save NAME 'name, age int' stores one"
+    hint = "No schemas yet. Store one with: sidestream schemas save NAME 'name, age int'"
     list_names(STORED, short_form_of, if_none=hint)
     return exit_codes.OK
 
@@ -45,16 +45,16 @@ def show(name: str) -> int:
 @click.argument("name")
 @click.argument("schema")
 def save(name: str, schema: str) -> int:
-    """Store SCHEMA, in any form that --schema accepts, in place of one of the same name."""
+    """Store SCHEMA, in any form that --schema accepts, replacing one of the same name."""
     from sidestream.cli.inputs.schema_syntax import STORED, read_schema
     from sidestream.jsontext import as_object
     from sidestream.output import output_type
 
-    # A Python type becomes the schema that a provider would get.
+    # Store a Python type as the schema that a provider would get.
     found: Any = read_schema(schema)
     content = output_type(found).schema.schema if isinstance(found, type) else as_object(found)
     file = STORED.write(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    click.echo(f"saved as {file}; use it with: sidestream --schema {name}", err=True)
+    click.echo(f"Saved as {file}. Use it with: sidestream --schema {name}", err=True)
     return exit_codes.OK
 
 

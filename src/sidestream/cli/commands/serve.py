@@ -1,4 +1,4 @@
-"""`sidestream serve`: the server and its page."""
+"""The `sidestream serve` command, which runs the server and its web UI."""
 
 import atexit
 import os
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     type=options.MODEL,
     metavar="MODEL",
     show_envvar=True,
-    help="Model of requests that name none: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the first provider with "
+    help="Model for requests that name none: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the first provider with "
     "a key, else the embedded model.",
 )
 @options.named_agents_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
-    "--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 for any free one."
+    "--port",
+    default=8787,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--token",
@@ -40,12 +44,12 @@ if TYPE_CHECKING:
     envvar="SIDESTREAM_TOKEN",
     metavar="TOKEN",
     show_envvar=True,
-    help="A token for somebody else, of at least 22 characters. Each token has its own conversations. Can be repeated.",
+    help="Token for another user, at least 22 characters. Each token has its own conversations. Can be repeated.",
 )
 @click.option(
     "--no-token",
     is_flag=True,
-    help="Answer requests without a token: every user and program of this machine can then use the server.",
+    help="Answer requests without a token, so that every user and program on this machine can use the server.",
 )
 @click.option(
     "--weak-token", is_flag=True, help="Accept a shorter --token, on a server that only this machine can reach."
@@ -53,9 +57,9 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-admin",
     is_flag=True,
-    help="Let everybody with a token change MCP servers, test keys and index folders, and so run programs here.",
+    help="Let everyone with a token change MCP servers, test keys and index folders, and so run programs as you.",
 )
-@click.option("--list", "lists", is_flag=True, help="Print the URLs of your servers that are running, and exit.")
+@click.option("--list", "lists", is_flag=True, help="Print the URLs of your running servers, and exit.")
 @click.option(
     "--allow-host",
     "hosts",
@@ -75,8 +79,8 @@ if TYPE_CHECKING:
     "retention_s",
     callback=options.duration,
     metavar="AGE",
-    help="Delete conversations of the store, those of other programs too, that have not changed for this long, "
-    "e.g. 30d or 12h.",
+    help="Delete conversations that have not changed for this long, e.g. 30d or 12h. This includes other programs' "
+    "conversations in the same store.",
 )
 @options.approval_options
 @click.option(
@@ -92,22 +96,25 @@ if TYPE_CHECKING:
     default=64,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Runs that one token, or a server without tokens, may have in progress.",
+    help="Maximum concurrent runs per token, or in total on a server without tokens.",
 )
 @click.option(
-    "--requests-per-minute", type=click.IntRange(min=1), metavar="N", help="Runs that one token may start per minute."
+    "--requests-per-minute",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Maximum runs that one token may start per minute.",
 )
 @click.option(
     "--max-cost-per-day",
     type=click.FloatRange(min=0, min_open=True),
     metavar="DOLLARS",
-    help="What the runs of one token may cost in 24 hours.",
+    help="Maximum cost of one token's runs in 24 hours.",
 )
 @click.option(
     "--mcp",
     "mcp_file",
     metavar="FILE",
-    help="The file of MCP servers that the page shows and changes; by default the mcp.json found here, or a new one.",
+    help="File of MCP servers that the page shows and changes. Defaults to the mcp.json in this folder, or a new one.",
 )
 @click.option(
     "--index-folder",
@@ -115,7 +122,7 @@ if TYPE_CHECKING:
     multiple=True,
     type=click.Path(exists=True, file_okay=False),
     metavar="FOLDER",
-    help="A folder that the page may add to the file index, with those in it. Can be repeated.",
+    help="Folder that the page may add to the file index, with its subfolders. Can be repeated.",
 )
 @click.option(
     "--dialect",
@@ -151,16 +158,16 @@ def serve(
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
 
-    Requests need the token that is in the printed URL. It is a new one with each start, and `--list` prints it again.
+    Requests need the token in the printed URL. Each start creates a new token, and `--list` prints it again.
     Conversations are kept in the store, and runs continue when a client disconnects. With `--agent`, requests name one
-    of your agents as their model; with `-m` beside it, model strings are allowed too.
+    of your agents as their model; add `-m` to allow model strings too.
     """
     from sidestream.cli.commands.running_servers import ServerFile, with_token
 
     if lists:
         return _list()
     if no_token and tokens:
-        raise click.UsageError("--no-token and --token exclude each other; the latter may come from SIDESTREAM_TOKEN")
+        raise click.UsageError("--no-token cannot be combined with --token, which may come from SIDESTREAM_TOKEN")
     try:
         from sidestream.server.app import create_app
         from sidestream.server.uvicorn_runner import (
@@ -185,7 +192,7 @@ def serve(
     mcp_file = mcp_file or _mcp_file()
     chosen = next(iter(named)) if named else model or default_model()
     if not named:
-        Agent(chosen)  # An unknown model, or one without a key, is an error now, not of the first message.
+        Agent(chosen)  # Report an unknown model or a missing key now, not at the first message.
     allows_models = not named or model is not None
     listening = bound_socket(host, port)
     port = listening.getsockname()[1]
@@ -222,16 +229,18 @@ def serve(
             file.create()
         except OSError as error:
             what = "only this output has the owner's token" if made else "`sidestream serve --list` does not list it"
-            click.echo(f"warning: the file of this server cannot be written ({error.strerror}): {what}", err=True)
+            click.echo(f"warning: cannot write this server's file ({error.strerror}): {what}", err=True)
         click.echo(with_token(url, tokens[0] if tokens else made))
-        click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
+        click.echo(
+            f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; press Ctrl+C to stop the server", err=True
+        )
         _explain(no_token=no_token, has_tokens=bool(tokens), allow_admin=allow_admin)
         if is_every_address(host) and not hosts:
-            click.echo("requests of other machines are refused: --allow-host adds the name in their address", err=True)
+            click.echo("Requests from other machines are refused. Allow their host name with --allow-host.", err=True)
         servers: MCPConfig | None = app.state.server.servers
         found = (*servers.toolsets, *servers.remote_servers) if servers is not None else ()
-        if found and allows_models:  # Whoever wrote the file has these started here.
-            click.echo(f"MCP servers of {mcp_file}: {', '.join(server.label for server in found)}", err=True)
+        if found and allows_models:  # The file may come from someone else, and its servers start on this machine.
+            click.echo(f"MCP servers in {mcp_file}: {', '.join(server.label for server in found)}", err=True)
 
     atexit.register(file.remove)
     serve_app(app, listening, exit_now=exit_now, on_start=started, on_stop=file.remove)
@@ -239,7 +248,7 @@ def serve(
 
 
 def _page_cookie(port: int) -> str | None:
-    """The cookie of the owner's pages; None if it cannot be kept: they then have to be opened again after a restart."""
+    """Return the owner's cookie. None means that it cannot be stored, so pages must be reopened after a restart."""
     from sidestream.cli.commands.running_servers import page_cookie
 
     try:
@@ -256,20 +265,20 @@ def _list() -> int:
     for server in found:
         click.echo(f"{server.owner_url}  pid {server.pid}  {one_line(server.folder)}")
     if not found:
-        click.echo("no server of yours is running", err=True)
+        click.echo("You have no running servers.", err=True)
     return exit_codes.OK
 
 
 def _explain(*, no_token: bool, has_tokens: bool, allow_admin: bool) -> None:
-    """Says who can do what, where that differs from the default: the owner alone, everything."""
+    """Print who can do what if that differs from the default, in which only the owner has access."""
     administer = "change its MCP servers and so run programs as you"
     if no_token:
         can = "read its conversations and spend your keys" + (f", and {administer}" if allow_admin else "")
-        click.echo(f"warning: --no-token lets every user and program of this machine {can}", err=True)
+        click.echo(f"warning: --no-token lets every user and program on this machine {can}", err=True)
     elif allow_admin and has_tokens:
-        click.echo(f"warning: --allow-admin lets everybody with a token {administer}", err=True)
+        click.echo(f"warning: --allow-admin lets everyone with a token {administer}", err=True)
     elif has_tokens:
-        click.echo("only the URL of `sidestream serve --list` may change MCP servers, keys and folders", err=True)
+        click.echo("Only the URL from `sidestream serve --list` can change MCP servers, keys and folders.", err=True)
 
 
 def _mcp_file() -> str:

@@ -1,4 +1,4 @@
-"""`sidestream templates`: prompts that are stored under a name."""
+"""The `sidestream templates` commands, which manage named prompts."""
 
 import sys
 from typing import Any
@@ -13,8 +13,8 @@ from sidestream.cli import exit_codes
 def templates(ctx: click.Context) -> Any:
     """Manage stored prompts.
 
-    `sidestream --save NAME …` stores a prompt with its options, `sidestream -t NAME` uses it. Texts may hold variables:
-    $input is the prompt of the command, others are given as -p NAME VALUE.
+    `sidestream --save NAME …` stores a prompt with its options, `sidestream -t NAME` uses it. Prompts may contain
+    variables: $input is the command's prompt, and -p NAME VALUE sets others.
     """
     return ctx.invoke(list_templates) if ctx.invoked_subcommand is None else None
 
@@ -33,7 +33,7 @@ def list_templates() -> int:
             return f"unreadable: {error}"
         return template.prompt or f"system: {template.system or ''}"
 
-    list_names(named_files.STORED, text_of, if_none='no templates yet: sidestream --save NAME "prompt" stores one')
+    list_names(named_files.STORED, text_of, if_none='No templates yet. Store one with: sidestream --save NAME "prompt"')
     return exit_codes.OK
 
 
@@ -51,14 +51,14 @@ def show(name: str) -> int:
 @templates.command()
 @click.argument("name")
 def edit(name: str) -> int:
-    """Open a template in your editor; a new one is created."""
+    """Open a template in your editor, creating it if it does not exist."""
     from sidestream.cli.inputs import named_files
 
     file = named_files.STORED.path_of(name)
     if not file.exists():
         named_files.save(name, named_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
     click.edit(filename=str(file))
-    named_files.load(name)  # Reports what is wrong with it.
+    named_files.load(name)  # Report errors in the edited file.
     return exit_codes.OK
 
 

@@ -1,4 +1,4 @@
-"""`sidestream tools`: where each server-side tool runs for a model."""
+"""The `sidestream tools` command, which shows where a model's server-side tools run."""
 
 import sys
 
@@ -10,12 +10,12 @@ from sidestream.cli.inputs.options import MODEL
 
 
 @click.command()
-@click.option("-m", "--model", type=MODEL, metavar="MODEL", help="For this model; without it, for the default one.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object of tools and places.")
+@click.option("-m", "--model", type=MODEL, metavar="MODEL", help="Model to check. Defaults to the default model.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
 def tools(model: str | None, as_json: bool) -> int:
     """Show where each server-side tool runs.
 
-    At the provider (hosted), here, or by another model.
+    At the provider (hosted), on this machine (here), or by another model.
     """
     from sidestream.cli.inputs.default_model import default_model
     from sidestream.jsontext import dumps

@@ -1,4 +1,4 @@
-"""`sidestream view`: opens a log, a recording or a file of parts in the page's timeline."""
+"""The `sidestream view` command, which opens a log, a recording or a file of parts in the timeline."""
 
 import atexit
 import os
@@ -20,13 +20,13 @@ _PAGE = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port; by default any free one.")
-@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port to listen on. Defaults to a free one.")
+@click.option("--no-browser", is_flag=True, help="Print the URL instead of opening a browser.")
 def view(file: Path | None, port: int, no_browser: bool) -> int:
     """Open a log or a recording in a browser, as a timeline: what happened when, raw events beside typed parts.
 
-    FILE is a log database, a recording, or a file with the JSON of a part in each line, as --json prints them; by
-    default your own log. It is only read. The page needs the token that is in its address, so nobody else can see it.
+    FILE is a log database, a recording, or a file with one part per line, as --json prints them. It defaults to your
+    own log, and is only read. The page needs the token in its URL, so other users cannot see it.
     """
     try:
         from sidestream.server.console.viewing import open_file, view_app
@@ -49,10 +49,10 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
     def started() -> None:
         click.echo(with_token(address, token))
         if not no_browser:
-            with suppress(OSError):  # The address is printed.
-                # Every user can read the arguments of a process. So the browser opens a file that only this user can.
+            with suppress(OSError):  # The URL is printed anyway.
+                # All users can read a process's arguments, so the browser opens a file that only this user can read.
                 write_private(page, _PAGE.format(url=escape(with_token(address, token))))
-                threading.Thread(target=_open, args=(page,), daemon=True).start()  # Some browsers return when they end.
+                threading.Thread(target=_open, args=(page,), daemon=True).start()  # Some browsers block.
 
     serve(app, listening, exit_now=exit_now, on_start=started, on_stop=lambda: page.unlink(missing_ok=True))
     return exit_codes.OK
@@ -64,7 +64,7 @@ def _open(page: Path) -> None:
 
 
 def _log_file() -> Path:
-    """The log of this user. Raises UsageError if it is no file."""
+    """Return the path of the user's log. Raises UsageError if it is not a file."""
     from sidestream.store.opening import default_location
 
     location = str(default_location())

@@ -1,4 +1,4 @@
-"""`sidestream worker`: drives the runs that servers and other programs have begun."""
+"""The `sidestream worker` command, which executes runs that servers and other programs started."""
 
 import signal
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     "--models/--no-models",
     "allows_models",
     default=None,
-    help="Whether it drives runs that name a model string. By default only if no agent is given.",
+    help="Whether to execute runs that name a model string. By default, only if no agent is given.",
 )
 @click.option(
-    "--concurrency", default=50, show_default=True, type=click.IntRange(min=1), help="Runs that it drives at once."
+    "--concurrency", default=50, show_default=True, type=click.IntRange(min=1), help="Maximum concurrent runs."
 )
 @options.lease_option
 @click.option(
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     show_default=True,
     callback=options.duration,
     metavar="AGE",
-    help="How long runs may still take after SIGTERM. Others are handed over to another worker.",
+    help="How long runs may take to finish after SIGTERM. The rest are handed off to another worker.",
 )
 @click.option(
     "--log-interval",
@@ -44,15 +44,17 @@ if TYPE_CHECKING:
     show_default=True,
     callback=options.duration,
     metavar="AGE",
-    help="How often what a run says is written to the log: readers see it then. Longer ones spare the database.",
+    help="How often a run's output is written to the log, where readers see it. Longer intervals reduce database load.",
 )
 @options.approval_options
-@click.option("--health-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="See --health-port.")
+@click.option(
+    "--health-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address for --health-port."
+)
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Serve /health and /metrics there; 0 for any free port.",
+    help="Serve /health and /metrics on this port; 0 picks a free one.",
 )
 def worker(
     engine: str,
@@ -68,11 +70,11 @@ def worker(
     health_host: str,
     health_port: int | None,
 ) -> int:
-    """Drive runs that were begun elsewhere, until SIGTERM or Ctrl-C.
+    """Execute runs that other programs started, until SIGTERM or Ctrl-C.
 
-    Any number of workers may share a store. A worker that dies, hangs or is cut off loses its runs to the others. It
-    drives only runs whose agent it knows: start new versions of an agent under a new name. A second signal hands runs
-    over at once, without the time of --drain.
+    Any number of workers may share a store. If a worker dies, hangs or is disconnected, the others continue its runs. A
+    worker executes only runs whose agent it knows, so start new versions of an agent under a new name. A second signal
+    hands off runs immediately, without waiting for --drain.
     """
     from sidestream.cli.interrupts import run_async
 
@@ -109,8 +111,8 @@ def worker(
 
             def stop() -> None:
                 if service.driving and not service.is_stopping:
-                    left = f"runs in progress ({service.driving}) have {drain_s:g} s to end"
-                    click.echo(f"stops: {left}; a second signal hands them over now", err=True)
+                    left = f"runs in progress ({service.driving}) have {drain_s:g} s to finish"
+                    click.echo(f"stopping: {left}; a second signal hands them off now", err=True)
                 service.stop()
 
             loop = asyncio.get_running_loop()
@@ -122,7 +124,7 @@ def worker(
             names = ", ".join([*named, *(["any model"] if allows else [])])
             allow_many_streams()
             keep_what_is_loaded()
-            click.echo(f"drives {names}; up to {concurrency} runs at once; Ctrl-C stops it", err=True)
+            click.echo(f"executing {names}; up to {concurrency} runs at once; press Ctrl-C to stop", err=True)
             await service.run()
         return exit_codes.OK
 

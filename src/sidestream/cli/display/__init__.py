@@ -1,4 +1,4 @@
-"""What a command shows: lines, a live screen, Markdown, images.
+"""Terminal output: lines, a live screen, Markdown, images.
 
 May import the modules beside this folder.
 """

@@ -1,4 +1,4 @@
-"""Formats parts, tool calls and results as text for a terminal, without control characters. Pure functions."""
+"""Pure functions that format parts, tool calls and results as terminal text without control characters."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,15 @@ from sidestream.text.html import without_tracking
 from sidestream.text.redaction import redact
 
 DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
-"""Kinds of custom parts that report data loss."""
+"""Custom part kinds that report data loss."""
 
 FIRST_LINES, LAST_LINES = 4, 8
-"""Of a tool's output; what stands between is counted."""
+"""Lines shown of a tool's output; those between are counted."""
 OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text")
 
 THINKING = "Thinking…"
 LOCAL = "here"
-"""Where a tool runs that the provider does not execute."""
+"""Location shown for a tool that the provider does not execute."""
 GRANTED = "allowed in this conversation"
 
 
@@ -30,7 +30,7 @@ def thought_for(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as text: `1.4 s`, `42 s`, `3 min 5 s`, `1 h 2 min`."""
+    """Format a time as `1.4 s`, `42 s`, `3 min 5 s` or `1 h 2 min`."""
     if seconds < 10:
         tenths = f"{seconds:.1f}".removesuffix(".0")
         return f"{tenths} s"
@@ -48,7 +48,7 @@ def tool_line(run: ToolRun) -> str:
 
 
 def tool_output(result: Json) -> str:
-    """The text output of a tool: its first and last lines."""
+    """Return the first and last lines of a tool's text output."""
     lines = "\n".join(text.rstrip("\n") for text in _texts(result)).split("\n")
     hidden = len(lines) - FIRST_LINES - LAST_LINES
     if hidden > 1:
@@ -69,43 +69,43 @@ def _texts(value: Json) -> Iterator[str]:
 
 
 def arguments_line(run: ToolRun) -> str:
-    """The arguments of a function or an MCP tool, after its line; those of other tools are part of the line."""
+    """Return the arguments to append to a tool's line, empty for tools whose label includes them."""
     is_known = run.tool in LABELS and run.server is None
     return "" if is_known or not run.input or run.error is not None else f"  {compact(run.input)}"
 
 
 def approval_request(part: ToolApprovalRequest) -> str:
-    """A call that is pending approval."""
+    """Describe a call that is pending approval."""
     owner = f" of {part.server_label}" if part.server_label else ""
-    title = "waits for its result from outside" if part.is_external else "approval requested"
+    title = "external result needed" if part.is_external else "approval requested"
     return one_line(f"{title}: {part.name}{owner} {compact(part.input) if part.input else ''}".strip())
 
 
 def file(part: File) -> str:
-    """A file: its name, type and size."""
+    """Describe a file by name, type and size."""
     size = f", {file_size(len(part.data))}" if part.data is not None else ""
     return f"{one_line(part.name or part.id, 120)} ({one_line(part.mime_type, 60)}{size})"
 
 
 def save_failure(part: File, error: OSError) -> str:
-    """Why a file was not saved."""
+    """Return a warning that a file was not saved, with the reason."""
     return f"warning: {file(part)} was not saved: {one_line(error.strerror or str(error))}"
 
 
 def file_size(count: int) -> str:
-    """A number of bytes in B, kB or MB."""
+    """Format a number of bytes in B, kB or MB."""
     if count < 1000:
         return f"{count} B"
     return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
 
 
 def data_loss(part: Custom) -> str:
-    """The message of a part that reports data loss."""
+    """Return the message of a part that reports data loss."""
     return redact(one_line(str(jsontext.as_object(part.data).get("message")), 1000))
 
 
 def source(part: Source) -> str:
-    """A source: title and URL, or whatever is known of it."""
+    """Describe a source by title and location, as far as they are known."""
     location = without_tracking(part.url) if part.url else part.file_id
     if part.title and location:
         return f"{one_line(part.title, 120)}  {one_line(location, 400)}"
@@ -113,20 +113,20 @@ def source(part: Source) -> str:
 
 
 def cited_source(source: CitedSource) -> str:
-    """A source that the text cites: title and URL, or whatever is known of it."""
+    """Describe a cited source by title and location, as far as they are known."""
     location = source.shown_url or source.file_id
     title = one_line(source.label, 120)
     return f"{title}  {one_line(location, 400)}" if source.title and location else title
 
 
 def cited_passages(passages: tuple[str, ...]) -> list[str]:
-    """The cited passages of a source; those after the third are counted."""
+    """Return the first three cited passages of a source, and the number of others."""
     texts = [f"“{one_line(text, 200)}”" for text in passages]
     return texts if len(texts) <= 3 else [*texts[:3], f"… and {len(texts) - 3} more"]
 
 
 def usage(usage: Usage) -> str:
-    """Tokens, tool calls and cost of a run."""
+    """Format a run's tokens, tool calls and cost."""
     tokens_in, tokens_out = usage.input, usage.output
     cached = f" ({tokens_in.cache_read:,} cached)" if tokens_in.cache_read else ""
     reasoning = f" ({tokens_out.reasoning:,} reasoning)" if tokens_out.reasoning else ""
@@ -142,7 +142,7 @@ def _cost(usage: Usage) -> str:
 
 
 def stop_reason(part: Finish, unanswered: list[str]) -> str | None:
-    """Why a run stopped early, if it did; `unanswered` names the calls without a result."""
+    """Return why a run stopped early, or None if it did not. `unanswered` names the calls without a result."""
     match part.reason:
         case "stop" | "error":
             return None
@@ -170,7 +170,7 @@ def stop_reason(part: Finish, unanswered: list[str]) -> str | None:
 
 
 def error_with_advice(part: Error) -> str:
-    """The error message, and what to do about it."""
+    """Return the error message followed by advice on what to do."""
     advice = _advice(part)
     message = one_line(part.message, 1000)
     if not advice or message.endswith(advice):
@@ -189,5 +189,5 @@ def _advice(part: Error) -> str:
 
 
 def compact(value: Json) -> str:
-    """A JSON value on one line; a string without quotes."""
+    """Format a JSON value on one line, a string without quotes."""
     return one_line(value if isinstance(value, str) else jsontext.dumps(value).decode("utf-8", "replace"))

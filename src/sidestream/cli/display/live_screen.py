@@ -26,7 +26,7 @@ from sidestream.results.tool_runs import ToolRun
 Protocol = Literal["kitty", "iterm"]
 
 _KITTY_CHUNK = 4096
-"""Characters of base64 in one escape sequence; the protocol allows no more."""
+"""Base64 characters per escape sequence; the protocol's maximum."""
 _PREVIEW_ROWS = 8
 _FILE_ROWS = 16
 _KITTY_PROGRAMS = ("kitty", "ghostty")
@@ -34,9 +34,9 @@ _ITERM_PROGRAMS = ("iterm.app", "wezterm", "vscode", "mintty", "rio")
 
 
 def picture_protocol(variables: Mapping[str, str] | None = None) -> Protocol | None:
-    """How this terminal shows pictures; None if it does not, or if something stands between."""
+    """Return the terminal's image protocol, or None if it has none or runs inside a multiplexer."""
     given = os.environ if variables is None else variables
-    if given.get("TMUX") or given.get("STY"):  # They pass such sequences on only where they are configured to.
+    if given.get("TMUX") or given.get("STY"):  # tmux and screen drop these sequences unless configured otherwise.
         return None
     program = given.get("TERM_PROGRAM", "").lower()
     if given.get("KITTY_WINDOW_ID") or "kitty" in given.get("TERM", "") or program in _KITTY_PROGRAMS:
@@ -47,7 +47,7 @@ def picture_protocol(variables: Mapping[str, str] | None = None) -> Protocol | N
 
 
 def drawn(data: bytes, mime_type: str, protocol: Protocol, *, is_preview: bool) -> str | None:
-    """The sequences that draw a picture at the cursor, and a line break; None for a type that it cannot draw."""
+    """Return the escape sequences that draw an image at the cursor, or None if the protocol cannot draw the type."""
     rows = _PREVIEW_ROWS if is_preview else _FILE_ROWS
     if protocol == "kitty":
         return "".join(_kitty(data, rows)) + "\n" if mime_type == "image/png" else None
@@ -66,28 +66,28 @@ def _kitty(data: bytes, rows: int) -> Iterator[str]:
 
 
 KEPT_BLOCKS = 2
-"""A block may still join the one before it; with two of them kept, the released ones are those of the whole text."""
+"""Markdown blocks that are kept back. A block may still join the previous one, so two must wait."""
 MAX_PENDING = 8_000
-"""Characters that are kept back; a paragraph or table that is longer is released as plain text."""
+"""Characters that are kept back. A longer paragraph or table is released as plain text."""
 CODE_THEME = "ansi_dark"
 
 
 @cache
 def _parser() -> MarkdownIt:
-    # Without this, tags would be dropped.
+    # With HTML enabled, tags would be dropped.
     return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
 
 
 class MarkdownStream:
-    """Splits a text that streams into what is final and what may still change."""
+    """Splits streamed Markdown into final blocks and pending text that may still change."""
 
     def __init__(self) -> None:
         self.pending = ""
         self._check_at = 0
-        """Length from which blocks are looked for again: never at each line of a long one."""
+        """Length at which to parse again, so that a long block is not parsed at each line."""
 
     def feed(self, delta: str) -> list[str]:
-        """Takes the next piece of text; returns the blocks that are final now."""
+        """Add text and return the blocks that became final."""
         self.pending += delta
         if "\n" not in delta or len(self.pending) < self._check_at:
             return []
@@ -106,18 +106,18 @@ class MarkdownStream:
         return [released]
 
     def flush(self) -> str:
-        """The rest of the text."""
+        """Return the pending text and reset the stream."""
         rest, self.pending, self._check_at = self.pending, "", 0
         return rest
 
 
 def _top_level_lines(text: str) -> list[int]:
-    """The lines on which top-level blocks begin."""
+    """Return the line numbers at which top-level blocks begin."""
     return [token.map[0] for token in _parser().parse(text) if token.level == 0 and token.map and token.nesting >= 0]
 
 
 def rendered(text: str) -> RenderableType:
-    """The text as a terminal shows it."""
+    """Render Markdown for the terminal, or very long text as plain text."""
     if len(text) > MAX_PENDING:
         return Text(text)
     markdown = Markdown("", code_theme=CODE_THEME, hyperlinks=False)
@@ -128,10 +128,10 @@ def rendered(text: str) -> RenderableType:
 
 REFRESHES_PER_S = 8
 MAX_ROWS = 8
-"""Lines at the bottom for what runs; the answer that streams above them has the rest of the screen."""
+"""Status lines at the bottom. The streamed answer has the rest of the screen."""
 MAX_CODE_ROWS = 4
 TIME_AFTER_S = 2.0
-"""Times of what runs are shown from then on."""
+"""Seconds after which a running call shows its elapsed time."""
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -144,7 +144,7 @@ class _Running(Struct):
 
 
 class LiveScreen(Screen):
-    """A screen for one terminal. Text goes to `out`: as Markdown if that is the same terminal, else as it is."""
+    """A live screen. Text goes to `out`, rendered as Markdown if that is the same terminal, else verbatim."""
 
     is_live = True
 
@@ -163,10 +163,10 @@ class LiveScreen(Screen):
         self._clock = clock
         self._protocol: Protocol | None = protocol or picture_protocol()
         self._refreshes = refreshes
-        """False: the lines at the bottom are not drawn; `region` has them."""
+        """Whether the status lines are drawn. Either way, `region` returns them."""
         self._live: Live | None = None
         self._lock = Lock()
-        """Held while the state below changes or is drawn; never while something is printed."""
+        """Lock of the state below, held while that changes or is drawn but never while printing."""
         self._calls: dict[str, _Running] = {}
         self._facts: dict[str, str] = {}
         self._began = 0.0
@@ -176,7 +176,7 @@ class LiveScreen(Screen):
         self._typed = ""
         self._has_text = False
         self._final = ""
-        """The text of this run that is printed."""
+        """Text of this run that is already printed."""
 
     def begin(self, model: str = "") -> None:
         with self._lock:
@@ -194,7 +194,7 @@ class LiveScreen(Screen):
                 redirect_stderr=False,
             )
             self._live.start()
-            atexit.register(self.console.show_cursor)  # A second Ctrl-C leaves without closing the screen.
+            atexit.register(self.console.show_cursor)  # A second Ctrl-C exits without closing the screen.
 
     def status(self, **facts: str) -> None:
         with self._lock:
@@ -270,7 +270,7 @@ class LiveScreen(Screen):
         self.console.print(Text(text, " ".join(styles)), soft_wrap=True)
 
     def block(self, delta: str, *styles: str) -> None:
-        """Collects a longer text; it is printed once it is complete."""
+        """Collect a longer text and print it once it is complete."""
         self.end_code()
         with self._lock:
             self._code_text += self._block.feed(delta)
@@ -334,7 +334,7 @@ class LiveScreen(Screen):
         return Syntax(code, self._language, theme=CODE_THEME, background_color="default", word_wrap=True)
 
     def region(self) -> RenderableType:
-        """The lines at the bottom: the answer that may still change, what runs, and the state of the run."""
+        """Return the bottom lines, with the pending answer, the running calls and the run's status."""
         with self._lock:
             now = self._clock()
             rows: list[RenderableType] = [_row(call, now) for call in list(self._calls.values())[-3:]]
@@ -363,7 +363,7 @@ class LiveScreen(Screen):
 
 
 def _row(call: _Running, now: float) -> RenderableType:
-    """One line: a sign that moves, what happens, for how long, and where."""
+    """Return one line with a spinner, the call's label, elapsed time and location."""
     elapsed = now - call.began
     table = Table.grid(expand=True, padding=(0, 1))
     table.add_column(width=1)
@@ -380,7 +380,7 @@ def _row(call: _Running, now: float) -> RenderableType:
 
 
 class _Margin:
-    """Content with a margin, so that it stands apart from lines."""
+    """Content with a margin that sets it apart from progress lines."""
 
     def __init__(self, content: RenderableType) -> None:
         self._content = content

@@ -1,4 +1,4 @@
-"""Creates the view of a run from command-line options, and shows runs in it."""
+"""Creation of a view from command-line options, and display of runs in it."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from sidestream.stream.parts import Finish, FinishReason
 
 
 class ViewOptions(Struct, frozen=True, kw_only=True):
-    """How a run is shown, and where its files are saved."""
+    """Options for showing a run and saving its files."""
 
     as_json: bool = False
     out: Path | None = None
@@ -27,9 +27,9 @@ class ViewOptions(Struct, frozen=True, kw_only=True):
 
 
 def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False) -> tuple[Screen, View]:
-    """The view, and the screen for lines of the command's own.
+    """Create the view, and the screen for the command's own lines.
 
-    `prompts_for_approval`: the command prompts for pending approvals after a run, so the view does not print them.
+    With `prompts_for_approval`, the command prompts for pending approvals after a run, so the view omits them.
     """
     folder = OutputFolder(options.out) if options.out is not None else None
     out, err = text_stream(sys.stdout), text_stream(sys.stderr)
@@ -51,7 +51,7 @@ def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False)
 
 
 async def show_run(run: Run[Any], view: View) -> FinishReason | None:
-    """Shows a run to its end and returns its finish reason."""
+    """Show a run to its end and return its finish reason."""
     reason: FinishReason | None = None
     try:
         async for part in run:

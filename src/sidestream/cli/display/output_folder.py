@@ -1,4 +1,4 @@
-"""A folder for generated files: safe names, nothing overwritten."""
+"""A folder for generated files, with safe and unique names."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from sidestream.stream.parts import File
 
 
 class OutputFolder:
-    """A folder for generated files. Raises ConfigurationError if it cannot be created."""
+    """A folder for generated files. Raises ConfigurationError if the folder cannot be created."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -19,9 +19,9 @@ class OutputFolder:
             raise ConfigurationError(f"cannot save files to {self.path}: {error.strerror}") from error
 
     def save(self, file: File) -> Path | None:
-        """Writes the file under an unused name and returns its path; None if the file has a URL but no content.
+        """Write the file under an unused name and return its path, or None if the file has a URL but no content.
 
-        Raises OSError if it cannot be written, and leaves no partial file behind.
+        Raises OSError if the file cannot be written, and leaves no partial file behind.
         """
         if file.data is None:
             return None

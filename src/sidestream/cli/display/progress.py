@@ -1,4 +1,4 @@
-"""Renders the parts of a run for people: the answer, one line per tool call, code, files, sources and errors."""
+"""Rendering of a run for people: the answer, one line per tool call, code, files, sources and errors."""
 
 import time
 from collections.abc import Callable
@@ -19,22 +19,22 @@ from sidestream.text.redaction import redact
 from sidestream.tools.grants import CALL_GRANTED
 
 MIN_SHOWN_S = 2.0
-"""Shorter times are not shown beside what is done."""
+"""Seconds below which a finished call's time is not shown."""
 
 
 class Detail(Struct, frozen=True, kw_only=True):
-    """How much of a run is shown."""
+    """Options for how much of a run to show."""
 
     thinking: bool = False
     verbose: bool = False
     usage: bool = False
     hints: bool = True
     prompts_for_approval: bool = False
-    """The command prompts for pending approvals after the run, so they are not shown in it."""
+    """Whether the command prompts for pending approvals after the run, so that the view omits them."""
 
 
 class ProgressView:
-    """Shows a run on a screen. Times are shown only with a clock: without one, the same run gives the same text."""
+    """Shows runs on a screen. Times need a clock; without one, the same run always gives the same text."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ProgressView:
         return None if self._clock is None or self._began is None else self._clock() - self._began
 
     def feed(self, part: parts.StreamPart) -> None:
-        """Renders the next part."""
+        """Render the next part."""
         if isinstance(part, parts.StreamStart):
             self._reset()
         changed = self._calls.feed(part, self._now)
@@ -143,12 +143,12 @@ class ProgressView:
                 assert_never(part)
 
     def heading(self, text: str) -> None:
-        """Renders a heading before the next run."""
+        """Render a heading before the next run."""
         self._screen.gap()
         self._screen.line(one_line(text, 400), "bold")
 
     def close(self) -> None:
-        """Ends open lines. Must also be called after an interrupted run."""
+        """Finish open lines. Must also be called after an interrupted run."""
         self._screen.close()
 
     def _start(self, part: parts.StreamStart) -> None:
@@ -157,12 +157,12 @@ class ProgressView:
             self._screen.line(f"warning: {one_line(warning)}", "yellow")
 
     def _text(self, part: parts.StreamPart) -> None:
-        """The text that a part adds; where a person reads it, with the numbers of its sources."""
+        """Show the text that a part adds, with source numbers if the screen shows text."""
         plain = part.delta if isinstance(part, parts.TextDelta) else ""
         marked = self._citations.feed(part)
         if not self._screen.shows_text:
             marked = plain
-        # A mark whose source came late belongs further up, if that can still be drawn.
+        # A mark whose source came late belongs further up, if that text can still be redrawn.
         if marked and (plain or not self._screen.replace_text(self._citations.text)):
             self._screen.text(marked)
 
@@ -183,7 +183,7 @@ class ProgressView:
                 self._screen.line(formatting.THINKING, "dim")
 
     def _end_thinking(self) -> None:
-        """Reports that the model has reasoned, once for all blocks in a row."""
+        """Report that the model has reasoned, once for consecutive blocks."""
         if not self._is_thinking:
             return
         self._is_thinking = False
@@ -245,13 +245,13 @@ class ProgressView:
             self._screen.end_block()
 
     def _end(self, run: ToolRun) -> None:
-        """Prints the line of a call that is over, once."""
+        """Print a finished call's line, once."""
         if not run.has_ended or run.key in self._ended:
             return
         self._ended.add(run.key)
         self._screen.over(run)
         if run.status == "unfinished" and not run.provider_executed:
-            return  # The end of the run says which calls are not answered.
+            return  # The stop reason names the unanswered calls.
         self._end_thinking()
         took = run.seconds
         time_text = f" · {formatting.duration(took)}" if took is not None and took >= MIN_SHOWN_S else ""
@@ -288,7 +288,7 @@ class ProgressView:
             self._line(formatting.approval_request(part), "yellow")
 
     def _steer(self, part: parts.Steer) -> None:
-        """Shows what became of a message; who entered it has seen that it is pending."""
+        """Show whether a steering message was applied. The user already knows that it is pending."""
         text = one_line(part.text or "(files)")
         if part.status == "applied":
             self._line(f"steer: {text}", "bold")
@@ -307,7 +307,7 @@ class ProgressView:
             self._screen.end_text()
             self._screen.line(f"error: {formatting.data_loss(part)}", "red")
         elif part.kind in (CALL_GRANTED, parts.TEXT_CORRECTED):
-            return  # The line of the call, or of the text, says so.
+            return  # The line of the call or the text says so.
         elif isinstance(message, str):
             self._line(f"note: {one_line(message)}", "yellow")
         else:
@@ -338,7 +338,7 @@ class ProgressView:
         self.close()
 
     def _footnotes(self) -> None:
-        """The sources that the text cites, by their numbers, and how many others there are."""
+        """Print the cited sources by number, then the others."""
         cited = self._citations.sources
         keys = {source.shown_url or source.file_id or source.title for source in cited}
         others = [
@@ -357,5 +357,5 @@ class ProgressView:
 
 
 def live_clock() -> float:
-    """The clock of a live run."""
+    """Return the time of a monotonic clock, in seconds."""
     return time.monotonic()

@@ -1,4 +1,4 @@
-"""What a view of a run must be, and the one for programs: JSON lines."""
+"""The protocol of run views, and the view for programs, which prints JSON lines."""
 
 from typing import BinaryIO, Protocol, TextIO
 
@@ -9,21 +9,21 @@ from sidestream.stream.parts import Custom, File, StreamPart
 
 
 class View(Protocol):
-    """Renders stream parts. One view can show several runs in sequence."""
+    """A renderer of stream parts. One view can show several runs in sequence."""
 
     has_unsaved: bool
-    """True once saving a file has failed."""
+    """Whether saving a file has failed."""
 
     def feed(self, part: StreamPart) -> None:
-        """Renders the next part."""
+        """Render the next part."""
         ...
 
     def heading(self, text: str) -> None:
-        """Renders a heading before the next run."""
+        """Render a heading before the next run."""
         ...
 
     def close(self) -> None:
-        """Ends open lines. Must also be called after an interrupted run."""
+        """Finish open lines. Must also be called after an interrupted run."""
         ...
 
 
@@ -48,7 +48,7 @@ class JsonLinesView:
                 write(self._err, formatting.save_failure(part, error) + "\n")
 
     def heading(self, text: str) -> None:
-        """Prints nothing: each run begins with `stream-start`."""
+        """Print nothing, because each run begins with `stream-start`."""
 
     def close(self) -> None:
-        """Does nothing: every line is complete."""
+        """Do nothing, because every line is complete."""

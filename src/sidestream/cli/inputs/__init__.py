@@ -1,4 +1,4 @@
-"""What a command is given: options, files, stored names, a model, an agent, a conversation.
+"""Inputs of commands: options, files, stored names, models, agents and conversations.
 
 May import the modules beside this folder.
 """

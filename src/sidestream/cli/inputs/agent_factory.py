@@ -1,4 +1,4 @@
-"""Creates agents from command-line options."""
+"""Creation of agents from command-line options."""
 
 import shlex
 from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
-    """The settings of an agent, as given on the command line."""
+    """Agent settings given on the command line."""
 
     model: str
     tools: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     mcp: str | None = None
     approve: Verdict | None = None
-    """None: calls of MCP servers are asked about, and functions of the user run."""
+    """Approval policy. None means to ask before calls to MCP servers and to run the user's functions."""
     system: str | None = None
     base_url: str | None = None
     store: str | None = None
@@ -45,12 +45,12 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def policy(self) -> Verdict:
-        """What happens with a call that no other policy covers."""
+        """The policy for calls that no other policy covers."""
         return self.approve or "ask"
 
     @property
     def resume_flags(self) -> str:
-        """The flags that a later command needs to resume with the same settings, with secrets redacted."""
+        """The flags with which a later command resumes with the same settings, with secrets redacted."""
         flags = [word for tool in self.tools for word in ("-T", redact(tool))]
         flags += [word for path in self.functions for word in ("--functions", path)]
         flags += [word for name, value in self.options for word in ("-o", name, redact(value))]
@@ -63,7 +63,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 
 
 class AgentFactory:
-    """Creates agents that share their MCP servers, and stops the servers on close."""
+    """Creates agents that share MCP servers, and stops the servers on close."""
 
     def __init__(self, config: AgentConfig, servers: "MCPConfig | None" = None) -> None:
         self.config = config
@@ -74,7 +74,7 @@ class AgentFactory:
 
     @classmethod
     async def load(cls, config: AgentConfig) -> Self:
-        """Reads the servers that the configuration names, with the sign-ins that are stored for them."""
+        """Create a factory with the configured MCP servers and their stored sign-ins."""
         if config.mcp is None:
             return cls(config)
         from sidestream.mcp import load_mcp_config, use_sign_ins
@@ -88,7 +88,7 @@ class AgentFactory:
 
     @property
     def tool_names(self) -> list[str]:
-        """The tools as the user knows them: server-side ones, functions, and those of servers as a whole."""
+        """The names of server-side tools and functions, and one entry per MCP server."""
         functions = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self._functions]
         if self._given is not None:
             functions += self._given.tools
@@ -100,26 +100,26 @@ class AgentFactory:
 
     @property
     def servers_with_approval(self) -> frozenset[str]:
-        """The labels of the MCP servers that have an approval of their own."""
+        """The labels of the MCP servers that have their own approval policy."""
         return self._servers.labels_with_approval if self._servers is not None else frozenset()
 
     def use_model(self, model: str) -> None:
-        """Makes this the configured model."""
+        """Set the configured model."""
         self.config = replace(self.config, model=model)
 
     def use_system(self, system: str | None) -> None:
-        """Makes this the system prompt of the agents that are created from now on."""
+        """Set the system prompt of agents created from now on."""
         self.config = replace(self.config, system=system)
 
     def add_tool(self, text: str) -> None:
-        """Gives this tool to the agents that are created from now on. Raises ConfigurationError."""
+        """Add a tool to agents created from now on. Raises ConfigurationError if the tool is invalid."""
         changed = replace(self.config, tools=(*self.config.tools, text))
         self._hosted, self._functions = _tools_of(changed)
         self.config = changed
 
     @property
     def call(self) -> dict[str, Any]:
-        """What the options change of an agent that the user brings, for each call."""
+        """The settings of each call that override those of an agent given with `--agent`."""
         if self._given is None:
             return {}
         config = self.config
@@ -135,16 +135,16 @@ class AgentFactory:
         return without_none(given) | options.settings
 
     def create(self, model: str | None = None) -> Agent[Any]:
-        """Creates an agent with this model, or with the configured one. Raises ConfigurationError."""
+        """Create an agent with this model, or the configured one. Raises ConfigurationError if a setting is invalid."""
         config = self.config
         if self._given is not None:
             if model is not None:
                 raise ConfigurationError("the agent has its own model: leave out --agent to choose one")
             self._agents.append(self._given)
             return self._given
-        model = model_of(model or config.model)  # The model of a template, and that of /model, may be an alias.
+        model = model_of(model or config.model)  # The model of a template or of /model may be an alias.
         check_model(model)
-        # A base URL and a provider's own options are valid only for the provider they were given for.
+        # A base URL and provider options are valid only for the provider they were given for.
         is_same = ModelString.parse(model).provider == ModelString.parse(config.model).provider
         base_url = config.base_url if is_same else None
         chosen = Agent(model, base_url=base_url).model if config.options else None
@@ -166,14 +166,14 @@ class AgentFactory:
         return agent
 
     async def aclose(self) -> None:
-        """Stops all servers. Idempotent."""
+        """Stop all servers. Idempotent."""
         for agent in self._agents:
             await agent.aclose()
 
 
 def loaded_factory(config: AgentConfig) -> AgentFactory:
-    """The factory, where no event loop is running."""
-    # Most programs have no servers, and need no event loop to read them.
+    """Load a factory outside an event loop."""
+    # Without servers, no event loop is needed.
     return AgentFactory(config) if config.mcp is None else run_async(AgentFactory.load(config))
 
 
@@ -182,7 +182,7 @@ def _limits(config: AgentConfig, options: ModelOptions) -> Limits:
 
 
 def _tools_of(config: AgentConfig) -> tuple[list[ServerSideTool], list[Tool | Callable[..., Any]]]:
-    """The server-side tools and the functions that the options name."""
+    """Return the server-side tools and the functions that the options name."""
     hosted: list[ServerSideTool] = []
     functions: list[Tool | Callable[..., Any]] = []
     for tool in map(read_tool, config.tools):
@@ -196,7 +196,7 @@ def _tools_of(config: AgentConfig) -> tuple[list[ServerSideTool], list[Tool | Ca
 
 
 def _own(function: Tool | Callable[..., Any], approve: Verdict | None) -> Tool:
-    """A function of the user as a tool: it runs without a question, unless the user wants to be asked."""
+    """Convert a user's function to a tool that runs without approval, unless an option says otherwise."""
     policy = approve or "run"
     if not isinstance(function, Tool):
         return Tool.from_function(function, approval=policy)

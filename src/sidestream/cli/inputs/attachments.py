@@ -1,4 +1,4 @@
-"""Attachments of a prompt: files, URLs, standard input and the system clipboard, as parts of the message."""
+"""Attachments of a prompt, from files, URLs, standard input and the clipboard."""
 
 import mimetypes
 import shutil
@@ -28,11 +28,11 @@ _PROGRAMS: tuple[tuple[str, list[str], list[str], list[str]], ...] = (
     ),
     ("pbpaste", [], [], []),
 )
-"""Program, and its arguments to list the types, to read an image, and to read text."""
+"""Clipboard programs, with their arguments to list types, read an image and read text."""
 
 
 def read_clipboard() -> bytes:
-    """What is on the clipboard: an image if there is one, else text. Raises UsageError."""
+    """Read an image from the clipboard, or else its text. Raises UsageError if that fails."""
     if sys.platform == "win32":
         return _run(["powershell", "-NoProfile", "-Command", "Get-Clipboard -Raw"])
     for program, types, image, text in _PROGRAMS:
@@ -40,7 +40,7 @@ def read_clipboard() -> bytes:
             has_image = bool(types) and IMAGE.encode() in _run([program, *types], is_checked=False)
             return _run([program, *(image if has_image else text)])
     programs = ", ".join(program for program, *_ in _PROGRAMS)
-    raise click.UsageError(f"there is no clipboard here: install one of {programs}")
+    raise click.UsageError(f"cannot read the clipboard: install one of {programs}")
 
 
 def _run(command: list[str], *, is_checked: bool = True) -> bytes:
@@ -54,13 +54,13 @@ def _run(command: list[str], *, is_checked: bool = True) -> bytes:
 
 
 MAX_BYTES = 32_000_000
-"""Size of one attachment. Providers reject much larger requests; this fails before anything is sent."""
+"""Maximum attachment size, in bytes. Providers reject larger requests, so fail before sending one."""
 
 _TEXT_TYPES = ("application/json", "application/xml", "application/javascript", "image/svg+xml")
 
 
 def load_attachments(sources: Iterable[str]) -> list[MessagePart]:
-    """The message parts for these paths and URLs, in order. Raises UsageError for one that cannot be attached."""
+    """Return the message parts for these paths and URLs, in order. Raises UsageError if one cannot be attached."""
     sources = list(sources)
     if sources.count("-") > 1:
         raise click.UsageError("standard input can be attached only once")

@@ -1,4 +1,4 @@
-"""Opens the store of a command, and looks up a conversation by its id, a prefix of it, or nothing for the latest."""
+"""Opening of the store, and lookup of conversations by id or prefix, or of the latest."""
 
 import difflib
 from collections.abc import Callable, Coroutine
@@ -17,7 +17,7 @@ LATEST = ("", "-")
 
 
 async def latest_conversation(store: Store) -> ConversationInfo:
-    """The conversation that was updated last. Raises UsageError if there is none."""
+    """Return the most recently updated conversation. Raises UsageError if there is none."""
     found = await store.conversations(1)
     if not found:
         raise click.UsageError(f"no conversations yet: {how_to_log()}")
@@ -25,21 +25,21 @@ async def latest_conversation(store: Store) -> ConversationInfo:
 
 
 def how_to_log() -> str:
-    """How conversations get into the log."""
+    """Return a hint on how to log conversations."""
     from sidestream.cli import preferences
 
     if not preferences.load().log:
-        return "logging is off; sidestream logs on turns it on, --log logs one prompt"
+        return "logging is off; turn it on with sidestream logs on, or log one prompt with --log"
     return "prompts and chats are logged, unless -n is given"
 
 
 async def get_conversation(store: Store, id: str) -> ConversationInfo | None:
-    """The conversation with exactly this id, if it exists."""
+    """Return the conversation with exactly this id, or None."""
     return next((info for info in await all_conversations(store) if info.id == id), None)
 
 
 async def find_conversation(store: Store, id: str | None, *, default_to_latest: bool = False) -> ConversationInfo:
-    """The conversation whose id starts with this. Raises UsageError, which suggests similar ids."""
+    """Find the conversation whose id starts with `id`. Raises UsageError with similar ids if none or several match."""
     if default_to_latest and (id or "") in LATEST:
         return await latest_conversation(store)
     prefix = (id or "").strip()
@@ -60,7 +60,7 @@ async def find_conversation(store: Store, id: str | None, *, default_to_latest: 
 
 
 async def all_conversations(store: Store) -> list[ConversationInfo]:
-    """All conversations, last changed first."""
+    """Return all conversations, most recently updated first."""
     conversations = page = await store.conversations(PAGE)
     while len(page) >= PAGE:
         page = await store.conversations(PAGE, page[-1].updated)
@@ -69,7 +69,7 @@ async def all_conversations(store: Store) -> list[ConversationInfo]:
 
 
 def with_store(location: str | None, work: "Callable[[Store], Coroutine[Any, Any, int]]") -> int:
-    """Opens the store, runs the work with it, and closes it."""
+    """Open the store, run the work with it, close it, and return the exit code."""
     from sidestream.cli.interrupts import run_async
     from sidestream.store.opening import open_store
 

@@ -1,4 +1,4 @@
-"""The model of a command that names none, the user's aliases, and suggestions for misspelled names."""
+"""The default model, the user's aliases, and suggestions for misspelled names."""
 
 import difflib
 import os
@@ -15,14 +15,14 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def model_of(text: str) -> str:
-    """The model string behind an alias; any other text as it is."""
+    """Return the model string of an alias. Any other string is returned unchanged."""
     return preferences.load().aliases.get(text, text)
 
 
 def add(name: str, model: str) -> str:
-    """Stores an alias, in place of one of the same name; returns its model string.
+    """Store or replace an alias and return its model string.
 
-    Raises ConfigurationError for a name that cannot be one or is that of a provider, and for an unknown provider.
+    Raises ConfigurationError if the name is invalid or a provider's, or if the model's provider is unknown.
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(f"{name!r} cannot be an alias: use letters, digits, '.', '_' and '-'")
@@ -34,11 +34,11 @@ def add(name: str, model: str) -> str:
 
 
 def remove(name: str) -> None:
-    """Forgets an alias. Raises ConfigurationError for an unknown one, with the nearest name."""
+    """Remove an alias. Raises ConfigurationError with the nearest name if the alias is unknown."""
     known = preferences.load().aliases
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known)) or 'none'}"
+        hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(sorted(known)) or 'none'}"
         raise ConfigurationError(f"no alias {name!r}; {hint}")
     preferences.change(aliases={key: model for key, model in known.items() if key != name})
 
@@ -56,39 +56,42 @@ FAMILIES = {
     "gemini": "google",
     "smollm": "local",
 }
-"""How the name of a model begins → the provider that has it."""
+"""Providers, by the beginning of their models' names."""
 PROVIDER_NAMES = {"openai": "openai-responses"}
-"""Name in front of a slash → the provider that is meant, where that is another."""
+"""Providers, by the name before a slash where that differs."""
 
 
 class ChosenModel(Struct, frozen=True):
-    """A model, and why it was chosen: None if the user chose it."""
+    """A model and the reason for choosing it. None means that the user chose it."""
 
     name: str
     reason: str | None = None
 
 
 def default_model() -> str:
-    """The model of a command that names none."""
+    """Return the model for commands that name none."""
     return chosen_model().name
 
 
 def chosen_model() -> ChosenModel:
-    """The saved default; else the first provider with a key, those with most server-side tools before the others; else
-    the embedded model."""
+    """Choose the default model.
+
+    It is the saved default, else the first provider with a key, else the embedded model. Providers with the most
+    server-side tools come first.
+    """
     saved = preferences.load().model
     if saved:
         return ChosenModel(saved)
     found = {provider.name: provider for provider in installed_providers() if provider.has_key}
     name = next((name for name in (*_PREFERRED, *sorted(found)) if name in found), None)
     if name is None:
-        return ChosenModel(EMBEDDED, "no API key is set; sidestream keys set NAME stores one")
+        return ChosenModel(EMBEDDED, "no API key is set; store one with sidestream keys set NAME")
     variable = next(variable for variable in found[name].key_variables if os.environ.get(variable, "").strip())
-    return ChosenModel(name, f"{variable} is set; sidestream models default NAME sets another")
+    return ChosenModel(name, f"{variable} is set; choose another with sidestream models default NAME")
 
 
 def chosen_by_default(model: str | None, *, is_quiet: bool = False) -> str:
-    """The model that was named, else the default; one that the user did not choose is named on standard error."""
+    """Return the given model or the default, and print the default's name if the user did not choose it."""
     if model is not None:
         return model
     chosen = chosen_model()
@@ -98,7 +101,7 @@ def chosen_by_default(model: str | None, *, is_quiet: bool = False) -> str:
 
 
 def check_model(text: str) -> None:
-    """Raises ConfigurationError for a text that names no provider, with the model string that was probably meant."""
+    """Check that a model string names a provider. Raises ConfigurationError with a suggestion if it does not."""
     provider = ModelString.parse(text).provider
     try:
         find_provider(provider)
@@ -110,12 +113,12 @@ def check_model(text: str) -> None:
 
 
 def names_of_providers() -> dict[str, str]:
-    """Name or alias of a provider → its name."""
+    """Return the providers' names, by name and alias."""
     return {alias: info.name for info in installed_providers() for alias in (info.name, *info.aliases)}
 
 
 def suggestion(text: str) -> str | None:
-    """The model string, or the user's own alias, that was probably meant; None if nothing is near."""
+    """Return the model string or alias that was probably meant, or None if none is similar."""
     providers = installed_providers()
     names = names_of_providers()
     before, slash, after = text.partition("/")

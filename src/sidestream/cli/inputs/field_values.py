@@ -1,7 +1,7 @@
-"""The values of `-o` and `-T`: model settings, provider options, limits and tools, typed by their fields.
+"""Parsing of `-o` and `-T`: model settings, provider options, limits and tools, typed by their fields.
 
-A dot reaches into a nested config (`reasoning.effort`), commas separate the entries of a list, and JSON is accepted
-for every field.
+A dot selects a field of a nested config (`reasoning.effort`), commas separate list entries, and every field accepts
+JSON.
 """
 
 import difflib
@@ -27,9 +27,9 @@ _JSON_STARTS = ("{", "[", '"')
 
 
 def read_fields(kind: type[Config], given: Iterable[tuple[str, str]], owner: str) -> dict[str, Any]:
-    """Name and text pairs as the fields of a config. A name that is given again adds to its list, or replaces it.
+    """Parse name and value pairs as a config's fields. A repeated name extends a list, or replaces another value.
 
-    Raises ConfigurationError that names `owner`, for an unknown name or a value that does not fit.
+    Raises ConfigurationError, which names `owner`, if a name is unknown or a value is invalid.
     """
     fields: dict[str, Any] = {}
     nested: dict[str, list[tuple[str, str]]] = {}
@@ -51,7 +51,7 @@ def read_fields(kind: type[Config], given: Iterable[tuple[str, str]], owner: str
 
 
 def unknown_field(name: str, known: Iterable[str], owner: str) -> str:
-    """The message for an unknown name: the nearest known one, or all of them."""
+    """Return the message for an unknown name, with the nearest known name or all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names) or 'none'}"
@@ -59,7 +59,7 @@ def unknown_field(name: str, known: Iterable[str], owner: str) -> str:
 
 
 def read_value(kind: Any, text: str, where: str, *, is_secret: bool = False) -> Any:
-    """The text as a value of this type: JSON, the entries of a list, or a scalar. Raises ConfigurationError."""
+    """Parse JSON, list entries or a scalar as a value of this type. Raises ConfigurationError if it does not fit."""
     shown = "the value" if is_secret else repr(text)
     if text.lstrip().startswith(_JSON_STARTS):
         try:
@@ -82,14 +82,14 @@ def _unfit(kind: Any, shown: str, where: str) -> ConfigurationError:
     config = _config_in(kind)
     fields = "" if config is None else f" (its fields are {', '.join(config_fields(config))})"
     allowed = allowed_values(kind).removesuffix(" or nothing")
-    return ConfigurationError(f"{where}: {shown} does not fit: use {allowed}{fields}")
+    return ConfigurationError(f"{where}: {shown} is not valid: use {allowed}{fields}")
 
 
 def _converted(value: Any, kind: Any) -> Any:
     config = _config_in(kind)
     if config is not None and isinstance(value, Mapping) and "type" not in value:
         names: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        # Made by its class, so that its own checks run and wrong names are reported.
+        # Use the constructor, so that its checks run and unknown names are reported.
         return config(**read_fields(config, ((name, _text(inner)) for name, inner in names.items()), config.__name__))
     return msgspec.convert(value, kind)
 
@@ -108,7 +108,7 @@ def _read_nested(kind: Any, pairs: list[tuple[str, str]], where: str) -> Any:
 
 
 def _options(kind: Any) -> list[Any]:
-    """The types of a union, without annotations; of any other type, itself."""
+    """Return the types of a union, without annotations, or the type itself."""
     if get_origin(kind) is Annotated:
         return _options(get_args(kind)[0])
     if get_origin(kind) is Union or isinstance(kind, UnionType):
@@ -117,19 +117,19 @@ def _options(kind: Any) -> list[Any]:
 
 
 def _config_in(kind: Any) -> type[Config] | None:
-    """The config that the type holds, if there is exactly one."""
+    """Return the config class in the type, if there is exactly one."""
     found = [option for option in _options(kind) if isinstance(option, type) and issubclass(option, Config)]
     return found[0] if len(found) == 1 else None
 
 
 def _takes_list(kind: Any) -> bool:
-    """True for a list, unless a text would do as well: then commas may be part of it."""
+    """Return whether the type takes a list but not a string, in which commas could be literal."""
     options = _options(kind)
     return str not in options and any(get_origin(option) in (list, Sequence, Set, frozenset) for option in options)
 
 
 class ModelOptions(Struct, frozen=True, kw_only=True):
-    """What the options say, sorted by where it is passed."""
+    """Parsed options, grouped by the parameter they are passed as."""
 
     settings: dict[str, Any] = {}
     options: Any = None
@@ -137,9 +137,9 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
 
 
 def read_options(model: ChatModel, given: tuple[tuple[str, str], ...], *, skips_unknown: bool = False) -> ModelOptions:
-    """The options of a model. Raises ConfigurationError for an unknown name, with the nearest one, or a wrong value.
+    """Parse the options of a model. Raises ConfigurationError if a name is unknown or a value is invalid.
 
-    `skips_unknown`: the options were given for another provider, so what this one does not have is left out.
+    With `skips_unknown`, the options were given for another provider, so those that this one lacks are ignored.
     """
     portable = config_fields(ModelSettings)
     kind = model.options_type if isinstance(model, HasOptions) else None
@@ -175,13 +175,13 @@ def _unknown(name: str, model: ChatModel, known: list[str]) -> str:
 
 
 def described_options(name: str) -> list[tuple[str, dict[str, str]]]:
-    """What can be set for a model: title, and name of an option → its values."""
+    """Return the options of a model, as groups of a title and the allowed values by option name."""
     from sidestream.providers.protocol import Settings
     from sidestream.providers.registry import ModelString, find_provider
 
     parsed = ModelString.parse(name)
     provider = find_provider(parsed.provider)
-    # No key is needed to describe a model.
+    # Describing a model needs no key.
     settings = Settings(auth=dict[str, str])
     model = provider.chat_model(parsed.models.get("chat") or provider.default_models.get("chat", ""), settings)
     supported = getattr(model, "portable_settings", frozenset[str]())
@@ -203,20 +203,20 @@ ClientTool = Tool | Callable[..., Any]
 SHORT_FORMS: dict[str, dict[str, tuple[str, dict[str, str]]]] = {
     "mcp": {"approval": ("require_approval", {"ask": "always", "run": "never"})},
 }
-"""Tool → its parameters in the words of the command line: the field, and the values that have other words."""
+"""Parameters that the command line names differently, by tool: the field, and the renamed values."""
 
 EXAMPLES = {
     "custom": "custom:name=sql,description=…",
     "file_search": "file_search:stores=vs_1",
     "mcp": "mcp:label=docs,url=https://…,approval=ask",
 }
-"""Tool that its name alone does not make → what to write."""
+"""Examples, by tool that needs parameters."""
 
 _PARAMETER = re.compile(r"\s*([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
 
 def read_tool(text: str) -> ServerSideTool | ClientTool:
-    """The tool that an option names. Raises ConfigurationError, which suggests the nearest name."""
+    """Parse a `-T` option. Raises ConfigurationError with the nearest name if the tool is unknown."""
     name, colon, rest = text.partition(":")
     key = _key(name)
     if key in TOOLS and (colon or TOOLS[key].needs):
@@ -232,7 +232,7 @@ def read_tool(text: str) -> ServerSideTool | ClientTool:
 
 
 def tool_names() -> list[str]:
-    """The names of all server-side tools, for completion."""
+    """Return the names of all server-side tools, for completion."""
     return sorted({*TOOLS, *ALIASES})
 
 
@@ -258,7 +258,7 @@ def _parameters(text: str, key: str) -> list[tuple[str, str]]:
         try:
             fields = jsontext.as_object(jsontext.loads(text))
         except (ValueError, RecursionError):
-            raise ConfigurationError(f"the tool {key}: its parameters look like JSON, but are none") from None
+            raise ConfigurationError(f"the tool {key}: its parameters are not valid JSON") from None
         return [
             (name, value if isinstance(value, str) else jsontext.dumps(value).decode())
             for name, value in fields.items()
@@ -269,7 +269,7 @@ def _parameters(text: str, key: str) -> list[tuple[str, str]]:
         if found is not None:
             pairs.append((found[1], found[2].strip()))
         elif pairs:
-            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]},{piece}")  # The next entry of a list, or a comma in a text.
+            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]},{piece}")  # The next list entry, or a comma in a string.
         else:
             raise ConfigurationError(f"the tool {key}: write parameters as NAME=VALUE,NAME=VALUE, not {piece!r}")
     return pairs

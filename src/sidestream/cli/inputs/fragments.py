@@ -1,4 +1,4 @@
-"""Fragments of a prompt: texts of files, addresses and standard input that stand before it."""
+"""Prompt fragments: text from files, URLs and standard input that precedes the prompt."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,11 +8,11 @@ import click
 from sidestream.cli.stdio import stdin_bytes
 
 MAX_BYTES = 8_000_000
-"""Of one fragment: more text than any context window holds."""
+"""Maximum fragment size, in bytes. More text than any context window holds."""
 
 
 def load_fragments(sources: Iterable[str]) -> list[str]:
-    """The texts, in order. Raises UsageError for one that cannot be read or is not text."""
+    """Load the fragments' text, in order. Raises UsageError if one cannot be read or is not text."""
     return [_text(source) for source in sources]
 
 

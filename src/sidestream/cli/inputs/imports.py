@@ -1,4 +1,4 @@
-"""Python objects of the user: by `module:name`, or all functions of a file."""
+"""Import of the user's Python objects, by `module:name` or all functions of a file."""
 
 import difflib
 import importlib
@@ -22,10 +22,10 @@ NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def import_object(name: str) -> Any:
-    """The object behind `module:name`; modules of the current folder are found too. Raises ConfigurationError."""
+    """Import `module:name`, also from the current folder. Raises ConfigurationError if that fails."""
     module_name, _, path = name.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # A console script does not look there.
+        sys.path.insert(0, os.getcwd())  # Console scripts do not search the current folder.
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
@@ -40,7 +40,7 @@ def import_object(name: str) -> Any:
 
 
 def import_agent(name: str) -> "Agent[Any]":
-    """The agent behind `module:name`. Raises ConfigurationError."""
+    """Import the agent `module:name`. Raises ConfigurationError if it is not an Agent."""
     from sidestream.agent.agent import Agent
 
     found = import_object(name)
@@ -50,7 +50,7 @@ def import_agent(name: str) -> "Agent[Any]":
 
 
 def import_functions(path: str) -> list[Tool | Callable[..., Any]]:
-    """The functions and tools that a Python file defines, except private ones. Raises ConfigurationError."""
+    """Import a Python file's public functions and tools. Raises ConfigurationError if there are none."""
     module = _load(path)
     found = [
         value
@@ -59,7 +59,7 @@ def import_functions(path: str) -> list[Tool | Callable[..., Any]]:
         and (isinstance(value, Tool) or (inspect.isfunction(value) and value.__module__ == module.__name__))
     ]
     if not found:
-        raise ConfigurationError(f"{path} defines no function that a model could call; private names are left out")
+        raise ConfigurationError(f"{path} defines no function that a model could call; private names are skipped")
     return found
 
 
@@ -69,7 +69,7 @@ def _load(path: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigurationError(f"{path} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # Dataclasses and annotations look it up.
+    sys.modules[name] = module  # Dataclasses and annotations look the module up.
     try:
         spec.loader.exec_module(module)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Files that the user stores under a name: templates with `$variables`, and schemas."""
+"""Files that the user stores by name: templates with `$variables`, and schemas."""
 
 import difflib
 import json
@@ -22,27 +22,27 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class NamedFiles(Struct, frozen=True):
-    """One kind of stored files."""
+    """The stored files of one kind."""
 
     kind: str
-    """What one of them is called: `template`."""
+    """Singular noun, such as `template`."""
     suffix: str
 
     @property
     def folder(self) -> Path:
-        """Where they are, whether it exists or not."""
+        """The files' folder, which may not exist."""
         return config_folder() / f"{self.kind}s"
 
     def names(self) -> list[str]:
-        """The names that are taken."""
+        """Return the existing names."""
         return sorted(path.stem for path in self.folder.glob(f"*{self.suffix}"))
 
     def is_name(self, text: str) -> bool:
-        """True if one may be stored under this name."""
+        """Return whether a name is valid."""
         return _NAME.fullmatch(text) is not None
 
     def path_of(self, name: str) -> Path:
-        """The file of a name. Raises ConfigurationError for a name that cannot be one."""
+        """Return the path of a named file. Raises ConfigurationError if the name is invalid."""
         if not self.is_name(name):
             raise ConfigurationError(
                 f"{name!r} cannot be the name of a {self.kind}: use letters, digits, '.', '_' and '-'"
@@ -50,13 +50,13 @@ class NamedFiles(Struct, frozen=True):
         return self.folder / f"{name}{self.suffix}"
 
     def read(self, name: str) -> str:
-        """The text of a stored file, or of one given by its path. Raises ConfigurationError, with the nearest name."""
+        """Read a file by name or path. Raises ConfigurationError with the nearest name if it cannot be read."""
         file = Path(name).expanduser() if name.endswith(self.suffix) else self.path_of(name)
         try:
             return file.read_text("utf-8")
         except FileNotFoundError:
             near = difflib.get_close_matches(name, self.names(), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(self.names()) or 'none'}"
+            hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(self.names()) or 'none'}"
             raise ConfigurationError(f"no {self.kind} {name!r}; {hint}") from None
         except OSError as error:
             raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
@@ -64,7 +64,7 @@ class NamedFiles(Struct, frozen=True):
             raise ConfigurationError(f"{file} is not UTF-8 text") from None
 
     def write(self, name: str, text: str) -> Path:
-        """Stores a text, in place of one of the same name. Raises ConfigurationError."""
+        """Write or replace a named file. Raises ConfigurationError if that fails."""
         file = self.path_of(name)
         try:
             write_private(file, text)
@@ -73,13 +73,13 @@ class NamedFiles(Struct, frozen=True):
         return file
 
     def remove(self, name: str) -> None:
-        """Removes a stored file. Raises ConfigurationError if there is none."""
+        """Remove a named file. Raises ConfigurationError if it does not exist."""
         self.read(name)
         self.path_of(name).unlink()
 
 
 def list_names(stored: NamedFiles, text_of: Callable[[str], str], *, if_none: str) -> None:
-    """Prints the names, each with the beginning of a text; a hint if there are none."""
+    """Print each name with the start of its text, or a hint if there are none."""
     names = stored.names()
     width = max(map(len, names), default=0)
     for name in names:
@@ -90,13 +90,13 @@ def list_names(stored: NamedFiles, text_of: Callable[[str], str], *, if_none: st
 
 STORED = NamedFiles("template", ".toml")
 INPUT = "input"
-"""The variable that stands for the prompt of the command, and for what is piped in."""
+"""Variable for the command's prompt and piped input."""
 _ESCAPED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]|'$")
-"""What a literal string cannot hold."""
+"""Characters that a TOML literal string cannot hold."""
 
 
 class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A stored prompt, and the options that belong to it."""
+    """A stored prompt with its options."""
 
     prompt: str | None = None
     system: str | None = None
@@ -108,20 +108,20 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     schema: str | None = None
     options: dict[str, str | int | float | bool] = {}
     defaults: dict[str, str] = {}
-    """Variable → its value where the command gives none."""
+    """Default values, by variable."""
 
     @property
     def variables(self) -> list[str]:
-        """The variables in its texts, in their order."""
+        """The variables in the system prompt and the prompt, in order."""
         found: dict[str, None] = {}
         for text in (self.system, self.prompt):
             found |= dict.fromkeys(string.Template(text or "").get_identifiers())
         return list(found)
 
     def filled(self, values: Mapping[str, str], given: str) -> "Template":
-        """The template with its variables replaced; the prompt `given` is `$input`, or follows the text.
+        """Replace the variables. The prompt `given` replaces `$input`, or is appended if there is no `$input`.
 
-        Raises ConfigurationError for a variable without a value, and for a value without a variable.
+        Raises ConfigurationError if a variable has no value or a value has no variable.
         """
         names = self.variables
         known = {**self.defaults, **values, **({INPUT: given} if given else {})}
@@ -132,7 +132,7 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         if unused:
             raise ConfigurationError(f"the template has no ${unused[0]}; it has: {', '.join(names) or 'no variables'}")
         if INPUT in names and INPUT not in known:
-            raise ConfigurationError("the template needs a prompt, or text that is piped in")
+            raise ConfigurationError("the template needs a prompt or piped input")
 
         def fill(text: str | None) -> str | None:
             return None if text is None else string.Template(text).safe_substitute(known)
@@ -144,24 +144,24 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
 
 
 def load(name: str) -> Template:
-    """A stored template, or that of a file. Raises ConfigurationError, which suggests the nearest name."""
+    """Load a template by name or path. Raises ConfigurationError if it is missing or invalid."""
     text = STORED.read(name)
     try:
         return msgspec.convert(tomllib.loads(text), Template)
     except msgspec.ValidationError as error:
         known = ", ".join(Template.__struct_fields__)
-        raise ConfigurationError(f"template {name}: {error}. A template has: {known}") from None
+        raise ConfigurationError(f"template {name}: {error}; known fields: {known}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"template {name} is not TOML: {error}") from None
 
 
 def save(name: str, template: Template) -> Path:
-    """Stores a template, in place of one of the same name. Raises ConfigurationError."""
+    """Store or replace a template. Raises ConfigurationError if that fails."""
     return STORED.write(name, to_toml(template))
 
 
 def to_toml(template: Template) -> str:
-    """The text of a template's file."""
+    """Encode a template as TOML."""
     fields: dict[str, Any] = msgspec.to_builtins(template)
     tables = {name: fields.pop(name) for name in ("options", "defaults") if name in fields}
     lines = [f"{name} = {_written(value)}" for name, value in fields.items() if value is not None]
@@ -176,10 +176,10 @@ def _key(name: str) -> str:
 
 def _written(value: Any) -> str:
     is_long = isinstance(value, str) and "\n" in value
-    if is_long and "'''" not in value and not _ESCAPED.search(value):  # As people write it.
+    if is_long and "'''" not in value and not _ESCAPED.search(value):  # The form that people write.
         return f"'''\n{value}'''"
     if isinstance(value, list):
         entries = cast("list[Any]", value)
         return f"[{', '.join(map(_written, entries))}]"
-    # JSON's strings, numbers and booleans are TOML's, but for this character.
+    # JSON strings, numbers and booleans are valid TOML, except for this character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

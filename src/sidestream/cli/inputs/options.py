@@ -1,4 +1,4 @@
-"""Options shared by several commands. Only click is imported here: the help shows them."""
+"""Options shared by several commands. Imports only click, so that help starts fast."""
 
 import re
 from collections.abc import Callable
@@ -19,18 +19,18 @@ TOOL_HELP = (
 )
 APPROVE_HELP = (
     "What to do with calls that may need approval: ask before each (ask-each: also for a tool that was allowed in the "
-    "conversation), run them, or deny them. By default, calls of MCP "
-    "servers are asked about and your own functions run. The policy of a server in the mcp.json comes first. Even with "
-    "run, a call that may already have run, and a sensitive call after reading the web, need approval."
+    "conversation), run them, or deny them. By default, calls to MCP servers need approval and your own functions run. "
+    "A server's policy in the mcp.json takes precedence. Even with run, a call that may already have run, and a "
+    "sensitive call after reading the web, need approval."
 )
 MODEL_HELP = (
-    "Model to use: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the one of `sidestream models default`, else the "
-    "first provider with a key, else the embedded model."
+    "Model to use: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the model set with `sidestream models default`, "
+    "else the first provider with a key, else the embedded model."
 )
 
 
 class ModelType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  # older clicks have none
-    """A model string, or an alias of the user's for one."""
+    """A click type for model strings and the user's aliases."""
 
     name = "model"
 
@@ -54,7 +54,7 @@ MODEL = ModelType()
 
 
 def model_option(command: F) -> F:
-    """`--model`; None if none was chosen."""
+    """Add `--model`. None means that none was given."""
     return click.option(
         "-m",
         "--model",
@@ -67,7 +67,7 @@ def model_option(command: F) -> F:
 
 
 def agent_options(command: F) -> F:
-    """The settings of an agent, except its model."""
+    """Add the options for an agent's settings, except its model."""
     for option in (
         click.option(
             "--max-cost",
@@ -80,7 +80,7 @@ def agent_options(command: F) -> F:
         click.option(
             "--mcp",
             metavar="FILE",
-            help="Use the MCP servers of this mcp.json, local and remote; - finds it in this folder.",
+            help="Use the local and remote MCP servers in this mcp.json. - uses the one in this folder.",
         ),
         click.option("--agent", metavar="MODULE:NAME", help="Use the Agent that this Python module defines."),
         click.option(
@@ -105,7 +105,7 @@ def agent_options(command: F) -> F:
             nargs=2,
             multiple=True,
             metavar="NAME VALUE",
-            help="Set a setting or an option of the provider: temperature 0, reasoning.effort low. Can be repeated.",
+            help="Set a model setting or a provider option: temperature 0, reasoning.effort low. Can be repeated.",
         ),
         click.option("-s", "--system", metavar="TEXT", help="System prompt."),
     ):
@@ -114,22 +114,22 @@ def agent_options(command: F) -> F:
 
 
 def attach_option(command: F) -> F:
-    """`--attach`."""
+    """Add `--attach`."""
     text = "Attach a file, a URL, the clipboard, or - for standard input. Can be repeated."
     return click.option("-a", "--attach", "attachments", multiple=True, metavar="FILE", help=text)(command)
 
 
 def store_option(command: F) -> F:
-    """`--store`."""
+    """Add `--store`."""
     text = "Conversation store: a path or a postgresql:// URL. Defaults to a file in the data folder."
     return click.option("--store", envvar="SIDESTREAM_STORE", metavar="LOCATION", show_envvar=True, help=text)(command)
 
 
 def engine_option(command: F) -> F:
-    """`--engine`."""
+    """Add `--engine`."""
     text = (
-        "What hands runs to workers: embedded (the store itself), temporal://HOST:PORT/NAMESPACE, "
-        "or the URL of an engine that another package offers."
+        "Engine that assigns runs to workers: embedded (the store itself), temporal://HOST:PORT/NAMESPACE, "
+        "or the URL of another package's engine."
     )
     return click.option(
         "--engine", default="embedded", envvar="SIDESTREAM_ENGINE", metavar="ENGINE", show_envvar=True, help=text
@@ -137,9 +137,9 @@ def engine_option(command: F) -> F:
 
 
 def named_agents_option(command: F) -> F:
-    """`--agent NAME=MODULE:VARIABLE`, repeated."""
+    """Add `--agent NAME=MODULE:VARIABLE`, which can be repeated."""
     text = (
-        "An agent of yours, as MODULE:VARIABLE, or NAME=MODULE:VARIABLE to give it a name and a version, e.g. "
+        "One of your agents, as MODULE:VARIABLE, or NAME=MODULE:VARIABLE to give it a name and a version, e.g. "
         "support@2=shop:agent. Can be repeated."
     )
     return click.option(
@@ -148,7 +148,7 @@ def named_agents_option(command: F) -> F:
 
 
 def _named_agents(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    """Name → agent. Raises ConfigurationError."""
+    """Import the agents, by name. Raises ConfigurationError if an import fails."""
     if not values:
         return {}
     from sidestream.cli.inputs.imports import import_agent
@@ -158,22 +158,22 @@ def _named_agents(context: click.Context, param: click.Parameter, values: tuple[
         name, _, path = value.rpartition("=")
         name = name or path.rpartition(":")[2]
         if name in found:
-            raise click.BadParameter(f"two agents are called {name!r}: give each a name, as NAME=MODULE:VARIABLE")
+            raise click.BadParameter(f"two agents are named {name!r}: give each a name, as NAME=MODULE:VARIABLE")
         found[name] = import_agent(path)
     return found
 
 
 def lease_option(command: F) -> F:
-    """`--lease`."""
-    text = "After how long a worker that is silent loses its runs to others, e.g. 30s. Defaults to the engine's own."
+    """Add `--lease`."""
+    text = "How long until an unresponsive worker loses its runs, e.g. 30s. Defaults to the engine's setting."
     return click.option("--lease", "lease_s", callback=duration, metavar="AGE", help=text)(command)
 
 
 def approval_options(command: F) -> F:
-    """`--approve-within` and `--on-expiry`: for those who drive runs."""
+    """Add `--approve-within` and `--on-expiry`, for commands that execute runs."""
     text = (
-        "What happens to calls that nobody decided on in time: they are denied and the run continues, they wait until "
-        "somebody denies them, or the run is stopped."
+        "What to do with calls that are not decided in time: deny them and continue the run, wait until they are "
+        "denied, or stop the run."
     )
     command = click.option(
         "--on-expiry", type=click.Choice(["deny", "wait", "stop"]), default="deny", show_default=True, help=text
@@ -190,12 +190,12 @@ def approval_options(command: F) -> F:
 
 
 def json_option(command: F) -> F:
-    """`--json`, for stream parts."""
+    """Add `--json`, for stream parts."""
     return click.option("--json", "as_json", is_flag=True, help="Print each stream part as a line of JSON.")(command)
 
 
 def out_option(command: F) -> F:
-    """`--out`."""
+    """Add `--out`."""
     folder = click.Path(file_okay=False, path_type=Path)
     return click.option("--out", metavar="DIR", type=folder, help="Save the files that tools generate to this folder.")(
         command
@@ -207,7 +207,7 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
 def duration(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Seconds, from a number with a unit such as `30d`."""
+    """Parse a number with a unit, such as `30d`, as seconds. Raises BadParameter if it is invalid."""
     if value is None:
         return None
     found = _DURATION.fullmatch(value.strip().lower())
@@ -220,7 +220,7 @@ THINKING_LEVELS = ("off", "on", "low", "medium", "high")
 
 
 def thinking_level(value: str | None) -> str | int | None:
-    """A level, or a budget in tokens. Raises BadParameter."""
+    """Parse a level or a budget in tokens. Raises BadParameter if it is neither."""
     if value is None or value in THINKING_LEVELS:
         return value
     if value.isascii() and value.isdigit() and int(value) > 0:
@@ -229,7 +229,7 @@ def thinking_level(value: str | None) -> str | int | None:
 
 
 def thinking_option(command: F) -> F:
-    """`--thinking`, for commands that call a model."""
+    """Add `--thinking`, for commands that call a model."""
     text = "Request the model's reasoning and show it: on, low, medium, high, a number of tokens, or off."
     return click.option("--thinking", metavar="LEVEL", callback=_read_level, help=text)(command)
 
@@ -239,16 +239,16 @@ def _read_level(context: click.Context, param: click.Parameter, value: str | Non
 
 
 def verbose_option(command: F) -> F:
-    """`--verbose`, `--usage` for the part of it that most people want, and `--plain`."""
+    """Add `--verbose`, `--usage` and `--plain`."""
     text = "Show the model, usage and cost, and unknown events."
     command = click.option("-v", "--verbose", is_flag=True, help=text)(command)
-    text = "Plain text, as if the output were no terminal."
+    text = "Print plain text, as if the output were not a terminal."
     command = click.option("--plain", is_flag=True, help=text)(command)
     return click.option("-u", "--usage", is_flag=True, help="Show tokens and cost at the end.")(command)
 
 
 def view_options(command: F) -> F:
-    """How much of a recorded run is shown."""
+    """Add the options for how much of a recorded run to show."""
     text = "Show the model's reasoning, if available."
     return click.option("--thinking", is_flag=True, help=text)(verbose_option(command))
 

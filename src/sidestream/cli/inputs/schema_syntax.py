@@ -1,4 +1,4 @@
-"""The schema of an answer: JSON, a file, a stored one, a Python type, or the short form `name, age int: in years`."""
+"""Parsing of `--schema`: JSON, a file, a stored name, a Python type, or the short form `name, age int: in years`."""
 
 import difflib
 import json
@@ -15,7 +15,7 @@ from sidestream.errors import ConfigurationError
 
 STORED = NamedFiles("schema", ".json")
 TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
-"""Type of the short form → type of JSON schema."""
+"""JSON schema types, by short form."""
 
 JSON_TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 
@@ -23,7 +23,7 @@ _FIELD = re.compile(r"\s*([A-Za-z_]\w*)(?:\s+([A-Za-z]+))?(?:\s*:\s*(.*))?\s*", 
 
 
 def read_schema(text: str) -> Any:
-    """A schema as a dict, or a Python type. Raises UsageError for a text that is none."""
+    """Parse a schema as a dict or a Python type. Raises UsageError if it is neither."""
     if text.lstrip().startswith("{"):
         return _parsed(text)
     if text in STORED.names():
@@ -45,7 +45,7 @@ def read_schema(text: str) -> Any:
 
 
 def short_form_of(name: str) -> str:
-    """The fields of a stored schema with their types, in the short form as far as it goes."""
+    """Describe a stored schema's fields and types, in the short form where possible."""
     try:
         properties = jsontext.as_object(_parsed(STORED.read(name)).get("properties"))
     except (click.UsageError, ConfigurationError) as error:
@@ -58,7 +58,7 @@ def short_form_of(name: str) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # Too long for a name, for example.
+    except (OSError, ValueError):  # For example, a name that is too long.
         return False
 
 
@@ -74,7 +74,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _check_types(schema: Any) -> None:
-    """Raises UsageError for a type that JSON schema does not have."""
+    """Check the schema's types. Raises UsageError if JSON schema does not define one."""
     for entry in jsontext.as_list(schema):
         _check_types(entry)
     fields = jsontext.as_object(schema)
@@ -82,7 +82,7 @@ def _check_types(schema: Any) -> None:
     if isinstance(kind, str) and kind not in JSON_TYPES:
         near = difflib.get_close_matches(kind, JSON_TYPES, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise click.UsageError(f"--schema: JSON schema has no type {kind!r}{hint}")
+        raise click.UsageError(f"--schema: unknown JSON schema type {kind!r}{hint}")
     for name in ("items", "anyOf", "allOf", "oneOf"):
         if name in fields:
             _check_types(fields[name])
@@ -92,13 +92,13 @@ def _check_types(schema: Any) -> None:
 
 
 def _short_form(text: str) -> dict[str, Any]:
-    """Fields separated by lines, or by commas; each is NAME [TYPE][: DESCRIPTION]."""
+    """Parse fields separated by newlines or commas, each written as NAME [TYPE][: DESCRIPTION]."""
     properties: dict[str, Any] = {}
     for entry in filter(str.strip, text.split("\n" if "\n" in text.strip() else ",")):
         found = _FIELD.fullmatch(entry)
         if found is None:
             raise click.UsageError(
-                f"--schema: {entry.strip()!r} is no field: "
+                f"--schema: {entry.strip()!r} is not a field: "
                 "write 'name, age int: in years', JSON, a file or MODULE:CLASS"
             )
         name, kind, description = found[1], found[2] or "str", (found[3] or "").strip()
@@ -108,7 +108,7 @@ def _short_form(text: str) -> dict[str, Any]:
             raise click.UsageError(f"--schema: unknown type {kind!r} of {name}: use {', '.join(TYPES)}{hint}")
         properties[name] = {"type": TYPES[kind]} | ({"description": description} if description else {})
     if not properties:
-        raise click.UsageError("--schema: there is no field in it")
+        raise click.UsageError("--schema: at least one field is required")
     return {
         "type": "object",
         "properties": properties,

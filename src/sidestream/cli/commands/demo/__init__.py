@@ -1,4 +1,4 @@
-"""`sidestream demo`: recordings shipped with the package, played at the pace of a live run, and a live local run."""
+"""The `sidestream demo` command: packaged recordings, played at the pace of a live run, and live local runs."""
 
 import asyncio
 import sys
@@ -74,7 +74,7 @@ More: sidestream --help, the README, and the folder docs."""
 @click.option(
     "--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Save files to this folder."
 )
-@click.option("--plain", is_flag=True, help="Plain text, as if the output were no terminal.")
+@click.option("--plain", is_flag=True, help="Print plain text, as if the output were not a terminal.")
 def demo(fast: bool, out: Path | None, plain: bool) -> int:
     """Play recorded runs, and a live one on this machine. Needs no key and no network."""
     run_async(play_demo(text_stream(sys.stdout), out, fast=fast, is_plain=plain))
@@ -82,7 +82,7 @@ def demo(fast: bool, out: Path | None, plain: bool) -> int:
 
 
 def pause_s(part: StreamPart) -> float:
-    """The pause after a part: about as long as in a live run, but shorter where that would be tedious."""
+    """Return the pause after a part, in seconds. It is as in a live run, but never tediously long."""
     match part:
         case TextDelta() | ReasoningDelta():
             return 0.02
@@ -99,7 +99,7 @@ def pause_s(part: StreamPart) -> float:
 
 
 async def play_demo(out: TextIO, folder: Path | None, *, fast: bool, is_plain: bool = False) -> None:
-    """Plays all scenes. Progress goes to the same stream as text, since it is the point here."""
+    """Play all scenes. Text and progress go to the same stream, because the demo is about both."""
     output = OutputFolder(folder or tempfile.mkdtemp(prefix="sidestream-demo-"))
     is_live = has_colour(out) and not is_plain
     screen = _live_screen(out) if is_live else Screen(out, out)

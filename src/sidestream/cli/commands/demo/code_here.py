@@ -1,4 +1,4 @@
-"""Code that runs in a container of this machine. The embedded model is too small to write it, so a script does."""
+"""A live run of code in a local sandbox. A script plays the model, because the embedded one is too small."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ RECORDING = Path(__file__).parent / "here" / "code.json"
 async def play_code(
     screen: Screen, output: OutputFolder, number: int, clock: Callable[[], float] | None = None
 ) -> None:
-    """Runs the code; if there is no sandbox, prints how to get one."""
+    """Run the code, or print how to get a sandbox if there is none."""
     from sidestream.agent.agent import Agent
     from sidestream.tools.server_side import CodeInterpreter
 

@@ -1,4 +1,4 @@
-"""A live conversation with the embedded model, which has a clock as its tool."""
+"""A live conversation with the embedded model, which can call a clock."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -25,7 +25,7 @@ ZONES = {
 
 
 def current_time(city: str) -> str:
-    """The current time in a city."""
+    """The current time in a city."""  # noqa: D401, RUF100 - sent to the model
     try:
         now = datetime.now(ZoneInfo(ZONES[city.strip().lower()]))
     except (KeyError, ZoneInfoNotFoundError):
@@ -34,7 +34,7 @@ def current_time(city: str) -> str:
 
 
 async def play_conversation(screen: Screen, number: int, clock: Callable[[], float] | None = None) -> None:
-    """Runs the conversation; if the model is not installed, prints how to install it."""
+    """Run the conversation, or print how to install the model if it is missing."""
     from sidestream.agent.agent import Agent
     from sidestream.providers.openai.chat import OpenAIChatOptions
 
