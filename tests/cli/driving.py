@@ -105,13 +105,3 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
     except OSError:
         return False
-
-
-def eventually(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> bool:
-    """Whether it becomes so in time; other processes set no events that could be waited for."""
-    deadline_s = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > deadline_s:
-            return False
-        select.select([], [], [], 0.01)
-    return True

@@ -22,7 +22,8 @@ from sidestream.testing import ScriptedModel, tool_call
 from sidestream.tools.server_side import MCPApproval, ToolFilter
 from sidestream.tools.tool import ToolContext
 from support.children import ends, started
-from support.mcp_servers.peers import HERE, asked, call, eventually, is_alive, modern, rogue, told, tools_of
+from support.mcp_servers.peers import HERE, asked, call, is_alive, modern, rogue, told, tools_of
+from support.waiting import eventually
 
 
 @requirement("R80")
