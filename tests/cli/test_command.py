@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.command import COMMAND, Run, runner
-from cli.driving import is_alive
 from requirements import requirement
 from sidestream import __version__, cli
-from support.children import started
+from support.children import is_alive, started
 from support.places import TESTS
 from support.waiting import wait_until
 

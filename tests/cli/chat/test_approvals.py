@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from cli.command import KEY, Run
-from cli.driving import PROMPT, Talks, is_alive
+from cli.driving import PROMPT, Talks
 from requirements import requirement
 from sidestream import Agent, Chat, ExternalTool, open_store, tool
 from sidestream.cli.chat.approvals import ApprovalPrompt
 from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
-from support.children import ends
+from support.children import ends, is_alive
 from support.places import TESTS
 from support.waiting import wait_until
 

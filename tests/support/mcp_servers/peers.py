@@ -48,14 +48,6 @@ async def told(server: MCPServer, name: str, arguments: object = None) -> Any:
     return json.loads(outcome.result) if isinstance(outcome.result, str) else outcome.result
 
 
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
 def received(log: Path) -> list[dict[str, Any]]:
     """The messages that the rogue server got."""
     return [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log.exists() else []
