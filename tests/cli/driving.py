@@ -97,21 +97,3 @@ def on_terminal(*args: str, env: dict[str, str], cwd: Path) -> Generator[Talk]:
             yield Talk(process, ours, [ours])
         finally:
             os.close(ours)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
-def eventually(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> bool:
-    """Whether it becomes so in time; other processes set no events that could be waited for."""
-    deadline_s = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > deadline_s:
-            return False
-        select.select([], [], [], 0.01)
-    return True

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cli.command import COMMAND, Run, runner
-from cli.driving import eventually, is_alive
 from requirements import requirement
 from sidestream import __version__, cli
-from support.children import started
+from support.children import is_alive, started
 from support.places import TESTS
+from support.waiting import wait_until
 
 DEMO = str(Path(cli.__file__).parent / "commands" / "demo" / "web_search.json")
 ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
@@ -128,7 +128,7 @@ def test_a_second_ctrl_c_ends_the_children_too():
         assert process.stdout.readline() == b"no\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 130
-    assert eventually(lambda: not is_alive(pid))
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_the_console_script_is_the_same_command():

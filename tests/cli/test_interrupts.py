@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cli.command import COMMAND, Run
-from cli.driving import eventually
 from requirements import requirement
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, responses_text, sse
 from support.children import ends, started
 from support.places import TESTS
+from support.waiting import wait_until
 
 ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 SECOND_S = 1.0
@@ -47,12 +47,12 @@ def wait_for(name: str, process: subprocess.Popen[bytes], fake: FakeProvider, lo
     """Waits until the command is at that point. Returns its descendants."""
     assert process.stdout is not None
     if name == "the server starts":
-        assert eventually(lambda: bool(servers_below(process.pid)))
+        wait_until(lambda: bool(servers_below(process.pid)))
     elif name == "a tool runs":
-        assert eventually(lambda: log.exists() and b'"name":"hang"' in log.read_bytes())
+        wait_until(lambda: log.exists() and b'"name":"hang"' in log.read_bytes())
     else:
         count = len(POINTS[name][1]())
-        assert eventually(lambda: len(fake.requests) == count)
+        wait_until(lambda: len(fake.requests) == count)
     if name == "text streams":
         shown = b""
         while b"Hel" not in shown:

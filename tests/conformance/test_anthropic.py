@@ -7,17 +7,14 @@ import json
 from functools import cached_property
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
+from conformance.recorded import RecordedAnswer, each, recorded
 from providers.anthropic.messages_wire import decode, decode_whole, session
 from requirements import requirement
-from sidestream.limits import DEFAULT_LIMITS
 from sidestream.messages.message import DataPart, LinkPart, TextPart, ThinkingPart
 from sidestream.providers.anthropic import PROVIDER
 from sidestream.providers.protocol import ModelRequest, Settings
-from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.transport import pieces
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
     Custom,
@@ -33,29 +30,13 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.wire.sse import Splitter
-from support.places import RECORDINGS
 from support.streams import input_text, messages, of
 
-FOLDER = RECORDINGS / "anthropic"
 Json = dict[str, Any]
 
 
-class Case:
+class Case(RecordedAnswer):
     """One recorded answer."""
-
-    def __init__(self, name: str, exchange: Exchange) -> None:
-        self.name = name
-        self.exchange = exchange
-
-    @cached_property
-    def events(self) -> list[bytes]:
-        splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-        return splitter.feed(self.exchange.body_bytes()) + splitter.flush()
-
-    @cached_property
-    def sent(self) -> list[Json]:
-        return [json.loads(event) for event in self.events]
 
     @cached_property
     def parts(self) -> list[StreamPart]:
@@ -120,23 +101,7 @@ def grow(block: Json, delta: Json, texts: dict[int, str], index: int) -> None:
             raise AssertionError(other)
 
 
-def cases() -> list[Case]:
-    loaded = [(path.stem, Recording.load(path)) for path in sorted(FOLDER.glob("*.json"))]
-    return [
-        Case(f"{name}-{number}", exchange)
-        for name, recording in loaded
-        for number, exchange in enumerate(recording.exchanges)
-        if exchange.request.path.partition("?")[0].endswith("/v1/messages")
-    ]
-
-
-def each(chosen: list[Case]) -> Any:
-    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in chosen])
-
-
-CASES = cases()
-if not CASES:
-    pytest.skip(f"no recordings in {FOLDER}: conformance with Anthropic was not tested", allow_module_level=True)
+CASES = recorded(Case, ["anthropic"], r"/v1/messages$")
 STREAMS = [case for case in CASES if case.exchange.is_stream]
 
 
@@ -306,18 +271,14 @@ KEYS = {
 @requirement("F08")
 @each(STREAMS)
 def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    events = [event for byte in pieces(case.exchange.body_bytes(), 1) for event in splitter.feed(byte)]
-    assert decode(events + splitter.flush()) == case.parts
+    assert decode(case.events_of(1)) == case.parts
 
 
 @given(st.data())
 def test_any_chunks_give_the_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    events = [event for chunk in pieces(case.exchange.body_bytes(), sizes) for event in splitter.feed(chunk)]
-    assert decode(events + splitter.flush()) == case.parts
+    assert decode(case.events_of(sizes)) == case.parts
 
 
 @requirement("F01")

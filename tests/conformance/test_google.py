@@ -5,22 +5,18 @@ Facts are read from the recordings' JSON without our code, then looked for in th
 
 import base64
 import json
-import re
 from functools import cached_property
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
+from conformance.recorded import RecordedAnswer, each, recorded
 from providers.google.gemini_wire import fed, kept, whole
 from requirements import requirement
-from sidestream.limits import DEFAULT_LIMITS
 from sidestream.messages.message import TextPart, ThinkingPart
 from sidestream.providers.google import PROVIDER
 from sidestream.providers.registry import register_provider
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.transport import ReplayTransport, pieces
+from sidestream.replay.recording import Exchange
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
     Error,
@@ -34,30 +30,22 @@ from sidestream.stream.parts import (
     ToolInputDelta,
     ToolResult,
 )
-from sidestream.wire.sse import Splitter
-from support.places import RECORDINGS
 from support.streams import messages, of, one
 
 register_provider(PROVIDER)
 
 
-class Case:
+class Case(RecordedAnswer):
     """One recorded answer."""
 
     def __init__(self, name: str, exchange: Exchange) -> None:
-        self.name = name
-        self.exchange = exchange
+        super().__init__(name, exchange)
         self.is_interaction = "/interactions" in exchange.request.path
 
     def decoded(self, events: list[bytes]) -> list[StreamPart]:
         decoder = PROVIDER.recorded_decoder("POST", self.exchange.request.path, self.exchange.request.body)
         assert decoder is not None
         return fed(decoder, events) if self.exchange.is_stream else whole(decoder, self.exchange.body_bytes())
-
-    @cached_property
-    def events(self) -> list[bytes]:
-        splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-        return splitter.feed(self.exchange.body_bytes()) + splitter.flush()
 
     @cached_property
     def parts(self) -> list[StreamPart]:
@@ -87,26 +75,7 @@ class Case:
         return found[-1] if found else {}
 
 
-def cases() -> list[Case]:
-    """Every answer to a model call in the folders beside the project."""
-    paths = sorted(path for api in ("google", "google-interactions") for path in RECORDINGS.glob(f"{api}/*.json"))
-    return [
-        Case(f"{path.stem}-{number}", exchange)
-        for path in paths
-        for number, exchange in enumerate(Recording.load(path).exchanges)
-        if re.search(r"[gG]enerateContent|/interactions$", exchange.request.path.partition("?")[0])
-    ]
-
-
-def each(chosen: list[Case]) -> Any:
-    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in chosen])
-
-
-CASES = cases()
-if not CASES:
-    pytest.skip(
-        f"no recordings in {RECORDINGS}: conformance with Google's APIs was not tested", allow_module_level=True
-    )
+CASES = recorded(Case, ["google", "google-interactions"], r"[gG]enerateContent|/interactions$")
 ANSWERED = [case for case in CASES if case.exchange.response.status < 400]
 REFUSED = [case for case in CASES if case.exchange.response.status >= 400]
 STREAMS = [case for case in ANSWERED if case.exchange.is_stream]
@@ -226,18 +195,14 @@ def test_usage_and_finish_reason_are_those_of_the_last_chunk(case: Case):
 @requirement("F08")
 @each(STREAMS)
 def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    events = [event for byte in pieces(case.exchange.body_bytes(), 1) for event in splitter.feed(byte)]
-    assert case.decoded(events + splitter.flush()) == case.parts
+    assert case.decoded(case.events_of(1)) == case.parts
 
 
 @given(st.data())
 def test_any_chunks_give_the_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    events = [event for chunk in pieces(case.exchange.body_bytes(), sizes) for event in splitter.feed(chunk)]
-    assert case.decoded(events + splitter.flush()) == case.parts
+    assert case.decoded(case.events_of(sizes)) == case.parts
 
 
 @requirement("F01")
@@ -250,10 +215,7 @@ def test_a_stream_cut_anywhere_before_its_end_is_truncated(data: st.DataObject):
 
 @each(ANSWERED)
 async def test_a_replayed_recording_gives_the_same_parts(case: Case):
-    alone = Recording((case.exchange,))
-    (run,) = replay(alone, ReplayTransport(alone, chunk_size=(1000, 1, 333)))
-    async with run:
-        replayed = [part async for part in run]
+    replayed = await case.replayed((1000, 1, 333))
     assert [told(part) for part in replayed] == [told(part) for part in case.parts]
 
 
@@ -266,10 +228,7 @@ def told(part: StreamPart) -> Any:
 @requirement("F03")
 @each(REFUSED)
 async def test_a_refused_request_is_an_error_with_its_status_then_finish(case: Case):
-    alone = Recording((case.exchange,))
-    (run,) = replay(alone, ReplayTransport(alone))
-    async with run:
-        parts = [part async for part in run]
+    parts = await case.replayed()
     check(parts)
     error = one(parts, Error)
     assert error.status == case.exchange.response.status == 429

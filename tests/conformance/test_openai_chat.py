@@ -7,16 +7,14 @@ import json
 from functools import cached_property
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
+from conformance.recorded import RecordedAnswer, each, recorded
 from providers.openai.chat.chat_wire import decode, decode_whole
 from requirements import requirement
-from sidestream.limits import DEFAULT_LIMITS
 from sidestream.providers.openai.chat import PROVIDER
-from sidestream.replay.provider import model_exchanges, replay
-from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.transport import ReplayTransport, pieces
+from sidestream.replay.provider import model_exchanges
+from sidestream.replay.recording import Recording
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
     Error,
@@ -30,24 +28,18 @@ from sidestream.stream.parts import (
     ToolCall,
 )
 from sidestream.transport.calls import DONE
-from sidestream.wire.sse import Splitter
 from support.places import RECORDINGS
 from support.streams import input_text, messages, of, one, streamed_text
 
 FOLDER = RECORDINGS / "openai-chat"
 
 
-class Case:
+class Case(RecordedAnswer):
     """One recorded answer."""
-
-    def __init__(self, name: str, exchange: Exchange) -> None:
-        self.name = name
-        self.exchange = exchange
 
     @cached_property
     def events(self) -> list[bytes]:
-        splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-        return [data for data in splitter.feed(self.exchange.body_bytes()) + splitter.flush() if data != DONE]
+        return [data for data in self.events_of(None) if data != DONE]
 
     @cached_property
     def parts(self) -> list[StreamPart]:
@@ -89,23 +81,7 @@ def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     return {**answer, "object": "chat.completion", "choices": [choice]}
 
 
-def cases() -> list[Case]:
-    """Every answer to a chat completion in the folder beside the project."""
-    return [
-        Case(f"{path.stem}-{number}", exchange)
-        for path in sorted(FOLDER.glob("*.json"))
-        for number, exchange in enumerate(Recording.load(path).exchanges)
-        if exchange.request.path.endswith("/chat/completions")
-    ]
-
-
-def each(chosen: list[Case]) -> Any:
-    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in chosen])
-
-
-CASES = cases()
-if not CASES:
-    pytest.skip(f"no recordings in {FOLDER}: conformance with Chat Completions was not tested", allow_module_level=True)
+CASES = recorded(Case, ["openai-chat"], r"/chat/completions$")
 ANSWERED = [case for case in CASES if case.exchange.response.status < 400]
 REFUSED = [case for case in CASES if case.exchange.response.status >= 400]
 STREAMS = [case for case in ANSWERED if case.exchange.is_stream]
@@ -183,18 +159,14 @@ def test_text_is_streamed_as_it_was_sent(case: Case):
 @requirement("F08", "R90")
 @each(STREAMS)
 def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    events = [event for byte in pieces(case.exchange.body_bytes(), 1) for event in splitter.feed(byte)]
-    assert decode(events + splitter.flush()) == case.parts
+    assert decode(case.events_of(1)) == case.parts
 
 
 @given(st.data())
 def test_any_chunks_give_the_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    events = [event for piece in pieces(case.exchange.body_bytes(), sizes) for event in splitter.feed(piece)]
-    assert decode(events + splitter.flush()) == case.parts
+    assert decode(case.events_of(sizes)) == case.parts
 
 
 @requirement("F01", "R90")
@@ -209,20 +181,14 @@ def test_a_stream_that_is_cut_anywhere_before_its_finish_reason_is_truncated(cas
 
 @each(ANSWERED)
 async def test_a_replayed_recording_gives_the_same_parts(case: Case):
-    alone = Recording((case.exchange,))
-    (run,) = replay(alone, ReplayTransport(alone, chunk_size=(1000, 1, 333)))
-    async with run:
-        replayed = [part async for part in run]
+    replayed = await case.replayed((1000, 1, 333))
     assert [part.to_json() for part in replayed] == [part.to_json() for part in case.parts]
 
 
 @requirement("F03", "R90")
 @each(REFUSED)
 async def test_a_refused_request_is_an_error_with_its_status_and_code(case: Case):
-    alone = Recording((case.exchange,))
-    (run,) = replay(alone, ReplayTransport(alone))
-    async with run:
-        parts = [part async for part in run]
+    parts = await case.replayed()
     check(parts)
     stated, error = case.body["error"], one(parts, Error)
     assert (error.kind, error.status, error.code) == ("provider", case.exchange.response.status, stated["code"])

@@ -9,15 +9,11 @@ import re
 from functools import cached_property
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
+from conformance.recorded import RecordedAnswer, each, recorded
 from requirements import requirement
-from sidestream.limits import DEFAULT_LIMITS
 from sidestream.messages.message import TextPart
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.transport import ReplayTransport, pieces
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
     TEXT_CORRECTED,
@@ -35,30 +31,15 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.wire.sse import Splitter
-from support.places import RECORDINGS
 from support.streams import decode, decode_whole, messages, of, one, wire
 
 
-class Case:
+class Case(RecordedAnswer):
     """One recorded answer."""
-
-    def __init__(self, name: str, exchange: Exchange) -> None:
-        self.name = name
-        self.exchange = exchange
-
-    @cached_property
-    def events(self) -> list[bytes]:
-        splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-        return splitter.feed(self.exchange.body_bytes()) + splitter.flush()
 
     @cached_property
     def parts(self) -> list[StreamPart]:
         return decode(self.events) if self.exchange.is_stream else decode_whole(self.exchange.response.body)
-
-    @cached_property
-    def sent(self) -> list[dict[str, Any]]:
-        return [json.loads(event) for event in self.events]
 
     @property
     def final(self) -> dict[str, Any]:
@@ -74,27 +55,7 @@ class Case:
         return [call for call in of(self.parts, ToolCall) if not call.provider_executed]
 
 
-def cases() -> list[Case]:
-    """Every answer to a Responses request in the folder beside the project."""
-    paths = sorted(path for api in ("openai-responses", "open-responses") for path in RECORDINGS.glob(f"{api}/*.json"))
-    loaded = [(path.stem, Recording.load(path)) for path in paths]
-    return [
-        Case(f"{name}-{number}", exchange)
-        for name, recording in loaded
-        for number, exchange in enumerate(recording.exchanges)
-        if re.search(r"/responses(/resp_\w+)?(\?.*)?$", exchange.request.path)
-    ]
-
-
-def each(chosen: list[Case]) -> Any:
-    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in chosen])
-
-
-CASES = cases()
-if not CASES:
-    pytest.skip(
-        f"no recordings in {RECORDINGS}: conformance with the Responses API was not tested", allow_module_level=True
-    )
+CASES = recorded(Case, ["openai-responses", "open-responses"], r"/responses(/resp_\w+)?$")
 ANSWERED = [case for case in CASES if case.exchange.response.status < 400]
 REFUSED = [case for case in CASES if case.exchange.response.status >= 400]
 STREAMS = [case for case in ANSWERED if case.exchange.is_stream]
@@ -275,27 +236,19 @@ def is_of_tool(event: dict[str, Any]) -> bool:
 @requirement("F08")
 @each(STREAMS)
 def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    events = [event for byte in pieces(case.exchange.body_bytes(), 1) for event in splitter.feed(byte)]
-    assert decode(events + splitter.flush()) == case.parts
+    assert decode(case.events_of(1)) == case.parts
 
 
 @given(st.data())
 def test_any_chunks_give_the_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from([case for case in STREAMS if len(case.exchange.body_bytes()) < 60_000]))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
-    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
-    chunks = pieces(case.exchange.body_bytes(), sizes)
-    events = [event for chunk in chunks for event in splitter.feed(chunk)]
-    assert decode(events + splitter.flush()) == case.parts
+    assert decode(case.events_of(sizes)) == case.parts
 
 
 @each(ANSWERED)
 async def test_a_replayed_recording_gives_the_same_parts(case: Case):
-    alone = Recording((case.exchange,))
-    (run,) = replay(alone, ReplayTransport(alone, chunk_size=(1000, 1, 333)))
-    async with run:
-        replayed = [part async for part in run]
+    replayed = await case.replayed((1000, 1, 333))
     # The request says whether the response was stored, which only private session facts and reasoning depend on.
     if (case.exchange.request.body or {}).get("store") is False:
         assert fold(replayed)["content"] == fold(case.parts)["content"]
@@ -315,10 +268,7 @@ def fields(part: StreamPart) -> list[tuple[str, Any]]:
 @requirement("F03")
 @each(REFUSED)
 async def test_a_refused_request_is_an_error_with_its_status_and_code_then_finish(case: Case):
-    alone = Recording((case.exchange,))
-    (run,) = replay(alone, ReplayTransport(alone))
-    async with run:
-        parts = [part async for part in run]
+    parts = await case.replayed()
     check(parts)
     error = one(parts, Error)
     assert (error.kind, error.status) == ("provider", case.exchange.response.status)

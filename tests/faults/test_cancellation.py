@@ -14,7 +14,8 @@ from requirements import requirement
 from sidestream import Agent, Chat, open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, no_leaks, responses_text, sse
-from support.mcp_servers.peers import asked, eventually, rogue
+from support.mcp_servers.peers import asked, rogue
+from support.waiting import eventually
 
 
 def look(name: str) -> str:

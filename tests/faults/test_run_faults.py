@@ -37,6 +37,7 @@ from sidestream.testing import (
 from sidestream.tools.server_side import CodeInterpreter
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy
+from support.waiting import eventually
 
 QUICK = Limits(first_byte_timeout_s=5, idle_timeout_s=5)
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -353,8 +354,7 @@ async def test_downloads_run_side_by_side_but_never_more_than_the_limit() -> Non
         async with asyncio.timeout(30):
             for finished in range(len(names)):
                 expected = min(finished + 2, len(names))
-                while len(fetched()) < expected:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
+                await eventually(lambda expected=expected: len(fetched()) >= expected, pause_s=0)
                 for _ in range(100):  # One more would have come by now.
                     await asyncio.sleep(0)
                 assert len(fetched()) == expected

@@ -18,7 +18,7 @@ from sidestream.store.records import Row, unpack
 from sidestream.testing import Received, Reply, ResponsesScript, sse
 from support.durable_scenes import Reader, Scene, Template, WorkerProcess, is_waiting
 from support.durable_worker import AGENT
-from support.engines import until
+from support.waiting import eventually
 
 TOOLS = ("look", "book", "note", "look")
 """The tool that each step of a run calls: retried after an interruption, decided on by a person, or failed."""
@@ -116,7 +116,7 @@ class Chaos:
                 max(self.workers, key=lambda worker: len(held_by(worker))) if any(map(held_by, self.workers)) else None
             )
 
-        return await until(find)
+        return await eventually(find)
 
     async def taken_from(self, worker: WorkerProcess) -> None:
         """Waits until other workers have all that a lost one drove."""
@@ -127,7 +127,7 @@ class Chaos:
             others = [other.events for other in self.scene.workers if other is not worker]
             return talks <= {it["talk"] for it in chain(*others) if it["event"] == "claimed" and it["at_s"] > at_s}
 
-        await until(is_taken)
+        await eventually(is_taken)
 
     async def lose(self, worker: WorkerProcess, number: signal.Signals) -> None:
         """Kills or stops a worker."""

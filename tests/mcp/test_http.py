@@ -17,8 +17,9 @@ from sidestream.limits import MIB
 from sidestream.mcp import MCPServer
 from sidestream.messages.message import DataPart, content_of_result
 from sidestream.tools.tool import ToolContext
-from support.mcp_servers.peers import call, eventually, tools_of
+from support.mcp_servers.peers import call, tools_of
 from support.mcp_servers.running import HERE, serving
+from support.waiting import eventually
 
 Head = dict[str, str]
 Answer = Callable[[str, Head, dict[str, Any]], Awaitable[bytes] | bytes]
@@ -56,9 +57,10 @@ async def test_callbacks_work_over_http_too(everything_url: str, tmp_path: Path)
 
 
 async def eventually_offers(server: MCPServer, name: str) -> None:
-    async with asyncio.timeout(30):
-        while name not in await tools_of(server):  # noqa: ASYNC110 - the server sets no event
-            await asyncio.sleep(0.01)
+    async def is_offered() -> bool:
+        return name in await tools_of(server)
+
+    await eventually(is_offered)
 
 
 @requirement("R80")

@@ -21,8 +21,9 @@ from sidestream.mcp import MCPServer
 from sidestream.testing import ScriptedModel, tool_call
 from sidestream.tools.server_side import MCPApproval, ToolFilter
 from sidestream.tools.tool import ToolContext
-from support.children import ends, started
-from support.mcp_servers.peers import HERE, asked, call, eventually, is_alive, modern, rogue, told, tools_of
+from support.children import ends, is_alive, started
+from support.mcp_servers.peers import HERE, asked, call, modern, rogue, told, tools_of
+from support.waiting import eventually
 
 
 @requirement("R80")

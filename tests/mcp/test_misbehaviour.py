@@ -14,7 +14,9 @@ from sidestream.errors import ToolServerError
 from sidestream.limits import MIB
 from sidestream.mcp import MCPServer
 from sidestream.mcp.process.stdio import MAX_MESSAGE_BYTES
-from support.mcp_servers.peers import asked, call, eventually, is_alive, rogue, told, tools_of
+from support.children import is_alive
+from support.mcp_servers.peers import asked, call, rogue, told, tools_of
+from support.waiting import eventually
 
 OBJECT = {"type": "object", "properties": {}}
 

@@ -15,8 +15,9 @@ from requirements import requirement
 from sidestream.errors import ToolServerError
 from sidestream.mcp import MCPServer
 from sidestream.mcp.process.process import child_environment
-from support.children import ends, started
-from support.mcp_servers.peers import HERE, PATIENCE_S, call, eventually, is_alive, rogue, told
+from support.children import ends, is_alive, started
+from support.mcp_servers.peers import HERE, PATIENCE_S, call, rogue, told
+from support.waiting import eventually
 
 ESCAPED = {"detached": True, "bare": True, "orphaned": True}
 

@@ -18,9 +18,10 @@ from sidestream.mcp import Elicitation
 from sidestream.testing import FakeProvider
 from support.children import started
 from support.mcp_servers.asking import Oven, baker, calling
-from support.mcp_servers.peers import HERE, PATIENCE_S, call, eventually
+from support.mcp_servers.peers import HERE, PATIENCE_S, call
 from support.mcp_servers.running import serving
 from support.places import TESTS
+from support.waiting import eventually
 
 CALL = ("bake", {"what": "bread"})
 BREAD = {"content": [{"type": "text", "text": "fresh bread"}], "structuredContent": {"result": "fresh bread"}}

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cli.driving import eventually
 from requirements import requirement
 from sidestream import (
     Agent,
@@ -42,6 +41,7 @@ from sidestream.testing import (
     sse,
 )
 from support.children import started
+from support.waiting import wait_until
 
 CHILD = Path(__file__).with_name("steered_child.py")
 BOUND_S = 60
@@ -259,7 +259,7 @@ async def test_a_message_that_was_accepted_survives_a_kill(tmp_path: Path, momen
             fake.release(ends)
             if moment == "applied":
                 # The second request is sent once the log has what it takes.
-                assert eventually(lambda: len(fake.requests) == 2)
+                wait_until(lambda: len(fake.requests) == 2)
                 child.kill()
             _, err = child.communicate(timeout=BOUND_S)
         assert child.returncode == -signal.SIGKILL, err.decode()

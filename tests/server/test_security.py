@@ -25,8 +25,8 @@ from sidestream.server import create_app
 from sidestream.server.security import CONTENT_SECURITY_POLICY, owner_name
 from sidestream.server.uvicorn_runner import is_every_address, is_loopback, shown_host
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from support.mcp_servers.peers import eventually
 from support.serving import served
+from support.waiting import eventually
 
 KEY = "key-0123456789"
 ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"

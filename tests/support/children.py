@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from support.warm import Warm
@@ -45,3 +46,11 @@ def ends(pid: int, within_s: float = KILLED_S) -> bool:
         return bool(select.select([descriptor], [], [], within_s)[0])
     finally:
         os.close(descriptor)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether the process runs. A process that waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    except OSError:
+        return False

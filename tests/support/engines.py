@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from msgspec import Struct
 
 from sidestream.durable.engines.protocol import Claim, Engine, EngineStats, LeaseLostError, Outcome
 from sidestream.store.protocol import SharedStore
 from support.stores import BOUND_S, rows
+from support.waiting import eventually
 
 LEASE_S = 1.0
 """Short, so that a test can wait for its end, and the shortest that every engine can have."""
@@ -132,15 +132,6 @@ async def talk(store: SharedStore, id: str = "talk", records: int = 1) -> int:
     return records
 
 
-async def until(check: Callable[[], Awaitable[Any]]) -> Any:
-    """The first result of the check that is true; for what nobody announces."""
-    async with asyncio.timeout(BOUND_S):
-        while True:
-            if found := await check():
-                return found
-            await asyncio.sleep(0.02)
-
-
 async def until_stats(engine: Engine, **expected: int) -> EngineStats:
     """Waits until the engine's figures are these."""
 
@@ -148,7 +139,7 @@ async def until_stats(engine: Engine, **expected: int) -> EngineStats:
         stats = await engine.stats()
         return stats if all(getattr(stats, name) == value for name, value in expected.items()) else None
 
-    return await until(check)
+    return await eventually(check)
 
 
 __all__ = [
@@ -161,7 +152,6 @@ __all__ = [
     "Fleet",
     "LeaseLostError",
     "talk",
-    "until",
     "until_stats",
     "working",
 ]

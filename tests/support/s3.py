@@ -4,11 +4,12 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+
+from support.waiting import wait_until
 
 START_S = 60.0
 KEY, SECRET = "AKIACANARYKEY", "c4n4ry-s3cret-key"
@@ -44,8 +45,6 @@ def s3_server() -> Generator[str]:
 
 
 def _address(log: Path) -> str:
-    deadline_s = time.monotonic() + START_S
-    while (found := _ADDRESS.search(log.read_text())) is None:
-        assert time.monotonic() < deadline_s, log.read_text()
-        time.sleep(0.05)
-    return found[1]
+    return wait_until(lambda: _ADDRESS.search(log.read_text()), within_s=START_S, pause_s=0.05, explain=log.read_text)[
+        1
+    ]

@@ -8,6 +8,7 @@ from typing import Any
 import uvicorn
 
 from sidestream.server.uvicorn_runner import bound_socket, serving_config
+from support.waiting import eventually
 
 STARTED_S = 30.0
 
@@ -28,11 +29,9 @@ async def served(app: Any) -> AsyncGenerator[str]:
     listening = bound_socket("127.0.0.1", 0)
     serving = asyncio.create_task(server._serve([listening]))  # without its handlers of signals
     try:
-        async with asyncio.timeout(STARTED_S):
-            while not server.started:
-                if serving.done():
-                    serving.result()
-                await asyncio.sleep(0.005)
+        await eventually(lambda: serving.done() or server.started, within_s=STARTED_S, pause_s=0.005)
+        if serving.done():
+            serving.result()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from support.postgres import shared_folder
+from support.waiting import eventually
 
 TIMELY = (
     'history.timerProcessorMaxTimeShift="10ms"',
@@ -65,18 +66,16 @@ def await_server(address: str) -> None:
 
     host, _, port = address.partition(":")
 
-    async def answers() -> None:
-        async with asyncio.timeout(START_S):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection(host, int(port))
-                    writer.close()
-                    await Client.connect(address)
-                    return
-                except (OSError, RuntimeError):
-                    await asyncio.sleep(0.05)
+    async def answers() -> bool:
+        try:
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.close()
+            await Client.connect(address)
+        except (OSError, RuntimeError):
+            return False
+        return True
 
-    asyncio.run(answers())
+    asyncio.run(eventually(answers, within_s=START_S, pause_s=0.05))
 
 
 def _start_and_watch(folder: Path) -> None:

@@ -48,6 +48,7 @@ from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RetryPolicy
 from sidestream.wire.stream import PAUSED_BYTES, WATCH_INTERVAL_S, EventStream
+from support.waiting import eventually
 
 LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20)
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -347,10 +348,7 @@ async def test_what_arrives_while_a_stream_is_paused_is_read_at_once_when_it_res
         exchange.pause()
         assert exchange._paused is not None
         go_on.set()
-        async with asyncio.timeout(20):
-            # Nothing announces it.
-            while _arrived(exchange._paused) < len(chunk(event(2)) + chunk(event(3))):  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await eventually(lambda: _arrived(exchange._paused) >= len(chunk(event(2)) + chunk(event(3))), pause_s=0)
         assert exchange._content.total_bytes == seen
         exchange.resume()
         assert await exchange.events() == [b'{"n": 2}', b'{"n": 3}']
@@ -661,10 +659,8 @@ async def test_events_that_came_before_the_break_reach_a_consumer_who_was_late(t
 
     async with serve(script) as server:
         exchange = await transport.open(server.call(), LIMITS)
-        async with asyncio.timeout(10):
-            # The break has reached aiohttp before the consumer reads the rest.
-            while exchange._content.exception() is None:  # type: ignore[attr-defined]  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        # The break has reached aiohttp before the consumer reads the rest.
+        await eventually(lambda: exchange._content.exception() is not None, pause_s=0)  # type: ignore[attr-defined]
         numbers: list[int] = []
         with pytest.raises(StreamTruncatedError):
             await read(exchange, numbers)
@@ -716,8 +712,8 @@ async def test_half_event_before_late_read_meets_idle_timeout(transport: HttpTra
 
     async with asyncio.timeout(30), serve(script) as server:
         exchange = await transport.open(server.call(), Limits(idle_timeout_s=0.05, max_retries=0))
-        while exchange._content.total_bytes < len(event(1)) + 10:  # type: ignore[attr-defined]  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        arrived = len(event(1)) + 10
+        await eventually(lambda: exchange._content.total_bytes >= arrived, pause_s=0)  # type: ignore[attr-defined]
         numbers: list[int] = []
         with pytest.raises(StreamTimeoutError):
             await read(exchange, numbers)

@@ -15,6 +15,7 @@ from sidestream.transport.calls import HttpCall
 from sidestream.wire import limiter as module
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
+from support.waiting import eventually
 
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 
@@ -23,12 +24,6 @@ def agent_at(fake: FakeProvider, **settings: Any) -> Agent[str]:
     return Agent(
         "openai-responses", base_url=fake.base_url, api_key="k", transport=HttpTransport(retry=QUICK), **settings
     )
-
-
-async def until(holds: Any) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("settings", [{"concurrent": 0}, {"requests_per_minute": -1}])
@@ -44,7 +39,7 @@ async def test_agents_that_share_a_limiter_never_run_more_requests_than_it_allow
     async with FakeProvider([Reply(body=[gate, *reply.body[1:]])] * 5) as fake:
         agents = [agent_at(fake, limiter=limiter) for _ in range(5)]
         tasks = [asyncio.create_task(agent.send("hi")) for agent in agents]
-        await until(lambda: len(fake.requests) == 2 and limiter.waiting == 3)
+        await eventually(lambda: len(fake.requests) == 2 and limiter.waiting == 3, pause_s=0)
         assert limiter.running == 2
         gate.set()
         assert [result.output for result in await asyncio.gather(*tasks)] == ["Hello"] * 5
@@ -63,10 +58,10 @@ async def test_requests_wait_in_the_order_in_which_they_came_and_a_cancelled_one
 
     await limiter.acquire()
     tasks = [asyncio.create_task(work(name)) for name in range(6)]
-    await until(lambda: limiter.waiting == 6)
+    await eventually(lambda: limiter.waiting == 6, pause_s=0)
     for cancelled in (0, 3):
         tasks[cancelled].cancel()
-    await until(lambda: limiter.waiting == 4)
+    await eventually(lambda: limiter.waiting == 4, pause_s=0)
     limiter.release()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert order == [1, 2, 4, 5]
@@ -109,7 +104,7 @@ async def test_the_time_waited_and_the_attempts_are_in_the_stream():
         await limiter.acquire()
         run = agent_at(fake, limiter=limiter).stream("hi")
         parts = asyncio.create_task(collected(run))
-        await until(lambda: limiter.waiting == 1)
+        await eventually(lambda: limiter.waiting == 1, pause_s=0)
         limiter.release()
         (notice,) = [part for part in await parts if isinstance(part, Custom)]
         await close_session()

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from cli.command import KEY, Run
-from cli.driving import PROMPT, Talks, eventually, is_alive
+from cli.driving import PROMPT, Talks
 from requirements import requirement
 from sidestream import Agent, Chat, ExternalTool, open_store, tool
 from sidestream.cli.chat.approvals import ApprovalPrompt
 from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
-from support.children import ends
+from support.children import ends, is_alive
 from support.places import TESTS
+from support.waiting import wait_until
 
 ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 SECRET = "canary-of-a-server-77a1"
@@ -291,7 +292,7 @@ def test_killed_while_a_tool_runs_it_asks_before_running_it_again(
             id = talk.expect(r"conversation (\w+)")[1]
             talk.expect("approval needed: hang of rogue")
             talk.send("y\n")
-            assert eventually(lambda: tool_calls(log) == ["hang"])
+            wait_until(lambda: tool_calls(log) == ["hang"])
             talk.kill()
         with talks("logs", "resume", id, "--mcp", mcp, base_url=fake.base_url, env=env) as talk:
             talk.expect("approval needed: hang")
@@ -305,7 +306,7 @@ def test_killed_while_a_tool_runs_it_asks_before_running_it_again(
                 talk.expect("Done.")
                 assert talk.end() == 0
             else:
-                assert eventually(lambda: len(tool_calls(log)) == 2)
+                wait_until(lambda: len(tool_calls(log)) == 2)
     assert tool_calls(log) == ["hang"] * count
 
 
@@ -322,7 +323,7 @@ def test_ctrl_c_stops_a_tool_then_the_chat_and_leaves_no_child_behind(
         given = {"base_url": fake.base_url, "env": {"TOKEN": SECRET}, "terminal": terminal}
         with talks("chat", "--no-log", "--approve", "run", "--mcp", mcp, "go", **given) as talk:
             pid = int(talk.expect(r'"pid": (\d+)')[1])
-            assert eventually(lambda: tool_calls(tmp_path / "log") == ["spawn", "hang"])
+            wait_until(lambda: tool_calls(tmp_path / "log") == ["spawn", "hang"])
             children = [pid, *children_of(talk.process.pid)]
             assert all(map(is_alive, children))
             talk.process.send_signal(signal.SIGINT)

@@ -5,7 +5,6 @@ import json
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from sidestream import Agent
+from support.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
 ALIAS = "smollm2-135m"
@@ -75,15 +75,16 @@ def running(model: Path, folder: Path) -> Generator[LocalModel]:
 
 def _healthy_url(process: subprocess.Popen[bytes], address: Path, log: Path) -> str:
     """The server's base URL, once it says that it is well."""
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline_s and process.poll() is None:
+
+    def written() -> str:
+        return f"the end of its log:\n{log.read_text('utf-8', 'replace')[-SHOWN_LOG_CHARACTERS:]}"
+
+    def healthy_url() -> str | None:
+        assert process.poll() is None, f"the local server ended with {process.returncode}; {written()}"
         url, line_end, _ = address.read_text("utf-8").partition("\n")
-        if line_end and _is_healthy(url):
-            return url
-        time.sleep(POLL_INTERVAL_S)
-    state = "does not answer" if process.poll() is None else f"ended with {process.returncode}"
-    written = log.read_text("utf-8", "replace")[-SHOWN_LOG_CHARACTERS:]
-    raise RuntimeError(f"The local server {state}. The end of its log:\n{written}")
+        return url if line_end and _is_healthy(url) else None
+
+    return wait_until(healthy_url, within_s=START_TIMEOUT_S, pause_s=POLL_INTERVAL_S, explain=written)
 
 
 def _is_healthy(url: str) -> bool:

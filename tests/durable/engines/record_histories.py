@@ -1,6 +1,6 @@
 """Records what a workflow of Temporal does, for the test that replays it: once for each release that changes it.
 
-Usage: python tests/durable/engines/record_histories.py 127.0.0.1:7233
+Usage: PYTHONPATH=tests python tests/durable/engines/record_histories.py 127.0.0.1:7233
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sidestream.durable.engines.protocol import Claim, Outcome, Task
 from sidestream.durable.engines.temporal import TemporalEngine
+from support.engines import until_stats
 
 FOLDER = Path(__file__).with_name("histories")
 
@@ -36,8 +37,7 @@ async def woken(engine: TemporalEngine) -> None:
     async with asyncio.TaskGroup() as group:
         work = group.create_task(engine.work(drive, queues=["models"], slots=1))
         await engine.enqueue(Task(conversation="talk", position=1))
-        while (await engine.stats()).waiting != 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await until_stats(engine, waiting=1)
         await engine.wake("talk", 4)
         await done.wait()
         await asyncio.sleep(1)
@@ -55,8 +55,7 @@ async def moved(engine: TemporalEngine) -> None:
     async with asyncio.TaskGroup() as group:
         work = group.create_task(engine.work(drive, queues=["support@2"], slots=1))
         await engine.enqueue(Task(conversation="talk", position=1, queue="support@1", at=time.time() + 0.5))
-        while (await engine.stats()).queued != 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await until_stats(engine, queued=1)
         await asyncio.sleep(1)
         await engine.enqueue(Task(conversation="talk", position=5, queue="support@2"))
         await done.wait()

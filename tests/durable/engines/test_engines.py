@@ -10,8 +10,9 @@ from sidestream.durable.engines.protocol import Engine, Outcome, Task
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.errors import FencedError
 from sidestream.store.protocol import SharedStore
-from support.engines import BOUND_S, PATIENT_S, SLACK_S, Driven, Fleet, talk, until, until_stats, working
+from support.engines import BOUND_S, PATIENT_S, SLACK_S, Driven, Fleet, talk, until_stats, working
 from support.stores import rows
+from support.waiting import eventually
 
 TASK = Task(conversation="talk", position=1)
 
@@ -57,7 +58,7 @@ async def test_of_two_workers_one_gets_a_task(fleet: Fleet, engine: Engine, stor
         async def all_driven() -> bool:
             return len(first.claims) + len(second.claims) == 20
 
-        await until(all_driven)  # An engine counts a task as running before the worker has begun to drive it.
+        await eventually(all_driven)  # An engine counts a task as running before the worker has begun to drive it.
         claims = [*first.claims, *second.claims]
         assert {claim.task.conversation for claim in claims} == {f"talk-{number}" for number in range(20)}
         for driven in (first, second):
@@ -305,7 +306,7 @@ async def test_a_worker_has_no_more_tasks_than_slots(engine: Engine, store: Shar
     async with working(engine, driven, slots=2):
         for ended in range(6):
             await driven.claimed(min(ended + 2, 6))
-            await until(is_bounded)  # Figures may lag behind; what is driven at once may not, see below.
+            await eventually(is_bounded)  # Figures may lag behind; what is driven at once may not, see below.
             driven.end(Outcome(position=2))
         await until_stats(engine, running=0, queued=0)
     assert driven.most_at_once == 2

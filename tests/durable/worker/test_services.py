@@ -32,8 +32,9 @@ from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.wrapped import shared
 from sidestream.telemetry import Telemetry
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript
-from support.engines import Fleet, until
+from support.engines import Fleet
 from support.stores import BOUND_S, rows
+from support.waiting import eventually
 
 FLEETS = ("embedded-sqlite", "embedded-postgresql")
 """What is tested here is the same on every engine; the statements of turns are those of a database."""
@@ -268,7 +269,7 @@ async def test_a_worker_on_a_store_of_a_newer_version_is_not_healthy(tmp_path: P
         health = await service.health()
         return health["status"] == "error" and "newer version" in str(health["error"])
 
-    await until(is_refused)
+    await eventually(is_refused)
     service.stop()
     await working
     await store.aclose()
@@ -309,7 +310,7 @@ async def test_gauges_show_how_the_engine_does_and_nothing_after_its_end(fleet: 
         client = RunClient(agent, "another", store=fleet.store, engine=fleet.another())
         await client.start("talk", "Nobody drives it.")
         async with serving(fleet, agent, slots=7, telemetry=Telemetry(meter_provider=meters)):
-            found = await until(shown)
+            found = await eventually(shown)
         assert found.pop("sidestream.engine.oldest_queued") >= 0
         assert found == {
             "sidestream.engine.tasks queued": 1,

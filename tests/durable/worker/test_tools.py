@@ -13,7 +13,8 @@ from sidestream.durable.engines.protocol import Task
 from sidestream.testing import ResponsesScript, sse
 from support.durable_scenes import STEP_TEXT, Scene, calling, is_waiting, scene, story
 from support.durable_worker import AGENT
-from support.engines import Fleet, until
+from support.engines import Fleet
+from support.waiting import eventually
 
 ALL = "".join(STEP_TEXT)
 
@@ -49,7 +50,7 @@ async def test_a_tool_that_was_running_when_its_worker_died_is_not_silently_run_
     async def is_called() -> bool:
         return here.calls("book") == ["seat"]
 
-    await until(is_called)
+    await eventually(is_called)
     second = await here.worker()
     first.signal(signal.SIGKILL)
     [driven] = await second.reported("driven")

@@ -22,6 +22,7 @@ from sidestream.messages.message import ChatMessage, DataPart, TextPart
 from sidestream.server.console.viewing import open_file, view_app
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.serving import printed_address
+from support.waiting import eventually
 
 RECORDING = Path(demo.__file__).parent / "web_search.json"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
@@ -141,8 +142,7 @@ async def test_view_shows_its_token_to_the_browser_alone(tmp_path: Path):
         async with asyncio.timeout(60):
             assert process.stdout is not None
             address = (await process.stdout.readline()).decode().strip()
-            while not (tmp_path / "opened").exists():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await eventually((tmp_path / "opened").exists)
             # Every user can read the arguments of a process.
             opened = (tmp_path / "opened").read_text().strip()
             page = Path(opened.removeprefix("file://"))

@@ -18,6 +18,7 @@ from sidestream.server.errors import RequestError
 from sidestream.server.http import requests
 from sidestream.server.runs.quotas import Bodies
 from support.stores import BOUND_S
+from support.waiting import eventually
 
 COUNT, SIZE = 40, 20 * MIB
 
@@ -51,8 +52,7 @@ async def test_unfinished_bodies_are_bounded_by_owner(tmp_path: Path):
         assert await server.status("POST", "/api/chat", BODY, ANNA) == 200
         for _, each in (*opened, (reader, writer)):
             each.close()
-        while server.server.bodies._held:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await eventually(lambda: not server.server.bodies._held, pause_s=0)
         reader, writer = await unfinished(server, ANNA)
         assert await status_of(reader) == 100
         writer.close()

@@ -26,6 +26,7 @@ from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.children import started
 from support.stores import BOUND_S
+from support.waiting import eventually
 
 JOB = Job(agent="main")
 
@@ -180,8 +181,7 @@ async def test_a_run_can_be_steered_and_stopped_before_the_log_has_its_beginning
     async with FakeProvider([sse(events), sse(events)]) as fake, server_at(fake, tmp_path) as server:
         for conversation in ("/steered", "/stopped"):
             starting = asyncio.create_task(server.runs.start(server.agent("main"), conversation, "Count.", JOB))
-            while not await server.runs.is_busy(conversation):  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await eventually(lambda conversation=conversation: server.runs.is_busy(conversation), pause_s=0)
             assert not starting.done()
             if conversation == "/steered":
                 assert await server.runs.steer(conversation, "Faster.")

@@ -20,8 +20,8 @@ from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
-from support.engines import until
 from support.stores import BOUND_S
+from support.waiting import eventually
 
 
 class Gate:
@@ -111,7 +111,7 @@ async def test_a_server_starts_before_its_engine_and_enqueues_what_was_begun_mea
                     stats = await client.json("GET", "/api/engine")
                     return stats["queued"] == stats["running"] == 0
 
-                await until(is_done)
+                await eventually(is_done)
 
 
 @requirement("R160")

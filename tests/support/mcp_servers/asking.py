@@ -8,7 +8,8 @@ from typing import Any
 from sidestream import MCPServer
 from sidestream.testing import ResponsesScript
 from sidestream.tools.approvals import PendingApproval
-from support.mcp_servers.peers import HERE, eventually
+from support.mcp_servers.peers import HERE
+from support.waiting import eventually
 
 
 def patient(folder: Path, **settings: Any) -> MCPServer:

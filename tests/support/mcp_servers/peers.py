@@ -1,6 +1,5 @@
 """How the tests start servers, call their tools, and look for what is left of them."""
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -47,21 +46,6 @@ async def told(server: MCPServer, name: str, arguments: object = None) -> Any:
     outcome = await call(server, name, arguments)
     assert not outcome.is_error, outcome.result
     return json.loads(outcome.result) if isinstance(outcome.result, str) else outcome.result
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Waits until it is so, within bounds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - other processes set no events
-            await asyncio.sleep(0.01)
 
 
 def received(log: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.places import ROOT
+from support.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
 FOLDER = ROOT / ".npm-servers"
@@ -86,15 +86,19 @@ def serving(command: Callable[[int], list[str]], log: Path, port: int | None = N
 
 
 def wait_until_up(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline_s and process.poll() is None:
+    def written() -> str:
+        return log.read_text("utf-8", "replace")[-2000:]
+
+    def answers() -> bool:
+        assert process.poll() is None, f"the server ended with {process.returncode}: {written()}"
         with suppress(OSError, HTTPException):
             connection = HTTPConnection("127.0.0.1", port, timeout=5)
             try:
                 connection.request("GET", "/mcp")
                 connection.getresponse().read()
-                return
+                return True
             finally:
                 connection.close()
-        time.sleep(0.05)
-    pytest.fail(f"the server did not start: {log.read_text('utf-8', 'replace')[-2000:]}")
+        return False
+
+    wait_until(answers, within_s=START_TIMEOUT_S, pause_s=0.05, explain=written)
