@@ -9,7 +9,7 @@ def first_line(function: object) -> str:
 
 
 def event_rows() -> list[str]:
-    rows = ["| event | tool event of | emits |", "|---|---|---|"]
+    rows = ["| event | tool event of | effect |", "|---|---|---|"]
     rows += [f"| `{name}` | {row.tool or ''} | {first_line(row.handler)} |" for name, row in EVENTS.items()]
     rows += [f"| `{name}` | | `raw`: {reason} |" for name, reason in PASSED_ON.items()]
     rows += [f"| `{name}` | | nothing: it {reason} |" for name, reason in IGNORED.items()]

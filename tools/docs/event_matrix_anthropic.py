@@ -17,7 +17,7 @@ def first_line(function: object) -> str:
 
 
 def event_rows() -> list[str]:
-    rows = ["| event | emits |", "|---|---|"]
+    rows = ["| event | effect |", "|---|---|"]
     rows += [f"| `{name}` | {first_line(row.handler)} |" for name, row in EVENTS.items()]
     rows += [f"| `{name}` | nothing: it {reason} |" for name, reason in IGNORED.items()]
     return rows
@@ -32,7 +32,7 @@ def block_rows() -> list[str]:
 
 
 def delta_rows() -> list[str]:
-    rows = ["| delta | of | emits |", "|---|---|---|"]
+    rows = ["| delta | of | effect |", "|---|---|---|"]
     for name, row in DELTAS.items():
         blocks = ", ".join(f"`{block}`" for block in sorted(row.blocks))
         rows.append(f"| `{name}` | {blocks} | {first_line(row.handler)} |")

@@ -25,19 +25,19 @@ def first_line(function: object) -> str:
 
 
 def field_rows(name: str, fields: Mapping[str, FieldRow]) -> list[str]:
-    rows = [f"| field of {name} | tool event of | emits |", "|---|---|---|"]
+    rows = [f"| field of {name} | tool event of | effect |", "|---|---|---|"]
     return rows + [f"| `{field}` | {row.tool or ''} | {first_line(row.handler)} |" for field, row in fields.items()]
 
 
 def part_rows() -> list[str]:
-    rows = ["| part | tool event of | emits |", "|---|---|---|"]
+    rows = ["| part | tool event of | effect |", "|---|---|---|"]
     rows += [f"| `{name}` | {row.tool or ''} | {first_line(row.handler)} |" for name, row in PARTS.items()]
     rows += [f"| `{name}` | | `raw`: {reason} |" for name, reason in PASSED_ON.items()]
     return rows + [f"| `{name}` | | {reason} |" for name, reason in BESIDE.items()]
 
 
 def event_rows() -> list[str]:
-    rows = ["| event | emits |", "|---|---|"]
+    rows = ["| event | effect |", "|---|---|"]
     return rows + [f"| `{name}` | {first_line(row.handler)} |" for name, row in EVENTS.items()]
 
 
@@ -49,7 +49,7 @@ def step_rows() -> list[str]:
 
 
 def delta_rows() -> list[str]:
-    rows = ["| delta | emits |", "|---|---|"]
+    rows = ["| delta | effect |", "|---|---|"]
     rows += [f"| `{name}` | {first_line(row.handler)} |" for name, row in DELTAS.items()]
     return rows + [f"| `{name}` | nothing: it {reason} |" for name, reason in IGNORED_DELTAS.items()]
 

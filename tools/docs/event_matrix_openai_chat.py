@@ -28,7 +28,7 @@ def preset_rows() -> list[str]:
 
 
 def field_rows() -> list[str]:
-    rows = ["| field of a response or a choice | emits |", "|---|---|"]
+    rows = ["| field of a response or a choice | effect |", "|---|---|"]
     rows += [f"| `{name}` | {what} |" for name, what in PLACED.items()]
     rows += [f"| `{name}` | nothing: it {reason} |" for name, reason in IGNORED.items()]
     rows.append("| any other | metadata of `finish`, under its own name; the last one is used |")
@@ -36,7 +36,7 @@ def field_rows() -> list[str]:
 
 
 def delta_rows() -> list[str]:
-    rows = ["| field of a delta or message | emits |", "|---|---|"]
+    rows = ["| field of a delta or message | effect |", "|---|---|"]
     for name, row in FIELDS.items():
         unless = f" Ignored if `{row.unless}` is present." if row.unless else ""
         rows.append(f"| `{name}` | {first_line(row.handler)}{unless} |")
