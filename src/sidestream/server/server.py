@@ -15,7 +15,7 @@ from sidestream.providers.registry import is_of_this_machine
 from sidestream.server.errors import RequestError
 from sidestream.server.file_indexes import FileIndexes
 from sidestream.server.mcp_sign_in import SignIns
-from sidestream.server.runs.drivers import Driving
+from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import Bodies, CapKeeper
 from sidestream.server.runs.readers import Readers
 from sidestream.server.runs.retention import Retention
@@ -45,12 +45,12 @@ class Server:
         self.store = PublishedStore(store)
         engine = open_engine(settings.engine, self.store) if isinstance(settings.engine, str) else settings.engine
         detail = LogDetail(interval_s=settings.interval_s, previews=True, inputs=True)
-        driving = Driving(
+        execution = Execution(
             self.store,
             engine,
             self._known_agent,
             settings.agents,
-            # The default may be a model string, which then is the only one that this process drives.
+            # The default may be a model string, which then is the only one that this process executes.
             only=None if settings.allows_models else {*settings.agents, settings.default},
             detail=detail,
             approval_s=settings.approval_s,
@@ -58,9 +58,9 @@ class Server:
         )
         self.runs = Runs(
             self.store,
-            driving,
+            execution,
             detail=detail,
-            caps=CapKeeper(settings.caps, self.store, is_shared=not driving.is_here),
+            caps=CapKeeper(settings.caps, self.store, is_shared=not execution.is_worker),
             approval_s=settings.approval_s,
             readers=Readers(settings.caps.max_open_streams),
             on_disconnect=settings.on_disconnect,
@@ -122,12 +122,12 @@ class Server:
     async def _open(self) -> None:
         # Now, not in the first request: without a log there are no runs.
         await self.store.prepare()
-        if self.runs.driving.is_here:
+        if self.runs.execution.is_worker:
             # Now, not in the first request: it would wait for them, and so would the streams beside it.
             for module in NEEDED_BY_RUNS:
                 import_module(module)
         await self.load_servers()
-        await self.runs.driving.open()
+        await self.runs.execution.open()
         if self.settings.retention_s is not None:
             self._sweeping = asyncio.create_task(Retention(self.store, self.runs, self.settings.retention_s).run())
 

@@ -13,13 +13,14 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from requirements import requirement
 from sidestream import Agent, Chat, Tool, ToolContext
+from sidestream.durable.beginning import begin_again
 from sidestream.durable.client import RunClient
 from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.protocol import Task
 from sidestream.durable.log.approval_deadlines import OnExpiry
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.run_control import RunControl
-from sidestream.durable.log.summaries import begin_again, summary_of
+from sidestream.durable.log.summaries import summary_of
 from sidestream.durable.outages import Outage
 from sidestream.durable.worker.reconciler import SETTLING_S, Reconciler
 from sidestream.durable.worker.service import Agents, WorkerService

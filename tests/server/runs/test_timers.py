@@ -136,7 +136,7 @@ async def test_a_scheduled_message_is_withdrawn(tmp_path: Path) -> None:
         assert (listed["driver"], listed["chat"]) == (None, "c1")
         assert (await client.post(f"/api/runs/{listed['id']}/stop")).json() == {"stopped": True}
         assert await runs(client) == []
-        assert (await server.runs.driving.engine.stats()).waiting == 0
+        assert (await server.runs.execution.engine.stats()).waiting == 0
 
 
 async def runs(client: httpx2.AsyncClient) -> list[Any]:

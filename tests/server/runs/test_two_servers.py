@@ -185,7 +185,7 @@ async def test_a_server_that_dies_loses_its_runs_to_one_that_lives_and_readers_t
 
 async def queues_of(server: Server) -> list[str]:
     """In which queues the tasks are, once the server has looked for runs that others left."""
-    await server.runs.driving._reconciler.reconcile()
+    await server.runs.execution._reconciler.reconcile()
     return [queue for (queue,) in await server.store.execute("SELECT queue FROM {tasks}")]
 
 
@@ -220,7 +220,7 @@ async def test_a_run_ends_with_the_reason_once_no_process_has_known_its_agent_fo
             assert await queues_of(old) == ["new"]
             assert await old.runs.is_busy("/talk")
             monkeypatch.setattr(reconciler_leases, "GONE_S", 0.0)
-            await old.runs.driving._reconciler.reconcile()
+            await old.runs.execution._reconciler.reconcile()
             records = await read(old, "/talk")
             parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]
             (error,) = [part for part in parts if isinstance(part, Error)]
@@ -232,7 +232,7 @@ async def test_a_run_ends_with_the_reason_once_no_process_has_known_its_agent_fo
 @requirement("R160")
 async def test_a_run_that_was_begun_for_workers_waits_for_the_first_that_knows_its_agent(where: str) -> None:
     async with FakeProvider([]) as fake, server_at(fake, where) as server:
-        client = RunClient(server.agent("main"), "new", store=server.store, engine=server.runs.driving.engine)
+        client = RunClient(server.agent("main"), "new", store=server.store, engine=server.runs.execution.engine)
         await client.start("/talk", "Count.")
         assert await queues_of(server) == ["new"]
         assert await server.runs.is_busy("/talk")

@@ -155,7 +155,7 @@ async def test_a_queued_run_is_stopped_before_any_worker_has_seen_it(where: str)
         assert await server.runs.stop("/talk")
         assert (await kinds(server, "/talk"))[-1] == "cancelled"
         async with working(fake, where):
-            stats = await server.runs.driving.engine.stats()
+            stats = await server.runs.execution.engine.stats()
             assert (stats.queued, stats.running) == (0, 0)
         assert not fake.requests
 
@@ -185,7 +185,7 @@ async def test_a_run_of_which_the_engine_never_heard_is_reconciled(where: str) -
 
     async with FakeProvider([ResponsesScript().text("Hi.").reply()]) as fake:
         async with fronts(fake, where) as server:
-            server.runs.driving.engine = Deaf(server.store)
+            server.runs.execution.engine = Deaf(server.store)
             await server.runs.start(server.agent("main"), "/talk", "Hi.", JOB)
         async with working(fake, where), fronts(fake, where) as server:
             assert (await kinds(server, "/talk"))[-1] == "finish"

@@ -119,9 +119,9 @@ def resume(run: str, engine: str, store: str | None) -> int:
     """Let a worker resume a stopped, failed or abandoned run."""
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
+        from sidestream.durable.beginning import begin_again
         from sidestream.durable.engines.protocol import Task
         from sidestream.durable.log.queues import queue_of
-        from sidestream.durable.log.summaries import begin_again
 
         found = await _find(opened, run)
         word, sentence = _standing(found)

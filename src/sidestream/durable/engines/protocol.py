@@ -84,6 +84,11 @@ class Claim(Protocol):
 class OwnClaim(Claim, Protocol):
     """A claim of the process that has begun the run, and that releases it."""
 
+    @property
+    def ended_at(self) -> int | None:
+        """Sequence number of the last record, if this process has written that the run has ended, or waits."""
+        ...
+
     async def release(self, outcome: Outcome | None) -> None:
         """End the claim. Without an outcome, another worker executes the rest."""
         ...

@@ -64,7 +64,7 @@ async def fail_run(
     if (step := _open_step([unpack(row) for row in rows if row.kind in ("step-start", STEP_FINISH)])) is not None:
         writer.add(Segment(STEP_FINISH, (StepFinish(step, "error", usage),)))
     writer.add(Segment("finish", (Finish("error", usage),)))
-    return await _written(writer)
+    return await written(writer)
 
 
 async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> int:
@@ -76,7 +76,7 @@ async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> in
         usage = usage + part.usage
     writer = _writer(store, conversation, rows)
     writer.add(Segment("finish", (Finish(parts[-1].reason if parts else "stop", usage),)))
-    return await _written(writer)
+    return await written(writer)
 
 
 def waits_for_decisions(state: RunState) -> bool:
@@ -102,7 +102,7 @@ async def suspend_run(store: Store, conversation: str, rows: Sequence[Row], stat
             request = approval_request(entry, callers.get(entry.approval_id))
             writer.add(Segment("tool-approval-request", (request,)))
     writer.add(Segment("finish", (Finish("approval", state.turn.usage),)))
-    return await _written(writer)
+    return await written(writer)
 
 
 def steps_of(rows: Sequence[Row], run: str) -> list[StepFinish]:
@@ -116,7 +116,7 @@ async def cancel_run(store: Store, conversation: str, rows: Sequence[Row]) -> in
     """Ends the last run where it is; returns the number of the last record. Raises StoreError."""
     writer = _writer(store, conversation, rows)
     writer.add(RunCancelled())
-    return await _written(writer)
+    return await written(writer)
 
 
 def _is_progress(row: Row) -> bool:
@@ -132,7 +132,8 @@ def _writer(store: Store, conversation: str, rows: Sequence[Row]) -> Writer:
     return Writer(store, conversation, rows[-1].seq, run=start.run if start is not None else "")
 
 
-async def _written(writer: Writer) -> int:
+async def written(writer: Writer) -> int:
+    """Write what was added; return the sequence number of the last record. Raises StoreError."""
     await writer.commit()
     if writer.error is not None:
         raise writer.error

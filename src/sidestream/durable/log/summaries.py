@@ -1,15 +1,13 @@
-"""The runs of a store, as their logs have them: for lists, and to resume one that failed."""
+"""The runs of a store, as their logs have them."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.open_runs import job_of, last_start, steps_of
-from sidestream.errors import ConfigurationError
 from sidestream.store.log.conversation import Conversation
-from sidestream.store.log.writer import Writer
 from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import Row, RunStarted, Segment, unpack
 from sidestream.stream.parts import Finish, Usage
@@ -92,32 +90,6 @@ def logged_run(conversation: str, rows: Sequence[Row]) -> LoggedRun | None:
         reason=_reason(own),
         job=job_of(start),
     )
-
-
-async def begin_again(store: Store, run: RunSummary) -> int:
-    """Records that a run that was left, stopped or has failed continues; returns the number of the last record.
-
-    Raises ConfigurationError if it cannot be continued, ConflictError if somebody drives it.
-    """
-    if run.status == "complete":
-        raise ConfigurationError("the run is complete: there is nothing to resume")
-    if run.status == "waiting":
-        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` prompts for it")
-    if run.job is None:
-        raise ConfigurationError("the log does not say how to continue it: use `sidestream logs resume`")
-    if run.status == "unfinished":
-        return run.position
-    rows = await store.read(run.conversation)
-    start = last_start(rows)
-    assert start is not None
-    writer = Writer(store, run.conversation, rows[-1].seq)
-    writer.run_details = replace(run.job, attempt=0).as_details()
-    metadata = _start(start).message_metadata
-    writer.begin(run.id, model=run.model, opening=(), message_metadata=metadata, decisions=())
-    await writer.commit()
-    if writer.error is not None:
-        raise writer.error
-    return writer.head
 
 
 def _start(row: Row) -> RunStarted:

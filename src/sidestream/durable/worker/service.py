@@ -1,7 +1,7 @@
 """A worker as a process runs it: claims, drains when it is stopped, and reports health and gauges."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +99,74 @@ class Agents:
             await agent.aclose()
 
 
+class WorkerLoop:
+    """What a process does for an engine until it is stopped.
+
+    It executes tasks of `queues`, at most `slots` at once, delivers control messages to its runs, enqueues runs that
+    the engine has missed, and reports gauges. Without queues it executes only what is offered to its worker.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        worker: Worker,
+        reconciler: Reconciler,
+        metrics: Callable[[], Mapping[str, int]],
+        *,
+        queues: Collection[str],
+        slots: int,
+        drain_s: float = 0.0,
+        telemetry: Telemetry | bool = True,
+    ) -> None:
+        self._engine = engine
+        self._worker = worker
+        self._reconciler = reconciler
+        self._metrics = metrics
+        self._queues = queues
+        self._slots = slots
+        self._drain_s = drain_s
+        self._telemetry = telemetry
+        self._stopping = asyncio.Event()
+        self._handing_off = asyncio.Event()
+
+    def stop(self) -> None:
+        """Stop claiming runs; a second call hands off those that have not finished."""
+        (self._handing_off if self._stopping.is_set() else self._stopping).set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
+
+    async def run(self) -> None:
+        """Work until `stop`. Raises what the engine raises if it cannot work at all."""
+        working, stopping = asyncio.create_task(self._work()), asyncio.create_task(self._stopping.wait())
+        handing_off = asyncio.create_task(self._handing_off.wait())
+        reporting = report(self._engine, self._metrics, self._telemetry)
+        beside = [asyncio.create_task(each) for each in (self._worker.attend(), self._reconciler.run(), reporting)]
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await asyncio.wait([working, handing_off], timeout=self._drain_s, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await self._worker.drain()
+                await asyncio.wait([working], timeout=HAND_OVER_S)
+        finally:
+            tasks = [working, stopping, handing_off, *beside]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if not working.cancelled() and (error := working.exception()) is not None:
+            raise error
+
+    async def _work(self) -> None:
+        if self._queues:
+            execute, queues = self._worker.drive, self._queues
+            await self._engine.work(execute, queues=queues, slots=self._slots, stopping=self._stopping)
+        else:
+            await self._stopping.wait()
+
+
 class WorkerService:
     """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers.
 
@@ -136,8 +204,6 @@ class WorkerService:
         if not self._agents.queues:
             raise ConfigurationError("a worker without agents that allows no models has nothing to drive")
         self._slots = slots
-        self._drain_s = drain_s
-        self._telemetry = telemetry
         self._worker = Worker(
             shared(store),
             engine,
@@ -153,20 +219,28 @@ class WorkerService:
             self._agents.queues,
             is_driven=self._worker.driving.__contains__,
         )
-        self._stopping = asyncio.Event()
-        self._handing_over = asyncio.Event()
+        self._loop = WorkerLoop(
+            engine,
+            self._worker,
+            self._reconciler,
+            lambda: {"runs": self.driving, "slots": slots},
+            queues=self._agents.queues,
+            slots=slots,
+            drain_s=drain_s,
+            telemetry=telemetry,
+        )
 
     def stop(self) -> None:
         """Nothing more is claimed; `run` returns once all runs have ended here, or were handed over.
 
         A second call hands them over at once.
         """
-        (self._handing_over if self._stopping.is_set() else self._stopping).set()
+        self._loop.stop()
 
     @property
     def is_stopping(self) -> bool:
         """True once `stop` was called."""
-        return self._stopping.is_set()
+        return self._loop.is_stopping
 
     @property
     def driving(self) -> int:
@@ -175,37 +249,16 @@ class WorkerService:
 
     async def run(self) -> None:
         """Drives runs until `stop`. Raises what the engine raises if it cannot work at all."""
-        work = self._engine.work(
-            self._worker.drive, queues=self._agents.queues, slots=self._slots, stopping=self._stopping
-        )
-        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
-        handing_over = asyncio.create_task(self._handing_over.wait())
-        reporting = report(self._engine, self._figures, self._telemetry)
-        beside = [asyncio.create_task(each) for each in (self._worker.attend(), self._reconciler.run(), reporting)]
         try:
-            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                await asyncio.wait([working, handing_over], timeout=self._drain_s, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                await self._worker.drain()
-                await asyncio.wait([working], timeout=HAND_OVER_S)
+            await self._loop.run()
         finally:
-            tasks = [working, stopping, handing_over, *beside]
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
             await self._agents.aclose()
-        if not working.cancelled() and (error := working.exception()) is not None:
-            raise error
-
-    def _figures(self) -> dict[str, int]:
-        return {"runs": self.driving, "slots": self._slots}
 
     async def health(self) -> JsonObject:
         """How the worker does: `status` is `ok`, `draining`, or `error` if the engine does not answer, or the store is
         of a newer version, which this one cannot write."""
         known: JsonObject = {
-            "status": "draining" if self._stopping.is_set() else "ok",
+            "status": "draining" if self.is_stopping else "ok",
             "worker": worker_name(),
             "driving": self.driving,
             "slots": self._slots,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
+from sidestream.durable.beginning import Beginning
 from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, Outcome, OwnClaim
 from sidestream.durable.log import open_runs
 from sidestream.durable.log.approval_deadlines import OnExpiry, denials, expires_at
@@ -28,6 +29,7 @@ from sidestream.store.queries import POSTS
 from sidestream.store.records import Row, open_run
 from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
+from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import AwaitDecision
 
 INTERVAL_S = 0.05
@@ -43,11 +45,13 @@ _log = get_logger(__name__)
 
 
 class _Driven:
-    """A run that this worker drives."""
+    """A run that this worker executes."""
 
-    def __init__(self, run: Run[Any]) -> None:
+    def __init__(self, run: Run[Any], *, has_posts: bool = True) -> None:
         self.run = run
         self.is_begun = False
+        self.has_posts = has_posts
+        """Whether control messages may have come before the run began."""
         self.ended = asyncio.Event()
 
 
@@ -85,6 +89,11 @@ class Worker:
         """The conversations that are driven now."""
         return self._driven.keys()
 
+    @property
+    def runs(self) -> Mapping[str, Run[Any]]:
+        """Runs that are executed here, by conversation id; those that were offered, until their claim is released."""
+        return {conversation: driven.run for conversation, driven in {**self._driven, **self._offered}.items()}
+
     def run_in(self, conversation: str) -> Run[Any] | None:
         """Return the run of a conversation that is executed here; if it was offered, until its claim is released."""
         driven = self._offered.get(conversation) or self._driven.get(conversation)
@@ -117,10 +126,11 @@ class Worker:
         except ConflictError as error:
             raise store.failure or LeaseLostError(str(error)) from None
 
-    async def carry(self, claim: Claim, run: Run[Any]) -> None:
-        """Drives a run to its end, or until it waits or is left. Raises LeaseLostError once the claim is lost."""
+    async def carry(self, claim: Claim, run: Run[Any], *, is_offered: bool = False) -> None:
+        """Execute a run until it finishes, waits or is left. Raises LeaseLostError once the claim is lost."""
         conversation = claim.task.conversation
-        driven = self._driven[conversation] = _Driven(run)
+        # Control messages are sent to runs that the log has: none can be older than a run that begins here.
+        driven = self._driven[conversation] = _Driven(run, has_posts=not is_offered)
         try:
             if self._is_draining:
                 return  # It was claimed just before.
@@ -129,7 +139,8 @@ class Worker:
                 while parts := await run.batch():
                     if not driven.is_begun:
                         driven.is_begun = True
-                        await self._deliver([conversation])
+                        if driven.has_posts:
+                            await self._deliver([conversation])
                     if len(self._driven) >= PACED_RUNS and len(parts) < FAST_PARTS and run.is_streaming:
                         await paced.wait(run)
         finally:
@@ -138,23 +149,23 @@ class Worker:
             await run.leave()
             driven.ended.set()
 
-    async def offer(self, claim: OwnClaim, run: Run[Any], after: int) -> SidestreamError | None:
+    async def offer(self, claim: OwnClaim, beginning: Beginning) -> SidestreamError | None:
         """Execute a run that this process has begun, without the engine's queue, and release its claim.
 
-        `after` is the number of the last record before the run. Returns why the run did not come to its end: the store
-        failed, or the claim was lost. Then another worker continues it.
+        Returns why the run did not finish: the store failed, or the claim was lost. Then another worker continues it.
         """
-        conversation, outcome = claim.task.conversation, None
+        assert beginning.run is not None
+        conversation, run, outcome = claim.task.conversation, beginning.run, None
         offered = self._offered[conversation] = _Driven(run)
         try:
-            await self.carry(claim, run)
-            outcome = await self._offered_outcome(conversation, run, after)
+            await self.carry(claim, run, is_offered=True)
+            outcome = await self._offered_outcome(claim, run, beginning.after)
         except (StoreError, LeaseLostError) as error:
             _log.warning("conversation %s: %s", conversation, redact(str(error)))
             return error
         except Exception as error:  # No request could be made: no other worker could make it either.
             _log.warning("conversation %s: %s", conversation, redact(f"{type(error).__name__}: {error}"))
-            outcome = await self._broken_outcome(claim, run, after, error)
+            outcome = await self._broken_outcome(claim, run, beginning.after, error)
         finally:
             try:
                 await claim.release(outcome)
@@ -163,17 +174,25 @@ class Worker:
                 offered.ended.set()
         return None
 
-    async def _offered_outcome(self, conversation: str, run: Run[Any], after: int) -> Outcome | None:
-        """Return how far an offered run came, as the log says. Its chat is not read again."""
-        rows = await self._store.read(conversation, after)
-        if not rows or open_run(rows) is not None:
-            return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
+    async def _offered_outcome(self, claim: OwnClaim, run: Run[Any], after: int) -> Outcome | None:
+        """Return how far an offered run came. Its chat is not read again."""
+        conversation = claim.task.conversation
+        if (position := claim.ended_at) is None:
+            rows = await self._store.read(conversation, after)
+            if not rows or open_run(rows) is not None:
+                return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
+            position = rows[-1].seq
         if await self._store.posts([conversation]):
             await self._store.clear_posts(conversation)
         if not isinstance(run.turn.command, AwaitDecision):
-            return Outcome(position=rows[-1].seq)
-        until = expires_at(await self._store.read(conversation), run.state.approvals, self._approval_s)
-        return Outcome(position=rows[-1].seq, is_waiting=True, until=until)
+            return Outcome(position=position)
+        return Outcome(position=position, is_waiting=True, until=await self._expiry(conversation, run.state.approvals))
+
+    async def _expiry(self, conversation: str, pending: Sequence[PendingApproval]) -> float | None:
+        """Return when the pending approvals of a conversation expire; None if they do not."""
+        if self._approval_s is None:
+            return None
+        return expires_at(await self._store.read(conversation), pending, self._approval_s)
 
     async def _broken_outcome(self, claim: Claim, run: Run[Any], after: int, cause: Exception) -> Outcome | None:
         """End an offered run that has raised something other than its own errors."""
@@ -194,9 +213,7 @@ class Worker:
         if chat.status == "unfinished":
             return Outcome(position=chat.head, is_handed_over=True)
         if chat.status == "waiting":
-            rows = await self._store.read(chat.id)
-            until = expires_at(rows, chat.approvals, self._approval_s)
-            return Outcome(position=chat.head, is_waiting=True, until=until)
+            return Outcome(position=chat.head, is_waiting=True, until=await self._expiry(chat.id, chat.approvals))
         await self._store.clear_posts(chat.id)
         return Outcome(position=chat.head)
 
@@ -306,7 +323,10 @@ class Worker:
         """Passes on the posts for these conversations. What comes before a run has begun is kept until it has."""
         for post in await posts_for(self._store, conversations):
             driven = self._driven.get(post.conversation)
-            if driven is not None and driven.is_begun:
+            if driven is None:
+                continue
+            driven.has_posts = True
+            if driven.is_begun:
                 await self._pass_on(post, driven.run)
 
     async def _pass_on(self, post: Post, run: Run[Any]) -> None:

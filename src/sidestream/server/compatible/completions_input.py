@@ -20,7 +20,7 @@ from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import document_in, file_at, file_in, is_empty
 from sidestream.server.http.request_functions import ANY_OBJECT, checked_output, functions_of, unknown_tool
 from sidestream.server.http.requests import checked, json_response, read_json, server_of
-from sidestream.server.runs.live import RunInfo
+from sidestream.server.runs.service import RunInfo
 
 DONE = b"data: [DONE]\n\n"
 

@@ -14,7 +14,7 @@ from sidestream.messages.message import ChatMessage, MessagePart, TextPart
 from sidestream.server.errors import RequestError
 from sidestream.server.http.event_stream import parts_of
 from sidestream.server.http.requests import server_of, stored_id
-from sidestream.server.runs.live import RunInfo
+from sidestream.server.runs.service import RunInfo
 from sidestream.stream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd
 
 

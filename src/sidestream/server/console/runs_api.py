@@ -18,7 +18,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.server.console.run_export import markdown_text, parts_text, record_json
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import json_response, owner_of, query_number, server_of
-from sidestream.server.runs.live import RunInfo
+from sidestream.server.runs.service import RunInfo
 from sidestream.server.server import Server
 from sidestream.store.ids import ConversationId
 from sidestream.store.log.follow import Feed
@@ -31,8 +31,8 @@ HERE = "this server"
 async def runs_in_progress(server: Server, owner: str) -> list[JsonObject]:
     """The owner's runs: who drives them, since when, and what they have cost. `chat` is the id in the store."""
     here = {str(entry["chat"]): entry for entry in server.runs.in_progress(owner)}
-    found = [*here, *(id for id in await server.runs.driving.running(owner) if id not in here)]
-    drivers = await server.runs.driving.drivers(found)
+    found = [*here, *(id for id in await server.runs.execution.running(owner) if id not in here)]
+    drivers = await server.runs.execution.drivers(found)
     listed: list[JsonObject] = []
     for id in found:
         entry = await _described_run(server, id)
@@ -97,7 +97,7 @@ async def engine_stats(request: Request) -> Response:
     """How many runs are queued, driven and waiting, of all owners, and whether they are driven in time."""
     server = server_of(request)
     try:
-        stats = await stats_of(server.runs.driving.engine)
+        stats = await stats_of(server.runs.execution.engine)
     except SidestreamError as error:
         raise RequestError(503, redact(str(error)), type="server_error", code="engine_unavailable") from None
     return json_response({**msgspec.structs.asdict(stats), "here": len(server.runs.live)})
@@ -119,8 +119,8 @@ async def resume(request: Request) -> Response:
     if last is None or last.run != info.id or info.job is None:
         raise RequestError(409, "only the last run of a conversation can be resumed", type="conflict", code="stale")
     if info.is_live:
-        queue = server.runs.driving.queue_of(info.job)
-        await server.runs.driving.enqueue(Task(conversation=info.conversation, position=rows[-1].seq, queue=queue))
+        queue = server.runs.execution.queue_of(info.job)
+        await server.runs.execution.enqueue(Task(conversation=info.conversation, position=rows[-1].seq, queue=queue))
     else:
         job = msgspec.structs.replace(info.job, attempt=1)
         await server.runs.resume(server.agent(job.agent), info.conversation, (), job)

@@ -11,8 +11,7 @@ from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.sse import HEARTBEAT, SSE_HEADERS
-from sidestream.server.runs.live import RunInfo
-from sidestream.server.runs.service import Runs
+from sidestream.server.runs.service import RunInfo, Runs
 from sidestream.store.records import RunStarted, Segment
 from sidestream.stream.parts import Error, StreamPart
 from sidestream.text.redaction import redact

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.settings import CallSettings
+from sidestream.durable.beginning import empty_run
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
@@ -19,15 +20,13 @@ from sidestream.server.responses.input_items import PlacedAnswer, Sent
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses.request import PreparedRequest
 from sidestream.server.runs.decisions import RefusedDecisionError
-from sidestream.server.runs.live import RunInfo
-from sidestream.server.runs.service import append
+from sidestream.server.runs.service import RunInfo, append
 from sidestream.server.server import Server
 from sidestream.server.settings import Dialect
 from sidestream.store.ids import UNSTORED, ConversationId
 from sidestream.store.log.fold import fold, joined
 from sidestream.store.log.writer import imported
-from sidestream.store.records import Body, Row, RunStarted, Segment, open_run
-from sidestream.stream.parts import Finish, StreamStart, Usage
+from sidestream.store.records import Row, open_run
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.tools.results import json_value
@@ -121,7 +120,7 @@ async def _start(
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if base.conversation is None:
         beginning = (*base.messages, *between)
-        info = await server.runs.start(agent, conversation, last, job, beginning=beginning, at=at, **call)
+        info = await server.runs.start(agent, conversation, last, job, beginning=beginning, at=at, is_new=True, **call)
     else:
         info = await server.runs.start(agent, conversation, last, job, between=between, at=at, **call)
     return _started(info, info.start)
@@ -136,13 +135,8 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if await server.runs.is_busy(conversation):
         raise RequestError(409, "a response of this conversation is in progress", type="conflict", code="busy")
-    records: list[Body] = [
-        *imported([*(() if base.conversation else base.messages), *sent.messages]),
-        RunStarted(f"{agent.model.provider}:{agent.model.name}", details=job.as_details()),
-        Segment("stream-start", (StreamStart(()),)),
-        Segment("finish", (Finish("stop", Usage()),)),
-    ]
-    await append(server.store, conversation, records, run)
+    messages = [*(() if base.conversation else base.messages), *sent.messages]
+    await append(server.store, conversation, [*imported(messages), *empty_run(agent, job)], run)
     rows = await server.store.read(conversation)
     return next(info for info in reversed(responses_in(conversation, rows)) if info.run == run)
 

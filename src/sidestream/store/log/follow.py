@@ -73,6 +73,8 @@ class PublishedStore(WrappedStore):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
+        self.has_written = False
+        """Whether this process has appended to it."""
         self._feeds: dict[str, set[Feed]] = {}
         self._relays: dict[str, _Relay] = {}
         """By conversation: however many follow it, it is read once."""
@@ -141,6 +143,7 @@ class PublishedStore(WrappedStore):
     async def write(self, append: Append) -> None:
         """Append rows, and pass them on."""
         await super().write(append)
+        self.has_written = True
         for feed in self._feeds.get(append.conversation, ()):
             feed.add(append.rows)
 
@@ -157,8 +160,7 @@ class LocalRun(Protocol):
 class Following:
     """One subscriber of a conversation, until no run is in progress there.
 
-    `local_run_in` returns the run of a conversation that this process executes: its rows need no relay. With
-    `is_current`, that run has yet to write its first row, so there is nothing to read before.
+    `local_run_in` returns the run of a conversation that this process executes: its rows need no relay.
     """
 
     def __init__(
@@ -168,15 +170,12 @@ class Following:
         after: int,
         local_run_in: Callable[[str], LocalRun | None] = lambda _: None,
         is_closing: Callable[[], bool] = lambda: False,
-        *,
-        is_current: bool = False,
     ) -> None:
         self._store = store
         self._conversation = conversation
         self._after = after
         self._local_run_in = local_run_in
         self._is_closing = is_closing
-        self._is_current = is_current
         self._is_open: bool | None = None
         """Whether a run is in progress, as the records so far say; None before they have said it."""
 
@@ -229,9 +228,6 @@ class Following:
         return rows
 
     async def _unread(self, local: LocalRun | None) -> list[Row]:
-        if self._is_current:
-            self._is_current = False
-            return []
         after = self._after
         rows = await self._store.read(self._conversation, after)
         self._note(rows)
