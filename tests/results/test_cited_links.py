@@ -138,8 +138,8 @@ async def test_log_and_web_ui_keep_markers(tmp_path: Path) -> None:
     records = await Conversation(store, "talk").records()
     await store.aclose()
     exported, _ = markdown_text(records)
-    assert f"Hi! {CLAIM} [1] And so on." in exported
-    assert f"- [1] A: {PAGE}\n" in f"{exported}\n"
+    assert f"Hi! {CLAIM} [^1] And so on." in exported
+    assert f"[^1]: [A]({PAGE})\n" in exported
     encoder, message = UIMessageEncoder("m"), UIMessageFold("m")
     parts = [*stream_of(records)]
     assert [part for part in parts if isinstance(part, Source)] == result.sources

@@ -1,9 +1,14 @@
-"""Code as it is written: the code in a tool's input, extracted while the JSON text of that input still streams."""
+"""Code as it is written, and what it printed.
+
+The code in a tool's input is extracted while the JSON text of that input still streams.
+"""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from sidestream import jsontext
+from sidestream.jsontext import Json
 from sidestream.stream.parts import StreamPart, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 ANY_FIELD = ("code", "command", "diff")
@@ -20,6 +25,9 @@ CODE_FIELDS: dict[str, tuple[str, ...]] = {
     "apply_patch": ("diff",),
 }
 """Tool → the fields of its input that hold code; the first one that is there counts."""
+
+OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text", "outputs")
+"""The fields of a result that hold what code printed."""
 
 _LISTS = {"commands": r'"commands"\s*:\s*\[\s*"'}
 """Fields that are lists of code; the first entry is extracted as it streams."""
@@ -150,3 +158,20 @@ class CodeFold:
         separator = "\n" if self._call not in (None, call) and not self._last.endswith("\n") else ""
         self._call, self._last = call, code
         return separator + code
+
+
+def output_text(result: Json) -> str:
+    """Return what a tool printed; empty if its result holds no text."""
+    return "\n".join(text.rstrip("\n") for text in _texts(result))
+
+
+def _texts(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for entry in jsontext.as_list(value):
+        if not isinstance(entry, str):
+            yield from _texts(entry)
+    fields = jsontext.as_object(value)
+    for key in OUTPUT_FIELDS:
+        if fields.get(key):
+            yield from _texts(fields[key])

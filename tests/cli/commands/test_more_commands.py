@@ -77,7 +77,8 @@ def test_logs_are_searched_and_exported(sidestream: Run, tmp_path: Path):
     assert (hit["id"], hit["role"]) == ("mine", "model")
     assert sidestream("logs", "search", "snow", env=STORE).returncode == 1
     text = sidestream("logs", "export", "mine", env=STORE).stdout
-    for part in ("# Will it rain", "## user", "```python\nprint(1)\n```", "It rains.[^1]", "[^1]: [A page]("):
+    code = "**Ran Python** (provider)\n\n```python\nprint(1)\n```\n\nResult of code_interpreter:\n\n```\n1\n```"
+    for part in ("# Will it rain", "## You", code, "It rains.[^1]", "[^1]: [A page]("):
         assert part in text
     exported = json.loads(sidestream("logs", "export", "-f", "json", env=STORE).stdout)
     assert [entry["role"] for entry in exported["messages"]] == ["user", "model"]

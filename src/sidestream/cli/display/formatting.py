@@ -1,10 +1,9 @@
 """Pure functions that format parts, tool calls and results as terminal text without control characters."""
 
-from collections.abc import Iterator
-
 from sidestream import jsontext
 from sidestream.cli.display.screen import one_line
 from sidestream.results.citations import CitedSource
+from sidestream.results.tool_code import output_text
 from sidestream.results.tool_labels import LABELS, MAX_LABEL_CHARS, things, tool_label
 from sidestream.results.tool_runs import ToolRun
 from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
@@ -16,7 +15,6 @@ DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
 
 FIRST_LINES, LAST_LINES = 4, 8
 """Lines shown of a tool's output; those between are counted."""
-OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text")
 
 THINKING = "Thinking…"
 LOCAL = "here"
@@ -49,23 +47,11 @@ def tool_line(run: ToolRun) -> str:
 
 def tool_output(result: Json) -> str:
     """Return the first and last lines of a tool's text output."""
-    lines = "\n".join(text.rstrip("\n") for text in _texts(result)).split("\n")
+    lines = output_text(result).split("\n")
     hidden = len(lines) - FIRST_LINES - LAST_LINES
     if hidden > 1:
         lines = [*lines[:FIRST_LINES], f"… {hidden} more lines", *lines[-LAST_LINES:]]
     return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in lines)
-
-
-def _texts(value: Json) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for entry in jsontext.as_list(value):
-        if not isinstance(entry, str):
-            yield from _texts(entry)
-    fields = jsontext.as_object(value)
-    for key in (*OUTPUT_FIELDS, "outputs"):
-        if fields.get(key):
-            yield from _texts(fields[key])
 
 
 def arguments_line(run: ToolRun) -> str:
