@@ -543,9 +543,13 @@ class CustomTool(ServerSideTool, frozen=True, kw_only=True):
         return self.name
 
 
+INDEX = "index:"
+"""The store of a file search that is this machine's index, or the prefix of a store that is another index."""
+
+
 def _is_path(store: str) -> bool:
     """Return whether a store is a local folder, file or index. Provider ids do not look like one."""
-    return store.startswith((".", "/", "~", "\\\\", "index:", "postgres://", "postgresql://")) or store[1:3] in (
+    return store.startswith((".", "/", "~", "\\\\", INDEX, "postgres://", "postgresql://")) or store[1:3] in (
         ":\\",
         ":/",
     )

@@ -13,15 +13,11 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.run.system import extended
-from sidestream.tools.server_side import TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
+from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 from sidestream.tools.tool import ExternalTool
 
 MAX_ATTEMPTS = 5
 """How often a run is begun before it counts as failed: one that kills its process must not do so for ever."""
-
-
-INDEX = "index:"
-"""The store of a file search that is the index of this machine."""
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,15 +15,13 @@ from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
 from sidestream.tools.execution import ToolOutcome
-from sidestream.tools.server_side import FileSearch
+from sidestream.tools.server_side import INDEX, FileSearch
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
 
 MAX_RESULTS = 10
 """Default maximum passages of one call, about 10,000 characters for the model to read."""
 MAX_QUERIES = 5
-INDEX = "index:"
-"""Prefix of a store that is an index itself."""
 
 
 def toolset(config: FileSearch, services: Services) -> Toolset:

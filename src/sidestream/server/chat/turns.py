@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Container, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.durable.log.jobs import INDEX, Job
+from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.protocols.ai_sdk.content import UrlOf
@@ -30,7 +30,7 @@ from sidestream.store.log.fold import LogState
 from sidestream.store.records import MessageAdded, unpack
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import Grant
-from sidestream.tools.server_side import FileSearch
+from sidestream.tools.server_side import INDEX, FileSearch
 
 
 class StreamedTurn(Struct, frozen=True, kw_only=True):

@@ -7,14 +7,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.durable.log.jobs import INDEX
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import Json, JsonObject, as_list, as_object, is_array, is_object, objects, without_none
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_functions import check_names, function_fields, unknown_tool
 from sidestream.server.http.requests import checked
 from sidestream.server.settings import ServerSettings, offers_index
-from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
+from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, ServerSideTool
 
 _TEXT_INPUT: JsonObject = {
     "type": "object",
