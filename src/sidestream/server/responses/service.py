@@ -19,7 +19,7 @@ from sidestream.server.http.requests import AT_HEADER
 from sidestream.server.responses.input_items import PlacedAnswer, Sent
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses.request import PreparedRequest
-from sidestream.server.runs.decisions import RefusedDecisionError
+from sidestream.server.runs.decisions import PendingCalls, RefusedDecisionError, decision_on
 from sidestream.server.runs.service import RunInfo, append
 from sidestream.server.server import Server
 from sidestream.server.settings import Dialect
@@ -215,26 +215,26 @@ async def _base(server: Server, conversation: str, rows: Sequence[Row], *, is_ti
 
 def _matched(pending: Sequence[PendingApproval], answers: Sequence[PlacedAnswer]) -> list[Decision]:
     """The decisions on what the server holds; nothing of what a client says of the calls themselves counts."""
-    functions = {entry.call_id: entry for entry in pending if entry.is_external}
-    approvals = {approval_item_id(entry.approval_id): entry for entry in pending if not entry.is_external}
-    decisions: list[Decision] = []
+    calls, decisions = PendingCalls(pending, approval_item_id), dict[str, Decision]()
     for answer in answers:
-        if answer.call_id is not None:
-            if (entry := functions.pop(answer.call_id, None)) is None:
-                message = f"no call {answer.call_id!r:.100} waits for an output"
-                raise RequestError(400, message, param=f"{answer.at}.call_id", code="unknown_call")
-            decisions.append(entry.answer(answer.output))
-        else:
-            entry = approvals.pop(answer.approval_id or "", None)
-            if entry is None:
-                message = f"nothing waits for a decision on {answer.approval_id!r:.100}; it may have been made already"
-                named, param = (answer.approval_id or "")[:100], f"{answer.at}.approval_request_id"
-                raise RefusedDecisionError(named, message, param=param, code="nothing_waits")
-            decisions.append(entry.approve() if answer.approved else entry.deny(answer.reason))
-    if missing := [*functions, *approvals]:
+        entry = calls.find(answer)
+        if entry is None or entry.approval_id in decisions or entry.is_external != (answer.call_id is not None):
+            raise _unknown_call(answer)
+        decisions[entry.approval_id] = decision_on(entry, answer, needs_digest=False)
+    undecided = [entry for entry in pending if entry.approval_id not in decisions]
+    if missing := [e.call_id if e.is_external else approval_item_id(e.approval_id) for e in undecided]:
         message = f"no output for the calls {', '.join(missing)}"
         raise RequestError(400, message, param="input", code="missing_output")
-    return decisions
+    return list(decisions.values())
+
+
+def _unknown_call(answer: PlacedAnswer) -> RequestError:
+    if answer.call_id is not None:
+        message = f"no call {answer.call_id!r:.100} waits for an output"
+        return RequestError(400, message, param=f"{answer.at}.call_id", code="unknown_call")
+    message = f"nothing waits for a decision on {answer.approval_id!r:.100}; it may have been made already"
+    named, param = (answer.approval_id or "")[:100], f"{answer.at}.approval_request_id"
+    return RefusedDecisionError(named, message, param=param, code="nothing_waits")
 
 
 def _results(pending: Sequence[PendingApproval], decisions: Sequence[Decision]) -> list[ChatMessage]:

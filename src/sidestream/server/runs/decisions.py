@@ -4,7 +4,7 @@ Nothing that a client says of a call counts, besides the decision itself: the ar
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -46,6 +46,30 @@ class RefusedDecisionError(RequestError):
         self.approval_id = approval_id
 
 
+class PendingCalls:
+    """Calls that wait for a client, by the ids that the client knows; `id_of` is how an API shows an approval's id."""
+
+    def __init__(
+        self, waiting: Iterable[PendingApproval], id_of: Callable[[str], str] = lambda approval_id: approval_id
+    ) -> None:
+        self._approvals = {id_of(entry.approval_id): entry for entry in waiting}
+        self._results = {entry.call_id: entry for entry in self._approvals.values() if entry.is_external}
+
+    @property
+    def ids(self) -> Set[str]:
+        """The ids of the approvals, as clients know them."""
+        return self._approvals.keys()
+
+    def find(self, answer: Answer) -> PendingApproval | None:
+        """Return the call that an answer is for; None if it does not wait."""
+        if answer.approval_id is not None:
+            return self._approvals.get(answer.approval_id)
+        shown = answer.call_id or ""
+        # A model may use an id again in a later step, which clients then know by a longer one.
+        call, again, _ = shown.rpartition(AGAIN)
+        return self._results.get(shown) or (self._results.get(call) if again else None)
+
+
 def decisions_on(
     waiting: Iterable[PendingApproval], answers: Sequence[Answer], *, needs_digest: bool = True
 ) -> list[Decision]:
@@ -54,18 +78,16 @@ def decisions_on(
     Answers to calls that do not wait are ignored, as a client that sends its whole history has some. If none fits, they
     are refused.
     """
-    entries = {entry.approval_id: entry for entry in waiting}
-    calls = {entry.call_id: entry.approval_id for entry in entries.values() if entry.is_external}
+    calls = PendingCalls(waiting)
     made: dict[str, Decision] = {}
     for answer in answers:
-        id = _waiting_call(calls, answer.call_id or "") if answer.approval_id is None else answer.approval_id
-        if (entry := entries.get(id)) is not None:
-            made[id] = _decision(entry, answer, needs_digest)
+        if (entry := calls.find(answer)) is not None:
+            made[entry.approval_id] = decision_on(entry, answer, needs_digest=needs_digest)
     if not made:
         named = next((answer.approval_id for answer in answers if answer.approval_id is not None), "")
         reason = "this call does not wait for a decision; it may have been decided already"
         raise RefusedDecisionError(named, reason, code="nothing_waits")
-    if missing := entries.keys() - made.keys():
+    if missing := calls.ids - made.keys():
         names = ", ".join(sorted(missing))
         raise RequestError(
             409,
@@ -77,13 +99,8 @@ def decisions_on(
     return list(made.values())
 
 
-def _waiting_call(calls: Mapping[str, str], shown: str) -> str:
-    """The approval of a call by the id that a client knows it by; a model may use an id again in a later step."""
-    call, again, _ = shown.rpartition(AGAIN)
-    return calls.get(shown, calls.get(call, "") if again else "")
-
-
-def _decision(entry: PendingApproval, answer: Answer, needs_digest: bool) -> Decision:
+def decision_on(entry: PendingApproval, answer: Answer, *, needs_digest: bool) -> Decision:
+    """Return the decision that an answer makes. Raises RefusedDecisionError if it does not fit the call."""
     try:
         if answer.approval_id is None:
             return entry.answer(answer.output, answer.is_error)
