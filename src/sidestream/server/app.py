@@ -85,8 +85,8 @@ def create_app(
     function of the `HTTPConnection` that returns True for them. The owner's pages keep `owner_cookie`, if there is one,
     in place of the token: with the same one, they stay signed in when the server is restarted with another token.
 
-    This process drives the runs that it starts. With an `engine` (`embedded`, `temporal://…`), the workers of
-    the engine do: `sidestream worker`.
+    An engine has the runs executed. By default it is the embedded one, with a worker in this process. With an `engine`
+    (`embedded`, `temporal://…`), workers in other processes execute them: `sidestream worker`.
     """
     named = _named(agents)
     settings = ServerSettings(

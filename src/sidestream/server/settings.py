@@ -95,7 +95,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """What happens to calls on which nobody decided in time: they are denied and the run continues, they wait on until
     somebody denies them, or the run is stopped."""
     engine: str | Engine | None = None
-    """The engine whose workers drive the runs, or its name or URL. None: this process drives them."""
+    """The engine whose workers execute the runs, or its name or URL. None means the embedded engine, with a worker in
+    this process."""
     mcp_hosts: Sequence[str] = ()
     """Hosts of MCP servers that a request may name. Others must be configured here."""
     mcp_file: str | None = None

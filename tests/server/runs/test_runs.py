@@ -8,19 +8,24 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from requirements import requirement
+from server.serving import agent_of
 from sidestream import Agent
 from sidestream.durable.log.jobs import Job, job_in
 from sidestream.errors import ConflictError, SteerError
+from sidestream.server import create_app
 from sidestream.server.errors import RequestError
 from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Record, open_store
 from sidestream.store.log.fold import stream_of
 from sidestream.store.log.follow import MAX_WAITING_ROWS
-from sidestream.store.records import RunStarted, Segment
+from sidestream.store.protocol import Append, Store
+from sidestream.store.records import Row, RunStarted, Segment
+from sidestream.store.wrapped import WrappedStore
 from sidestream.stream import grammar
 from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
@@ -318,3 +323,38 @@ async def test_a_run_that_cannot_be_resumed_ends_with_the_reason(
             assert (error.code, finish.reason) == ("server_restarted", "error")
             assert reason in error.message
             assert (await server.store.conversation("/talk").state()).status == "failed"
+
+
+class CountingStore(WrappedStore):
+    """Counts what is read from the log, and written to it."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.reads = self.writes = 0
+
+    async def read(self, conversation: str, after: int = 0) -> list[Row]:
+        self.reads += 1
+        return await super().read(conversation, after)
+
+    async def write(self, append: Append) -> None:
+        self.writes += 1
+        await super().write(append)
+
+
+async def test_new_response_reads_its_log_once(tmp_path: Path):
+    store = CountingStore(open_store(tmp_path / "talks.db"))
+    async with FakeProvider([sse(ResponsesScript().text("Hello.").events()) for _ in range(2)]) as fake:
+        app = create_app({"main": agent_of(fake)}, store=store)
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            for _ in range(2):  # The first one shows that the store works.
+                store.reads = store.writes = 0
+                response = await client.post("/v1/responses", json={"model": "main", "input": "Hi", "stream": True})
+                assert "Hello." in response.text
+                worker = app.state.server.runs.execution.worker
+                for conversation in [*worker.runs]:
+                    await worker.ended(conversation)
+            assert (store.reads, store.writes <= 2) == (1, True)
