@@ -18,7 +18,7 @@ from pytest_timeout import Settings
 from sidestream.testing import LeakError, no_leaks
 from support.children import catch_ignored_signals
 from support.places import RECORDINGS
-from support.postgres import Server, binaries, shared_server
+from support.postgres import Server, binaries, fastest_folder, shared_server
 from support.s3 import s3_server
 from support.temporal_server import program, shared_temporal
 
@@ -126,6 +126,8 @@ def _is_of_temporal(left: str) -> bool:
 
 def pytest_configure() -> None:
     catch_ignored_signals()
+    # Databases of tests wait for every write to reach the disk: 3 ms each on a disk, none in memory.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", fastest_folder())
     # A proxy of the launcher is not for the servers of the tests, which listen on this machine.
     for name in ("no_proxy", "NO_PROXY"):
         os.environ[name] = ",".join([*filter(None, [os.environ.get(name)]), "127.0.0.1", "localhost"])
