@@ -65,6 +65,8 @@ STATUS = {
 INPUT = {"sidestream keys set anthropic": "sk-ant-typed\n"}
 """Line → what a person types; `/exit` to the others."""
 NEEDS_SHELL = re.compile(r"[|&;<>()$`*?~\[\]{}#!]")
+QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\!]*\"")
+"""What a shell takes as it is."""
 CONVERSATION = "3f2a9c51d0e74b68"
 
 
@@ -124,13 +126,14 @@ def environment(home: Path, base_url: str) -> dict[str, str]:
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), KEY)
     urls = dict.fromkeys(("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"), base_url)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONPATH": str(home), **keys, **urls}
+    usual = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]}
+    return {**usual, "PYTHONPATH": str(home), **keys, **urls}
 
 
 def plain(line: str) -> list[str] | None:
     """The command of a line that needs no shell; the others run in a shell, with the installed script."""
     words = shlex.split(line)
-    return [*COMMAND, *words[1:]] if words[0] == "sidestream" and not NEEDS_SHELL.search(line) else None
+    return [*COMMAND, *words[1:]] if words[0] == "sidestream" and not NEEDS_SHELL.search(QUOTED.sub("", line)) else None
 
 
 def stopped(line: str, mark: str, **settings: Any) -> str | None:

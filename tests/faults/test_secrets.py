@@ -54,6 +54,7 @@ from sidestream.testing import (
 from sidestream.testing.gemini_script import InteractionScript
 from sidestream.tools.context import ToolContext
 from sidestream.wire.retry import RetryPolicy
+from support import warm
 from support.mcp_servers.peers import HERE as MCP_SERVERS
 from support.places import TESTS
 
@@ -480,7 +481,7 @@ def test_a_wrong_model_string_with_a_key_in_it_is_refused_without_showing_it(mod
 
 async def command(tmp_path: Path, *args: str, **env: str) -> tuple[bytes, bytes]:
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
+    process = await warm.start(
         *COMMAND,
         *args,
         env={**kept, "HOME": str(tmp_path), "SIDESTREAM_LOG": "debug", **env},

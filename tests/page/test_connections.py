@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,11 +10,13 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
+from cli.command import COMMAND
 from page.browsing import answers, ask, is_over, page_server, tab
 from page.scenes import scripted, slow
 from requirements import requirement
 from server.serving import KEY
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, sse
+from support import warm
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -23,10 +24,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @asynccontextmanager
 async def serve_process(fake: FakeProvider, path: Path, port: int = 0) -> AsyncGenerator[tuple[Process, str, str]]:
     """`sidestream serve` in a process of its own, its origin, and the path with its token."""
-    command = [Path(sys.executable).with_name("sidestream"), "serve", "-m", "openai-responses"]
+    command = [*COMMAND, "serve", "-m", "openai-responses"]
     folders = {"XDG_DATA_HOME": str(path / "data"), "XDG_CONFIG_HOME": str(path / "config")}
     environment = {**os.environ, **folders, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
-    process = await asyncio.create_subprocess_exec(
+    process = await warm.start(
         *command, "--port", str(port), "--store", path / "talks.db", cwd=path, env=environment, stdout=PIPE
     )
     try:

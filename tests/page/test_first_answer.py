@@ -1,17 +1,17 @@
 """The first minute: a server without any key, and an answer of the embedded model."""
 
-import asyncio
 import os
-import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
 
+from cli.command import COMMAND
 from page.browsing import answers, tab
 from providers.local.embedded import skip_without
 from requirements import requirement
+from support import warm
 
 skip_without("xllamacpp", model="smollm2-135m")
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -22,8 +22,8 @@ async def test_an_example_is_answered_without_a_key(chromium: Browser, tmp_path:
     keys = ("_API_KEY", "_TOKEN")
     environment = {name: value for name, value in os.environ.items() if not name.endswith(keys)}
     environment["XDG_DATA_HOME"] = str(tmp_path / "data")
-    command = [Path(sys.executable).with_name("sidestream"), "serve", "--port", "0", "--store", tmp_path / "talks.db"]
-    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=environment, stdout=PIPE)
+    command = [*COMMAND, "serve", "--port", "0", "--store", tmp_path / "talks.db"]
+    process = await warm.start(*command, cwd=tmp_path, env=environment, stdout=PIPE)
     try:
         assert process.stdout is not None
         while b"http://" not in (line := await process.stdout.readline()):

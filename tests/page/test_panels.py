@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from cli.command import COMMAND
 from page.browsing import answers, ask, card, is_over, page_server, tab, violations_of_axe
 from page.scenes import DEMO, scripted, stopped
 from requirements import requirement
 from server.serving import JOB, KEY, agent_of, serving
 from sidestream import Agent, tool
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support import warm
 from support.mcp_servers.peers import HERE
 from support.mcp_servers.signed_in import SignInServer
 
@@ -270,10 +272,7 @@ async def test_panels_are_read_only_for_other_tokens(
 
 @requirement("R143")
 async def test_view_opens_a_recording_in_the_timeline(chromium: Browser, tmp_path: Path):
-    command = Path(sys.executable).with_name("sidestream")
-    process = await asyncio.create_subprocess_exec(
-        command, "view", DEMO / "code_run.json", "--no-browser", cwd=tmp_path, stdout=PIPE
-    )
+    process = await warm.start(*COMMAND, "view", DEMO / "code_run.json", "--no-browser", cwd=tmp_path, stdout=PIPE)
     try:
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().strip()

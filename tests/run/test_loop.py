@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, DataPart, ToolContext, tool
+from sidestream import Agent, DataPart, Tool, ToolContext, tool
 from sidestream.limits import MIB, Limits
 from sidestream.run.run import Run
 from sidestream.stream import grammar
@@ -356,8 +356,9 @@ async def test_a_hostile_tool_does_not_take_the_run_down() -> None:
     for name in ("leave", "flood", "strange", "slow"):
         script.function_call(name, {}, name)
     async with no_leaks(), FakeProvider([script.reply(), ResponsesScript().text("Still here.").reply()]) as fake:
-        tools = [leave, flood, strange, slow]
-        parts = await run_parts(agent_at(fake, tools=tools, limits=Limits(tool_timeout_s=0.2)))
+        # Only the tool that never ends has a short time: the others must not race with it.
+        tools = [leave, flood, strange, Tool.from_function(slow, timeout_s=0.2)]
+        parts = await run_parts(agent_at(fake, tools=tools))
     results = {part.id: part for part in parts if isinstance(part, ToolResult)}
     assert {name: results[name].is_error for name in results} == {
         "leave": True,

@@ -9,6 +9,7 @@ effect of each tool.
 """
 
 import asyncio
+import gc
 import importlib
 import os
 import signal
@@ -154,6 +155,7 @@ def main() -> int:
     ):
         importlib.import_module(module)
     Agent("openai-responses", base_url="http://127.0.0.1:1/v1", tools=[main])
+    gc.freeze()  # A collection in a child would copy the memory of all modules.
     for number in range(MAX_RUNS):
         status = ended(folder, number, script)
         if os.WIFEXITED(status):

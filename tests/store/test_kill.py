@@ -1,9 +1,9 @@
 """Processes that are killed in the middle of a run, and what the next one finds."""
 
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from subprocess import PIPE
 
 from requirements import requirement
 from sidestream import Agent, Chat
@@ -16,6 +16,7 @@ from sidestream.testing import FakeProvider
 from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import HELD, UNCERTAIN
 from store.killed import ANSWER, ASK, POLICIES, external, functions, policies, policy_tools
+from support.warm import run
 
 CALLS = ["a", "b", "c"]
 
@@ -92,7 +93,7 @@ async def follows_the_policies(folder: Path, number: int, kinds: list[str]) -> s
 def killed_runs(folder: Path, script: str) -> int:
     """Runs the program; returns the number of the last run."""
     program = [sys.executable, str(Path(__file__).with_name("killed.py")), str(folder), script]
-    done = subprocess.run(program, capture_output=True, timeout=300, check=False)
+    done = run(program, stdout=PIPE, stderr=PIPE, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     return int(done.stdout)
 

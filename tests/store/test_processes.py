@@ -17,6 +17,7 @@ from sidestream import Chat
 from sidestream.store import Store, open_store
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
+from support import warm
 from support.places import TESTS
 from support.store_child import PLAN, desk
 from support.stores import BOUND_S, Opens, digest_of, row, rows
@@ -25,7 +26,7 @@ from support.stores import BOUND_S, Opens, digest_of, row, rows
 @asynccontextmanager
 async def child(*arguments: str | Path) -> AsyncGenerator[asyncio.subprocess.Process]:
     """A process that ends with the block."""
-    process = await asyncio.create_subprocess_exec(
+    process = await warm.start(
         sys.executable,
         "-m",
         "support.store_child",  # A tool is known by its module, here and in the child.

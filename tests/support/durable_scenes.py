@@ -22,6 +22,7 @@ from sidestream.durable.log.jobs import Job
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row, unpack
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, sse
+from support import warm
 from support.durable_worker import AGENT, Settings, agent_of
 from support.engines import Fleet
 from support.stores import BOUND_S
@@ -76,7 +77,7 @@ class Template:
         """A worker with these settings."""
         async with self._lock:
             if self._process is None:
-                self._process = await asyncio.create_subprocess_exec(
+                self._process = await warm.start(
                     sys.executable, PROGRAM, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
                 )
             assert self._process.stdin is not None
@@ -222,7 +223,7 @@ class Scene:
     ) -> WorkerProcess:
         """A worker, once it works."""
         settings = self._settings(store or self.fleet.where, lease_s or self.fleet.process_lease_s)
-        process = await asyncio.create_subprocess_exec(
+        process = await warm.start(
             sys.executable,
             PROGRAM,
             json.dumps(to_builtins(settings)),

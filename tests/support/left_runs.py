@@ -3,7 +3,7 @@ the state of the live turn, field by field."""
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
@@ -33,7 +33,7 @@ from sidestream.stream.parts import StreamPart, StreamStart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.ledger import resumable
-from sidestream.turn.state import Over, TurnState, copied
+from sidestream.turn.state import Over, TurnState, TurnStatus, copied
 
 
 class Log:
@@ -48,6 +48,9 @@ class Log:
         """What was recorded."""
         self._rows: list[tuple[Row, dict[str, bytes]]] = []
         self._segments = SegmentFold()
+        self._changes = 0
+        self._told: tuple[int, _Told] | None = None
+        """The number of changes at the last comparison, and what the log gave then."""
         self._run_id = ""
         for body in imported(history):
             self._add(body)
@@ -64,6 +67,7 @@ class Log:
         decisions: Sequence[Decision],
     ) -> None:
         self._run_id, self._segments = run_id, SegmentFold()
+        self._changes += 1
         for message in opening:
             self._add(MessageAdded(message))
         self._add(RunStarted(model, message_metadata, resumes=not opening))
@@ -71,6 +75,7 @@ class Log:
             self._add(ApprovalDecided(decision))
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
+        self._changes += 1
         for segment in self._segments.feed(parts):
             self._add(segment)
         for segment in self._segments.increments() if self.cuts else ():
@@ -99,6 +104,7 @@ class Log:
         return None
 
     def _add(self, body: Body) -> None:
+        self._changes += 1
         self.bodies.append(body)
         self._rows.append(_row(len(self.bodies), self._run_id, body))  # written at once, as a store does
 
@@ -132,17 +138,40 @@ class Log:
         run = self.run
         if run is None or not any(isinstance(body, RunStarted) for body in self.bodies):
             return
-        live = run.turn.state
+        live, told = run.turn.state, self._read()
+        if told.status == "complete":
+            assert plain(live.messages) == told.messages
+        else:
+            expected = fields(resumable(copied(live)))
+            assert told.turn == expected, type(live.command).__name__
+            assert not isinstance(live.command, Over) or told.status in ("failed", "unfinished")
+            assert told.resumed == {**expected, "run_id": "next"}, type(live.command).__name__
+        self.checks += 1
+
+    def _read(self) -> "_Told":
+        """Return what the log gives. It is read again only if it has changed since the last time."""
+        if self._told is None or self._told[0] != self._changes:
+            self._told = self._changes, self._read_again()
+        return self._told[1]
+
+    def _read_again(self) -> "_Told":
         state = self.state()
         if state.status == "complete":
-            assert plain(live.messages) == plain(list(state.messages))
-        else:
-            assert state.run_state is not None
-            expected = fields(resumable(copied(live)))
-            assert fields(state.run_state.turn) == expected, type(live.command).__name__
-            assert not isinstance(live.command, Over) or state.status in ("failed", "unfinished")
-            assert fields(self.resumed_state()) == {**expected, "run_id": "next"}, type(live.command).__name__
-        self.checks += 1
+            return _Told(state.status, messages=plain(list(state.messages)))
+        assert state.run_state is not None
+        return _Told(state.status, turn=fields(state.run_state.turn), resumed=fields(self.resumed_state()))
+
+
+class _Told(NamedTuple):
+    """What follows from the records, as plain values."""
+
+    status: TurnStatus
+    messages: Any = None
+    """Those of a turn that is complete."""
+    turn: dict[str, Any] | None = None
+    """The state from which any other turn continues."""
+    resumed: dict[str, Any] | None = None
+    """The same after a resumption that did nothing."""
 
 
 def _row(seq: int, run: str, body: Body) -> tuple[Row, dict[str, bytes]]:

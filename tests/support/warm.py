@@ -7,6 +7,7 @@ caller as any other, with its own pid, arguments, environment, folder, streams a
 Start-up itself is not covered this way: `tests/cli/test_command.py`, for one, starts fresh interpreters.
 """
 
+import asyncio
 import atexit
 import ctypes
 import fcntl
@@ -24,8 +25,10 @@ import sys
 import termios
 import threading
 import time
+from asyncio import unix_events
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 LOCALE = "C.UTF-8"
@@ -91,6 +94,21 @@ def run(args: Sequence[str], *, input: Any = None, timeout: float, **options: An
         finally:
             process.kill()
     return subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
+
+
+async def start(*args: str | Path, **options: Any) -> asyncio.subprocess.Process:
+    """Start a Python program as `asyncio.create_subprocess_exec` does."""
+
+    def popen(args: Sequence[str], **options: Any) -> Warm:
+        unix_events.__dict__["subprocess"] = subprocess
+        return Warm(args, **options)
+
+    # The event loop takes the class of a process from this module, before it first waits for anything.
+    unix_events.__dict__["subprocess"] = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+    try:
+        return await asyncio.create_subprocess_exec(*args, **options)
+    finally:
+        unix_events.__dict__["subprocess"] = subprocess
 
 
 class _Template:

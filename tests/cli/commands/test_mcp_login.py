@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> TokenFiles:
 def start(environment: dict[str, str], tmp_path: Path):
     @asynccontextmanager
     async def started(*args: str, **env: str) -> AsyncGenerator[Process]:
-        process = await asyncio.create_subprocess_exec(
+        process = await warm.start(
             *COMMAND, *args, env=environment | env, cwd=tmp_path, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
         )
         try:

@@ -26,6 +26,7 @@ from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.places import ROOT
 from support.serving import printed_address
+from support.warm import Warm
 
 BOUND_S = 60.0
 AGENT = """
@@ -91,7 +92,7 @@ def start(tmp_path: Path, environment: dict[str, str], fake: FakeProvider):
 
     def one(*args: str) -> Worker:
         options = ["--store", "runs.db", "--agent", "support@2=shop:agent", "--lease", "2s", "--health-port", "0"]
-        process = subprocess.Popen(
+        process = Warm(
             [*COMMAND, "worker", *options, *args],
             env={**environment, "FAKE": fake.base_url},
             cwd=tmp_path,
@@ -295,7 +296,7 @@ async def test_the_example_survives_a_kill_in_mid_sentence():
 def test_a_server_has_the_agents_that_it_is_given(tmp_path: Path, environment: dict[str, str]):
     (tmp_path / "shop.py").write_text(AGENT)
     command = [*COMMAND, "serve", "--agent", "support@2=shop:agent", "--port", "0", "--store", "runs.db"]
-    process = subprocess.Popen(
+    process = Warm(
         command,
         env={**environment, "FAKE": "http://127.0.0.1:9/v1"},
         cwd=tmp_path,

@@ -134,7 +134,12 @@ def pdf_bomb() -> bytes:
     """A page whose content is 1.5 GB of operators, compressed twice."""
     packer = zlib.compressobj(9)
     piece = b"BT (a) Tj ET\n" * 100_000
-    stream = b"".join([*(packer.compress(piece) for _ in range(1200)), packer.flush()])
+    # After a full flush the same bytes mean the same piece again, so two pieces are compressed and not 1,200.
+    first, again = (packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    checksum = 1
+    for _ in range(1200):
+        checksum = zlib.adler32(piece, checksum)
+    stream = first + again * 1199 + zlib.compressobj(9, wbits=-15).flush() + checksum.to_bytes(4)
     twice = zlib.compress(stream, 9)
     return (
         b"%%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n"

@@ -19,6 +19,7 @@ from sidestream.portable.index.index import fits, fused
 from sidestream.portable.index.sqlite import SqliteIndex
 from sidestream.portable.index.vectors import Driver
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
+from support import warm
 from support.places import ROOT, TESTS
 from support.portable_index import DIMENSIONS, bag_of_words, pdf_of, write_corpus
 
@@ -264,7 +265,7 @@ async def indexing(path: Path, docs: Path, dies_at: int = 0) -> asyncio.subproce
     """A process that indexes a folder, and is killed when it reports progress for that time."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     arguments = (str(path), str(docs), str(dies_at))
-    return await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, *arguments, env=environment)
+    return await warm.start(sys.executable, "-c", _CHILD, *arguments, env=environment)
 
 
 @requirement("R126")

@@ -1,6 +1,5 @@
 """The file index on a PostgreSQL with pgvector."""
 
-import asyncio
 import importlib.util
 import os
 import shutil
@@ -18,6 +17,7 @@ from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.index import AddReport, Index
 from sidestream.portable.index.postgres import PostgresIndex
 from sidestream.tools.server_side import Comparison
+from support import warm
 from support.places import TESTS
 from support.portable_index import bag_of_words, pdf_of, skips_and_reports, write_corpus
 
@@ -143,10 +143,7 @@ async def test_two_processes_may_index_one_folder(url: str, docs: Path):
     for number in range(20):
         (docs / f"n{number}.txt").write_text(f"File number {number} about topic{number}.")
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    children = [
-        await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, url, str(docs), env=environment)
-        for _ in range(2)
-    ]
+    children = [await warm.start(sys.executable, "-c", _CHILD, url, str(docs), env=environment) for _ in range(2)]
     assert [await child.wait() for child in children] == [0, 0]
     async with Index(PostgresIndex(url), bag_of_words, "words") as index:
         counts = await index.counts()

@@ -1,6 +1,5 @@
 """Calls that run here across processes and providers: what a crash leaves, and what a container's id means elsewhere."""
 
-import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE
@@ -15,6 +14,7 @@ from sidestream import Agent, Chat, CodeInterpreter, Custom, ToolResult
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
+from support import warm
 from support.children import ends
 from support.sandboxes import needs
 
@@ -33,7 +33,7 @@ def calls(*codes: str) -> list[Any]:
 
 async def child(store: Path, url: str, *mode: str, until: str | None = None) -> list[str]:
     """The lines that the program prints; it is killed at one that has `until` in it."""
-    process = await asyncio.create_subprocess_exec(sys.executable, str(CHILD), str(store), url, *mode, stdout=PIPE)
+    process = await warm.start(sys.executable, str(CHILD), str(store), url, *mode, stdout=PIPE)
     assert process.stdout is not None
     lines: list[str] = []
     async for line in process.stdout:

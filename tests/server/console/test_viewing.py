@@ -21,6 +21,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
 from sidestream.server.console.viewing import open_file, view_app
 from sidestream.testing import FakeProvider, ResponsesScript, sse
+from support import warm
 from support.serving import printed_address
 from support.waiting import eventually
 
@@ -103,7 +104,7 @@ async def test_a_file_of_parts_is_viewed_and_a_broken_line_is_named(tmp_path: Pa
 
 @requirement("R143")
 async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it_is_stopped():
-    process = await asyncio.create_subprocess_exec(
+    process = await warm.start(
         sys.executable, "-m", "sidestream.cli", "view", str(RECORDING), "--no-browser", stdout=PIPE, stderr=PIPE
     )
     try:
@@ -134,7 +135,7 @@ async def test_view_shows_its_token_to_the_browser_alone(tmp_path: Path):
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opening\nmv {tmp_path}/opening {tmp_path}/opened\n')
     browser.chmod(0o755)
     folders = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    process = await asyncio.create_subprocess_exec(
+    process = await warm.start(
         sys.executable, "-m", "sidestream.cli", "view", str(RECORDING),
         env={**os.environ, **folders, "BROWSER": str(browser)}, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip

@@ -5,6 +5,7 @@ The records go through JSON and blobs, as a store would keep them.
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Literal
 
 import pytest
@@ -39,6 +40,7 @@ from support.places import RECORDINGS
 
 FILES = sorted(path for path in RECORDINGS.rglob("*.json")) if RECORDINGS.is_dir() else []
 QUESTION = ChatMessage.user("?")
+POLICIES: tuple[Literal["session", "summary"], ...] = ("session", "summary")
 
 
 @pytest.fixture(params=FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -82,23 +84,20 @@ def messages_of(parts: list[StreamPart], policy: Literal["session", "summary"]) 
 
 
 @requirement("R82", "R112")
-@pytest.mark.parametrize("every", [0, 1])
-@pytest.mark.parametrize("policy", ["session", "summary"])
-async def test_the_log_of_a_recording_gives_its_messages(
-    recording: Recording, policy: Literal["session", "summary"], every: int
-) -> None:
-    for parts in await played(recording):
+async def test_the_log_of_a_recording_gives_its_messages(recording: Recording) -> None:
+    for (number, parts), policy, every in product(enumerate(await played(recording)), POLICIES, (0, 1)):
+        case = f"answer {number}, policy {policy}, increments after {every} parts"
         state = fold(stored([MessageAdded(QUESTION), RunStarted("replay:x", policy), *segments(parts, every)]))
         step = next((part for part in parts if isinstance(part, StepFinish)), None)
         if isinstance(parts[-1], Finish) and parts[-1].reason in ("error", "approval"):
-            assert state.status in ("failed", "waiting")
-            assert state.run_state is not None
+            assert state.status in ("failed", "waiting"), case
+            assert state.run_state is not None, case
         elif step is not None and step.reason == "tool-calls":
             # Replayed runs end with the calls unanswered; the log knows which.
-            assert [entry.id for message in state.messages for entry in message.tool_calls]
+            assert [entry.id for message in state.messages for entry in message.tool_calls], case
         else:
-            assert state.status == "complete"
-            assert list(state.messages) == [QUESTION, *messages_of(parts, policy)]
+            assert state.status == "complete", case
+            assert list(state.messages) == [QUESTION, *messages_of(parts, policy)], case
 
 
 @requirement("R82")
@@ -110,20 +109,18 @@ async def test_the_segments_of_a_recording_are_its_stream_with_the_deltas_joined
 
 
 @requirement("R112")
-@pytest.mark.parametrize("every", [1, 2, 7])
-async def test_increments_of_a_recording_say_the_same_and_are_joined_where_the_block_ends(
-    recording: Recording, every: int
-) -> None:
-    for parts in await played(recording):
+async def test_increments_of_a_recording_say_the_same_and_are_joined_where_the_block_ends(recording: Recording) -> None:
+    for (number, parts), every in product(enumerate(await played(recording)), (1, 2, 7)):
+        case = f"answer {number}, increments after {every} parts"
         grown = list(stored(segments(parts, every)))
         told = stream_of(grown)
         check(told)
-        assert essence(told) == essence(parts)
+        assert essence(told) == essence(parts), case
         texts = [part for record in grown for part in record.body.parts if isinstance(part, TextDelta)]  # type: ignore[union-attr]
         whole = [part.delta for part in parts if isinstance(part, TextDelta)]
         # No text stands twice, however the block was cut; one that its end supersedes may be shorter.
-        assert len("".join(part.delta for part in texts)) <= len("".join(whole))
-        assert not [record for record in joined(grown) if record.kind in INCREMENTS]
+        assert len("".join(part.delta for part in texts)) <= len("".join(whole)), case
+        assert not [record for record in joined(grown) if record.kind in INCREMENTS], case
 
 
 @requirement("R16")

@@ -6,6 +6,7 @@ file is tried in a process of its own, with a time bound: a repair that never en
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -437,6 +438,7 @@ def sweep(folder: Path, seed: int, count: int, *, only: int | None = None) -> tu
     for module in ("inputs.conversations", "commands.logs", "display.output_folder", "interrupts", "chat.transcript"):
         importlib.import_module(f"sidestream.cli.{module}")
     bases = asyncio.run(make_bases(folder / "bases"))
+    gc.freeze()  # A collection in a child would copy the memory of all modules.
     outcomes: Counter[str] = Counter()
     failures: list[Failure] = []
     for number, (case, base, damage, chance) in enumerate(cases(bases, seed, count)):

@@ -5,11 +5,11 @@
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -22,6 +22,7 @@ from sidestream.stream.parts import StepStart, TextEnd
 from store.sqlite.corruption import DAMAGES, PAGE, history
 from support.places import TESTS
 from support.stores import digest_of, row, rows
+from support.warm import run
 
 PROGRAM = Path(__file__).with_name("corruption.py")
 
@@ -30,9 +31,8 @@ PROGRAM = Path(__file__).with_name("corruption.py")
 def test_a_damaged_file_is_survived_whatever_the_damage():
     count = 3 * len(DAMAGES)
     command = [sys.executable, str(PROGRAM), "15", str(count)]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True, timeout=300, check=False
-    )
+    variables = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = run(command, env=variables, stdout=PIPE, stderr=PIPE, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = json.loads(done.stdout)
     assert sum(outcomes.values()) == count
