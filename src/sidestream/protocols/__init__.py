@@ -1,4 +1,4 @@
-"""Runs as the protocols that pages and frameworks read.
+"""Conversion of runs to the protocols that web UIs and frameworks read.
 
 May import `results`, `run`, `turn`, `tools`, `messages`, `stream` and what is below them; no sockets, no web framework.
 """
