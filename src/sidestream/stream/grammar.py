@@ -1,8 +1,8 @@
-"""Which part streams are legal: a transition table and its checker.
+"""The grammar of part streams, as a transition table and its checker.
 
-A stream is `stream-start`, then steps with whatever client tools do between them, then `finish`. Inside a step,
-blocks of text, reasoning and tool input open, grow and close; a result follows its call; nothing is left open at
-the step's end.
+A stream is `stream-start`, then steps with the parts of client tools between them, then `finish`. Inside a step,
+blocks of text, reasoning and tool input open, grow and close. A result follows its call, and all blocks are closed at
+the end of the step.
 """
 
 from collections.abc import Iterable
@@ -55,7 +55,7 @@ TRANSITIONS: dict[State, dict[str, State]] = {
     "step": {**dict.fromkeys(_IN_STEP, "step"), "step-finish": "between"},
     "end": {},
 }
-"""State → part type → next state. What is not in it is illegal."""
+"""State → part type → next state. Parts not listed are illegal."""
 
 BLOCKS: dict[str, tuple[str, Literal["open", "grow", "close"]]] = {
     "text-start": ("text", "open"),
@@ -68,13 +68,13 @@ BLOCKS: dict[str, tuple[str, Literal["open", "grow", "close"]]] = {
     "tool-input-delta": ("tool-input", "grow"),
     "tool-input-end": ("tool-input", "close"),
 }
-"""Part type → the family of blocks it belongs to, and what it does to its block."""
+"""Part type → its family of blocks, and what it does to its block."""
 
 
 class Checker:
-    """Follows one stream, part by part, and raises GrammarError at the first part that must not come.
+    """A checker of one stream, which raises GrammarError at the first illegal part.
 
-    The stream of a resumed run begins at a later step and answers calls that came before it.
+    The stream of a resumed run begins at a later step and may answer calls made before it.
     """
 
     def __init__(self, *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
@@ -89,7 +89,7 @@ class Checker:
         self._fatal = False
 
     def feed(self, part: StreamPart) -> None:
-        """Takes the next part."""
+        """Check the next part."""
         name = part.type
         following = TRANSITIONS[self._state].get(name)
         if following is None:
@@ -101,7 +101,7 @@ class Checker:
         self._state = following
 
     def close(self) -> None:
-        """Says that the stream is over."""
+        """Check that the stream is complete."""
         if self._state != "end":
             raise GrammarError("the stream ended without finish")
 
@@ -179,7 +179,7 @@ class Checker:
 
 
 def check(parts: Iterable[StreamPart], *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
-    """Raises GrammarError unless the parts are one legal, complete stream."""
+    """Check that the parts are one legal, complete stream, and raise GrammarError if not."""
     checker = Checker(first_step=first_step, known_calls=known_calls)
     for part in parts:
         checker.feed(part)
