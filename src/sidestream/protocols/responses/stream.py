@@ -190,7 +190,7 @@ class ResponseStream:
         self._event("response.output_item.done", output_index=item.index, item=item.item)
 
     def _may_be_incomplete(self, item: OpenItem) -> bool:
-        """Return whether the item may be incomplete; the specification allows this only at the end of a cut response."""
+        """Return whether the item may be incomplete; the specification allows it only at the end of a cut response."""
         return self.dialect == "openai" or (self.is_cut and item is self.items[-1])
 
     def stage(self, item: OpenItem, stage: str, **fields: Any) -> None:
