@@ -231,7 +231,7 @@ few. Beyond it: status 429. A valid token of full length is never slowed, so tha
 each other out."""
 
 MAX_TOTAL_TOKEN_GUESSES = 100
-"""Maximum for all addresses together, because a client that forwards for others can claim any address."""
+"""Maximum for all addresses together, because a client behind a trusted proxy can claim any address."""
 
 MAX_GUESSING_ADDRESSES = 1024
 """Maximum addresses whose wrong tokens are counted. Beyond it, the one quiet longest is forgotten."""

@@ -1,6 +1,6 @@
 """Base class of typed actions, which are msgspec values for function parameters, and safety checks.
 
-pydantic validates the arguments of functions. The hooks here let it accept these values, without importing it.
+pydantic validates the arguments of functions. The hooks let it accept these values without importing pydantic.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Provenance: what a message brought into a conversation from outside, and the URLs that may be fetched because of it.
 
-A run writes it from its own records into the metadata of its messages, so that later turns, other processes and other
-providers know it. Tool results cannot claim it.
+A run writes it from its own records into the metadata of its messages, so that it survives into later turns, other
+processes and other providers. Tool results cannot claim it.
 """
 
 from collections.abc import Iterable

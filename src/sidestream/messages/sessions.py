@@ -47,7 +47,7 @@ def is_session_key(key: str) -> bool:
 
 
 def find_anchor(messages: Sequence[ChatMessage], key: str) -> Anchor | None:
-    """Return the newest session under this key, searching from the end."""
+    """Return the newest session under this key, regardless of who wrote the messages after it."""
     for index in range(len(messages) - 1, -1, -1):
         metadata = messages[index].metadata
         if metadata and isinstance(session := metadata.get(key), dict):

@@ -75,7 +75,7 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     def output(self) -> T:
         """The answer, which is its text or, in a typed run, an instance of the output type.
 
-        Raises NoOutputError if a typed run ended without an output, which `has_output` tells.
+        Raises NoOutputError if a typed run ended without one. Check `has_output` first.
         """
         if self.value is UNSET:
             return self.text  # pyright: ignore[reportReturnType] - in a run without an output type, T is str

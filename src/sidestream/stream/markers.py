@@ -24,7 +24,7 @@ _CERTAIN = re.compile(rf"\(\s*{_LINK}(?:\s*[,;]?\s*{_LINK})*\s*\)|\[\[\d+\]\]\((
 """Matches a marker regardless of its context."""
 _NUMBERED = re.compile(r"\s*\[\[\d+\]\]\(")
 _AT_END = re.compile(r"\s*[.!?。\[(\n]")
-"""Matches what follows a link that ends a sentence. Elsewhere, a link may be a word of the sentence."""
+"""Matches what follows a link that ends a sentence. A link elsewhere may be part of the sentence."""
 _BETWEEN = re.compile(r"[\s,;]*")
 _OPENING = re.compile(r"[(\[]")
 _PIECE = (

@@ -89,7 +89,7 @@ class _NestedRun:
         """Code written so far, by UI id of the call."""
 
     def start(self, part: parts.StreamStart) -> list[Chunk]:
-        """Begin or resume the subagent, leaving what an earlier attempt left open unfinished."""
+        """Begin or resume the subagent, marking calls that an earlier attempt left open as unfinished."""
         self.facts = self.facts or {"steps": 0}
         self._code.clear()
         return self._shown(self.tools.states(parts.Finish("approval", parts.Usage())))

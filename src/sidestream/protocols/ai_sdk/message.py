@@ -240,7 +240,7 @@ class UIMessageEncoder:
         self.blocks.end_step()
         self.tools.end_step()
 
-    # What the message holds beside blocks and tools
+    # Files, steering, notices and other parts
 
     def on_file(self, part: parts.File) -> list[Chunk]:
         call = self.tools.id_of(part.call_id) if part.call_id is not None else None

@@ -264,7 +264,7 @@ def _image(file: File) -> JsonObject:
 
 
 def data_url(file: File) -> str:
-    """Return the file's URL, or a data URL if the bytes are known."""
+    """Return a data URL of the file's bytes, or its own URL if it has none."""
     return file.url or "" if file.data is None else media_types.data_url(file.data, file.mime_type)
 
 
