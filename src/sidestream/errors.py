@@ -175,12 +175,12 @@ class NoOutputError(SidestreamError):
 
 
 _WITHOUT_OUTPUT: dict[str | None, str] = {
-    None: "the run has not come to its end",
+    None: "the run has not finished",
     "approval": "the run waits for approvals or results; resume it with `agent.resume(result.run_state, decisions)`",
     "limit": "the run reached one of its limits; `result.metadata` names it, and `limits=Limits(...)` raises it",
     "length": "the answer was cut at its maximum length; raise `max_tokens`",
     "content-filter": "the provider refused to answer, or filtered the answer",
-    "tool-calls": "the run ended with calls that nothing here answers",
+    "tool-calls": "the run ended with calls that no local tool answers",
     "error": "the run failed",
 }
 

@@ -190,7 +190,9 @@ def strip_metadata(
     """
     for name, keys in (("keep", keep), ("drop", drop)):
         if isinstance(keys, str):
-            raise ConfigurationError(f"{name} is a list of keys; write strip_metadata(messages, {name}=[{keys!r}])")
+            raise ConfigurationError(
+                f"{name} must be a list of keys, not a string; use strip_metadata(messages, {name}=[{keys!r}])"
+            )
     drops_private = PRIVATE_KEYS in drop
 
     def stays(key: str) -> bool:

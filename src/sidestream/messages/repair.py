@@ -71,7 +71,7 @@ def validate_history(messages: Sequence[ChatMessage]) -> list[Problem]:
     found = [problem for index, message in enumerate(messages) for problem in _message_problems(index, message)]
     talk = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
     found += [
-        Problem(index, "system-in-the-middle", "A system message stands after others.", "Move it to the beginning.")
+        Problem(index, "system-in-the-middle", "A system message follows other messages.", "Move it to the beginning.")
         for index, message in enumerate(messages)
         if index > talk and message.role == "system"
     ]
@@ -182,13 +182,13 @@ class _Pairing:
         for entry in (entry for entries in self.entries for entry in entries):
             part, index = entry.parts[0], entry.index
             if isinstance(part, ToolCallPart) and index not in self.calls:
-                what = f"The call {part.id!r} of {part.name} stands in a {self.messages[index].role} message."
-                yield Problem(index, "stray-call", what, "Only model messages call tools: remove it.")
+                what = f"The call {part.id!r} of {part.name} is in a {self.messages[index].role} message."
+                yield Problem(index, "stray-call", what, "Remove it; only model messages may contain calls.")
             elif isinstance(part, ToolResultPart) and entry.call is None:
-                what = f"The result {part.id!r} of {part.name} belongs to no call before it that still waits for one."
+                what = f"The result {part.id!r} of {part.name} has no earlier call that still needs a result."
                 yield Problem(index, "orphan-result", what, "Remove it, or add the message with its call.")
             elif isinstance(part, ToolResultPart) and not self.is_in_place(entry):
-                what = f"The result {part.id!r} of {part.name} does not stand right after its call."
+                what = f"The result {part.id!r} of {part.name} is not right after its call."
                 fix = f"Move it into a tool message right after message {cast(_Call, entry.call).index}."
                 yield Problem(index, "misplaced-result", what, fix)
 
@@ -200,11 +200,11 @@ class _Pairing:
                 yield Problem(call.index, "dangling-call", f"{what} has no result.", fix)
             if call.id != call.part.id:
                 fix = f"Give it and its result another id, e.g. {call.id!r}."
-                yield Problem(call.index, "duplicate-id", f"{what} has an id that an earlier call has.", fix)
+                yield Problem(call.index, "duplicate-id", f"{what} has the same id as an earlier call.", fix)
         answers = [call.answer for call in calls if call.answer is not None and self.is_in_place(call.answer)]
         places = [(answer.index, answer.place) for answer in answers]
         if len({index for index, _ in places}) > 1 or places != sorted(places):
-            what = "The results of one round stand in several messages or not in the order of their calls."
+            what = "The results of one round are in several messages, or not in the order of their calls."
             yield Problem(min(places)[0], "scattered-results", what, "Put them into one message, in that order.")
 
 
@@ -298,8 +298,8 @@ def _is_empty(message: ChatMessage) -> bool:
 
 def _message_problems(index: int, message: ChatMessage) -> Iterator[Problem]:
     if message.role not in _ROLES:
-        fix = f"Use one of {', '.join(_ROLES)}; what others call assistant is model."
-        yield Problem(index, "unknown-role", f"There is no role {message.role!r}.", fix)
+        fix = f"Use one of {', '.join(_ROLES)}; the role that some APIs call assistant is model."
+        yield Problem(index, "unknown-role", f"The role {message.role!r} is unknown.", fix)
     if _is_empty(message):
         yield Problem(index, "empty-message", "The message has no content.", "Remove it.")
     if message.role != "model":
@@ -309,8 +309,8 @@ def _message_problems(index: int, message: ChatMessage) -> Iterator[Problem]:
     for name, value in _json_values(message):
         path = _not_json(value, name)
         if path is not None:
-            fix = "Use dicts with text keys, lists, text, finite numbers, booleans and None only."
-            yield Problem(index, "not-json", f"{path} has no JSON form.", fix)
+            fix = "Use only dicts with string keys, lists, strings, finite numbers, booleans and None."
+            yield Problem(index, "not-json", f"{path} cannot be converted to JSON.", fix)
 
 
 def _json_values(message: ChatMessage) -> Iterator[tuple[str, Any]]:

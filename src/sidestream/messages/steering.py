@@ -18,13 +18,15 @@ def steer_of(message: ChatMessage, steer_id: str) -> Steer:
     Raises ConfigurationError if the message is empty, not the user's, or has other parts than text, files and links.
     """
     if message.role != "user":
-        raise ConfigurationError(f"a run is steered with a message of the user, not of the role {message.role!r}")
+        raise ConfigurationError(f"a steering message must have the role 'user', not {message.role!r}")
     for part in message.parts:
         if not isinstance(part, TextPart | DataPart | LinkPart):
-            raise ConfigurationError(f"a run is steered with texts, files and links, not with a {type(part).__name__}")
+            raise ConfigurationError(
+                f"a steering message must contain text, files and links only, not a {type(part).__name__}"
+            )
     parts = [part for part in message.parts if not isinstance(part, TextPart) or part.text.strip()]
     if not parts:
-        raise ConfigurationError("the message is empty")
+        raise ConfigurationError("the steering message is empty; pass text, a file or a link")
     is_text = len(parts) == 1 and isinstance(parts[0], TextPart)
     return Steer(steer_id, "accepted", message.text, () if is_text else tuple(map(to_builtins, parts)))
 

@@ -108,7 +108,8 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
         """The state for `agent.resume`. Raises ConfigurationError if the run is not waiting."""
         if self.state is None:
             raise ConfigurationError(
-                f"there is nothing to resume: the run waits for no approval (finish_reason={self.finish_reason!r})"
+                "there is nothing to resume: the run is not waiting for approvals or results "
+                f"(finish_reason={self.finish_reason!r})"
             )
         return self.state
 

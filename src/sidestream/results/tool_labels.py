@@ -28,7 +28,7 @@ def tool_label(run: ToolRun, *, is_agent: bool = False, is_allowed: bool = False
     if is_denied:
         return _one_line(f"{run.name} was denied", MAX_LABEL_CHARS)
     if run.status == "failed" and isinstance(run.input, str) and run.error is not None and run.code is None:
-        return "Not run: arguments are no JSON"
+        return "Not run: arguments are not valid JSON"
     is_request = is_allowed and run.provider_executed and run.status in ("waiting", "unfinished")
     if is_request and run.server is not None:
         # The call itself follows, with its own id.

@@ -30,7 +30,7 @@ _BY_KIND: dict[str, type[RunError]] = {
 
 OVERFLOW_ADVICE = (
     "Send less: a shorter prompt, history or tool result, or fewer tools and files. "
-    "Agent(context=Context()) shortens a long history in time."
+    "Agent(context=Context()) shortens long histories automatically."
 )
 _OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, None})  # None means in the stream; some local servers use 500.
 _OVERFLOW = (

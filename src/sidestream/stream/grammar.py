@@ -93,7 +93,7 @@ class Checker:
         name = part.type
         following = TRANSITIONS[self._state].get(name)
         if following is None:
-            raise GrammarError(f"{name} must not come in state {self._state}: {part!r}")
+            raise GrammarError(f"{name} is not allowed in state {self._state!r}: {part!r}")
         if name in BLOCKS:
             self._block(name, str(getattr(part, "id", "")))
         else:
@@ -114,7 +114,7 @@ class Checker:
             self._seen.add(key)
             self._open.add(key)
         elif key not in self._open:
-            raise GrammarError(f"{name} for {block_id}, which is not open")
+            raise GrammarError(f"{name} for block {block_id}, which is not open")
         elif action == "close":
             self._open.discard(key)
 
@@ -122,7 +122,7 @@ class Checker:
         match part:
             case StepStart():
                 if part.step != self._step + 1:
-                    raise GrammarError(f"step {part.step} follows step {self._step}")
+                    raise GrammarError(f"step {part.step} must not follow step {self._step}")
                 self._step = part.step
                 self._seen.clear()
                 self._step_called.clear()
@@ -135,20 +135,20 @@ class Checker:
                 self._call(part)
             case ToolResult():
                 if part.id not in self._called:
-                    raise GrammarError(f"tool-result {part.id} without its call")
+                    raise GrammarError(f"tool-result {part.id} without a call")
                 if part.id in self._answered:
                     raise GrammarError(f"tool-result {part.id} after its final result")
                 if not part.preliminary:
                     self._answered.add(part.id)
             case ToolApprovalRequest():
                 if part.id not in self._called:
-                    raise GrammarError(f"approval request for {part.id} without its call")
+                    raise GrammarError(f"tool-approval-request for {part.id} without a call")
             case Source():
                 if part.text_id is not None and ("text", part.text_id) not in self._seen:
                     raise GrammarError(f"source for unknown text block {part.text_id}")
             case File():
                 if (part.data is None) == (part.url is None):
-                    raise GrammarError(f"file {part.id} must have data or a url")
+                    raise GrammarError(f"file {part.id} must have either data or a URL")
             case Steer():
                 self._steer(part)
             case Error():
@@ -161,7 +161,9 @@ class Checker:
 
     def _steer(self, part: Steer) -> None:
         if (part.status == "accepted") == (part.id in self._steers):
-            raise GrammarError(f"steer {part.id} must not be {part.status} here: once accepted, then applied or failed")
+            raise GrammarError(
+                f"steer {part.id} cannot be {part.status} now: it is accepted once, then applied or failed"
+            )
         if part.status == "applied" and self._state == "step":
             raise GrammarError(f"steer {part.id} was applied inside a step")
         self._steers ^= {part.id}
@@ -170,9 +172,9 @@ class Checker:
         if ("tool-input", part.id) in self._open:
             raise GrammarError(f"tool-call {part.id} while its input is open")
         if part.id in self._step_called:
-            raise GrammarError(f"tool-call {part.id} came twice")
+            raise GrammarError(f"duplicate tool-call {part.id} in one step")
         if (part.input is None) == (part.input_error is None):
-            raise GrammarError(f"tool-call {part.id} must have input or input_error")
+            raise GrammarError(f"tool-call {part.id} must have either input or input_error")
         self._step_called.add(part.id)
         self._called.add(part.id)
         self._answered.discard(part.id)

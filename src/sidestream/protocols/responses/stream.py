@@ -283,7 +283,7 @@ class ResponseStream:
 
     def _check(self, is_allowed: bool, what: str) -> None:
         if not is_allowed:
-            raise EventOrderError(f"this is not the place to {what}")
+            raise EventOrderError(f"cannot {what} in the current state of the response")
 
 
 def input_field(type: str) -> str | None:
