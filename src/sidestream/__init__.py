@@ -1,4 +1,4 @@
-"""Sidestream: agents whose tools run on the provider's side, with nothing of what those tools do lost.
+"""Sidestream: agents whose tools run on the provider's side, with everything those tools report.
 
     from sidestream import Agent, WebSearch
 

@@ -1,7 +1,7 @@
 """All exceptions, as one tree.
 
 SidestreamError
-├── ConfigurationError       the program must change: raised before anything is sent
+├── ConfigurationError       invalid use or settings; raised before anything is sent
 │   ├── MissingKeyError        no API key; names the variable
 │   ├── UnknownProviderError   unknown provider; suggests similar names
 │   ├── UnsupportedError       a tool or option that the provider does not support; names the supported ones
@@ -17,34 +17,34 @@ SidestreamError
 │   ├── ConnectError           the connection failed
 │   ├── FetchError             a page cannot be fetched (`code`)
 │   ├── SearchError            a search engine failed, or is not configured
-│   ├── ToolServerError        a server of local tools failed (`server`)
-│   │   └── SignInError          it wants a sign-in, or the sign-in failed
+│   ├── ToolServerError        a local tool server failed (`server`)
+│   │   └── SignInError          it requires a sign-in, or the sign-in failed
 │   ├── ProtocolError          the response does not follow the protocol
 │   │   └── OutputInvalidError   the answer does not fit the output type
 │   └── LimitError             a limit of `Limits` was reached
 ├── DocumentError            a document cannot be read as text (`reason`)
-├── SteerError               a run cannot be steered: it is over, or waits for approvals (`reason`)
+├── SteerError               a run cannot be steered: it has finished, or waits for approvals (`reason`)
 ├── NoOutputError            a typed run has no output; says why (`reason`)
 ├── StoreError               the log could not be read or written
-│   ├── ConflictError          another writer has changed the conversation (`conversation`)
-│   ├── NewerSchemaError       the store was written by a newer version: it is read-only
+│   ├── ConflictError          another writer changed the conversation (`conversation`)
+│   ├── NewerSchemaError       the store was written by a newer version, and is read-only
 │   └── BlobError              a stored file is missing or damaged (`digest`)
-└── GrammarError             a part stream violates the grammar: a bug of a decoder, not of a provider
+└── GrammarError             a part stream violates the grammar: a bug in a decoder, not in a provider
 """
 
 from typing import Any, Literal
 
 ErrorKind = Literal["provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool"]
-"""The kinds of an `error` part; an error of the last kind does not end the run."""
+"""Kind of an `error` part. Only `tool` errors do not end the run."""
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates replaced, which no file, terminal or JSON takes."""
+    """Replace lone surrogates, which files, terminals and JSON cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class SidestreamError(Exception):
-    """Base class of all exceptions that Sidestream raises. Its text can be printed, whatever a server or file said."""
+    """Base class of all exceptions that Sidestream raises. Its message is always printable."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(encodable(arg) if isinstance(arg, str) else arg for arg in args))
@@ -79,7 +79,7 @@ class MissingExtraError(ConfigurationError):
 
 
 class StoreError(SidestreamError):
-    """A store could not be opened, read or written; `retryable` if its server may be back in a moment."""
+    """A store could not be opened, read or written; `retryable` means that its server may soon be back."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class StoreError(SidestreamError):
 
 
 class ConflictError(StoreError):
-    """Another writer has changed the conversation since it was read; `conversation` is its id."""
+    """Another writer changed the conversation since it was read; `conversation` is its id."""
 
     def __init__(self, conversation: str) -> None:
         super().__init__(
@@ -98,11 +98,11 @@ class ConflictError(StoreError):
 
 
 class FencedError(ConflictError):
-    """A later claim has taken the conversation over: this one may no longer write to it."""
+    """A later claim took over the conversation, so this one may no longer write to it."""
 
 
 class NewerSchemaError(StoreError):
-    """The store was written by a newer version of Sidestream: it is read as far as possible and never written."""
+    """The store was written by a newer version of Sidestream, and is read-only."""
 
 
 class BlobError(StoreError):
@@ -114,14 +114,14 @@ class BlobError(StoreError):
 
 
 class GrammarError(SidestreamError):
-    """A part is not allowed at its place in the stream."""
+    """A part is not allowed at its position in the stream."""
 
 
 class RunError(SidestreamError):
     """A run failed. `result` is the partial result, if there is one.
 
-    `code` and `param`, the field at fault, are the provider's, `status` is that of HTTP. `retryable` says whether the
-    same request may succeed later, `retry_after` in how many seconds.
+    `code` and `param`, the field at fault, come from the provider; `status` is the HTTP status. `retryable` means that
+    the same request may succeed later, and `retry_after` in how many seconds.
     """
 
     kind: ErrorKind = "provider"
@@ -141,17 +141,17 @@ class RunError(SidestreamError):
         self.code = code
         self.status = status
         self.param = param
-        """The field of the request that the provider objects to, if it names one."""
+        """Request field that the provider rejected, if it names one."""
         self.retryable = retryable
         self.retry_after = retry_after
         self.attempts = 1
-        """How often the request was tried."""
+        """Number of times the request was tried."""
         self.result: Any = None
-        """The `ChatResult` up to the failure; None if the run failed before it had one."""
+        """`ChatResult` up to the failure. None means that the run failed before it had one."""
 
 
 class DocumentError(SidestreamError):
-    """A document cannot be read as text: `reason` is a word such as `format`, `damaged`, `too-large` or `timeout`."""
+    """A document cannot be read as text; `reason` is `format`, `damaged`, `too-large`, `timeout` or the like."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -159,7 +159,7 @@ class DocumentError(SidestreamError):
 
 
 class SteerError(SidestreamError):
-    """A run cannot take a message: `reason` is its finish reason, None if it was closed or has too many pending."""
+    """A run cannot take a message; `reason` is its finish reason, or None if it was closed or has too many pending."""
 
     def __init__(self, message: str, reason: str | None = None) -> None:
         super().__init__(message)
@@ -167,7 +167,7 @@ class SteerError(SidestreamError):
 
 
 class NoOutputError(SidestreamError):
-    """There is no output: `reason` is the finish reason of the run, None while it has not come to its end."""
+    """There is no output; `reason` is the finish reason of the run, or None if it has not finished."""
 
     def __init__(self, reason: str | None) -> None:
         super().__init__(f"there is no output: {_WITHOUT_OUTPUT.get(reason, f'the run ended with {reason!r}')}")
@@ -175,12 +175,12 @@ class NoOutputError(SidestreamError):
 
 
 _WITHOUT_OUTPUT: dict[str | None, str] = {
-    None: "the run has not come to its end",
+    None: "the run has not finished",
     "approval": "the run waits for approvals or results; resume it with `agent.resume(result.run_state, decisions)`",
     "limit": "the run reached one of its limits; `result.metadata` names it, and `limits=Limits(...)` raises it",
     "length": "the answer was cut at its maximum length; raise `max_tokens`",
     "content-filter": "the provider refused to answer, or filtered the answer",
-    "tool-calls": "the run ended with calls that nothing here answers",
+    "tool-calls": "the run ended with calls that no local tool answers",
     "error": "the run failed",
 }
 
@@ -194,13 +194,13 @@ class AuthenticationError(ProviderError):
 
 
 class RateLimitedError(ProviderError):
-    """Too many requests; `retry_after` is the wait in seconds that the provider requests, if it does."""
+    """Too many requests; `retry_after` is the wait that the provider requests, in seconds, if any."""
 
     kind = "rate-limit"
 
 
 class ContextOverflowError(ProviderError):
-    """The request is longer than the model's context window. `Agent(context=Context())` shortens histories in time."""
+    """The request is longer than the model's context window. `Agent(context=Context())` shortens histories."""
 
     kind = "context-overflow"
 
@@ -218,11 +218,11 @@ class StreamTimeoutError(RunError):
 
 
 class ConnectError(RunError):
-    """The connection could not be made, or broke before the response."""
+    """The connection failed, or broke before the response."""
 
 
 class FetchError(RunError):
-    """A page cannot be fetched; `code` is one of the codes of Anthropic's web fetch, such as `url_not_allowed`."""
+    """A page cannot be fetched; `code` is an error code of Anthropic's web fetch, such as `url_not_allowed`."""
 
     kind = "tool"
 
@@ -234,7 +234,7 @@ class SearchError(RunError):
 
 
 class ToolServerError(RunError):
-    """A server of local tools, e.g. an MCP server, could not be started or used; `server` is its label."""
+    """A local tool server, such as an MCP server, could not be started or used; `server` is its label."""
 
     def __init__(self, message: str, *, server: str) -> None:
         super().__init__(message, code="tool-server")
@@ -242,7 +242,7 @@ class ToolServerError(RunError):
 
 
 class SignInError(ToolServerError):
-    """An MCP server wants the user to sign in, or a sign-in failed; the message says what to do."""
+    """An MCP server requires a sign-in, or a sign-in failed; the message says what to do."""
 
 
 class ProtocolError(RunError):

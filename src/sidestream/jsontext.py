@@ -1,7 +1,7 @@
 """JSON encoding and decoding that is fast, and lenient where strict parsers fail.
 
-JSON may contain lone surrogates (half of a pair, split between two deltas) and streams may contain invalid UTF-8.
-msgspec rejects both; here they fall back to the standard library.
+JSON may contain lone surrogates (half of a pair, split between two deltas), and streams may contain invalid UTF-8.
+msgspec rejects both, so this module falls back to the standard library for them.
 """
 
 import math
@@ -19,7 +19,7 @@ JsonObject = dict[str, Any]
 MAX_SHOWN_CHARACTERS = 100
 
 MAX_DEPTH = 128
-"""Objects and arrays inside each other. APIs use about ten; far above it, walking through a value has no stack left."""
+"""Maximum nesting of objects and arrays. APIs use about ten levels; far deeper values would overflow the stack."""
 
 _BRACKETS = rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]'
 
@@ -28,14 +28,16 @@ _decode = msgspec.json.Decoder().decode
 
 
 class NumberTooLong(ValueError):
-    """JSON with a number that Python cannot hold: an integer of too many digits (`sys.get_int_max_str_digits`, usually
-    4,300), or one beyond the range of a float."""
+    """JSON contains a number that Python cannot represent.
+
+    It is an integer of too many digits (`sys.get_int_max_str_digits`, usually 4,300), or beyond the range of a float.
+    """
 
 
 def loads(data: bytes | str) -> Any:
-    """The JSON value; invalid UTF-8 becomes U+FFFD.
+    """Parse JSON, replacing invalid UTF-8 with U+FFFD.
 
-    Raises ValueError if the text is not JSON, NumberTooLong if it is but holds a number that Python refuses.
+    Raises ValueError if the text is not JSON, and NumberTooLong if it contains a number that Python cannot represent.
     """
     try:
         return _decode(data)
@@ -48,12 +50,12 @@ def loads(data: bytes | str) -> Any:
         except json.JSONDecodeError:
             raise
         except ValueError as error:
-            json.loads(text, parse_constant=_refuse, parse_int=len)  # Raises again unless a number was the reason.
+            json.loads(text, parse_constant=_refuse, parse_int=len)  # Raises again unless a number was the cause.
             raise NumberTooLong("a number has too many digits or is beyond the range of a float") from error
 
 
 def is_too_deep(data: bytes | str) -> bool:
-    """True if the JSON text nests deeper than `MAX_DEPTH`."""
+    """Return whether the JSON text nests deeper than `MAX_DEPTH`."""
     if len(data) <= 2 * MAX_DEPTH:
         return False  # Each level takes two brackets.
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
@@ -67,12 +69,12 @@ def is_too_deep(data: bytes | str) -> bool:
             deepest = max(deepest, depth)
         elif bracket in (b"]", b"}"):
             depth -= 1
-    # Brackets that are never closed are not JSON at all.
+    # Text with unclosed brackets is not JSON at all.
     return deepest > MAX_DEPTH and depth == 0
 
 
 def _finite(number: str) -> float:
-    # An infinite value has no JSON form, so it could be read and never be written again.
+    # Infinity has no JSON form, so the value could be read but never written again.
     value = float(number)
     if math.isinf(value):
         raise ValueError("a number is beyond the range of a float")
@@ -84,7 +86,7 @@ def _refuse(constant: str) -> None:
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON; accepts structs, tuples and bytes (as base64) too. A float that is not finite is null."""
+    """Encode compact JSON, accepting structs, tuples and bytes (as base64). Non-finite floats become null."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -92,7 +94,7 @@ def dumps(value: Any) -> bytes:
 
 
 def canonical(value: Any) -> bytes:
-    """Compact JSON that is the same for equal values: the keys of objects are in order. For digests."""
+    """Encode compact JSON with sorted keys, so that equal values have equal digests."""
     try:
         return msgspec.json.encode(value, order="deterministic")
     except UnicodeEncodeError:
@@ -100,7 +102,7 @@ def canonical(value: Any) -> bytes:
 
 
 def _escaped(value: Any, *, sort_keys: bool = False) -> bytes:
-    """ASCII: a lone surrogate has no UTF-8 form, but JSON's own escape keeps it."""
+    """Encode as ASCII JSON, because lone surrogates have no UTF-8 form but can be escaped."""
     import json
 
     plain = msgspec.to_builtins(value)
@@ -124,39 +126,39 @@ def _without_nan(value: Any) -> Any:
 
 
 def escape(text: str) -> str:
-    """The text as the inside of a JSON string: ASCII, so that halves of a surrogate pair join when parsed."""
+    """Escape text for the inside of a JSON string, as ASCII, so that halves of a surrogate pair join when parsed."""
     import json
 
     return json.encoder.encode_basestring_ascii(text)[1:-1]
 
 
 def as_object(value: object) -> JsonObject:
-    """The value if it is a JSON object, else an empty one."""
+    """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def as_list(value: object) -> list[Any]:
-    """The value if it is a JSON list, else an empty one."""
+    """Return the value if it is a JSON array, else an empty one."""
     return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
 
 
 def is_object(value: Any) -> TypeGuard[JsonObject]:
-    """True for a JSON object."""
+    """Return whether the value is a JSON object."""
     return isinstance(value, dict)
 
 
 def is_array(value: Any) -> TypeGuard[list[Any]]:
-    """True for a JSON array."""
+    """Return whether the value is a JSON array."""
     return isinstance(value, list)
 
 
 def without_none(fields: Mapping[str, Any]) -> JsonObject:
-    """The fields that are not None."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def object_in(text: bytes | str) -> JsonObject | None:
-    """The JSON object that a text holds; None if it is not JSON, or not an object."""
+    """Parse a JSON object, or return None if the text is not JSON or not an object."""
     try:
         value = loads(text)
     except (ValueError, RecursionError):
@@ -165,18 +167,18 @@ def object_in(text: bytes | str) -> JsonObject | None:
 
 
 def objects(value: Any) -> list[JsonObject]:
-    """The objects in an array; none if the value is not an array."""
+    """Return the objects in an array, or none if the value is not an array."""
     return [entry for entry in value if is_object(entry)] if is_array(value) else []
 
 
 def text_in(value: JsonObject, key: str) -> str | None:
-    """The text under a key; None if there is none."""
+    """Return the string under a key, or None if it is missing or not a string."""
     found = value.get(key)
     return found if isinstance(found, str) else None
 
 
 def shown(value: object) -> str:
-    """The start of the value's JSON, for messages."""
+    """Return the beginning of the value's JSON, for messages."""
     import json
 
     try:

@@ -1,4 +1,4 @@
-"""What is imported on first use: public names of packages, and libraries that have threads of their own."""
+"""Imports on first use, for public names of packages and for libraries with their own threads."""
 
 import atexit
 import sys
@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import Any
 
 THREADS_END_S = 0.1
-"""How long threads of a library have at the end of the program."""
+"""Time that a library's threads get at the end of the program, in seconds."""
 
 
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """`__all__`, `__getattr__` and `__dir__` of a package. `homes` maps modules to their public names.
+    """Return `__all__`, `__getattr__` and `__dir__` of a package. `homes` maps modules to their public names.
 
-    Type checkers cannot evaluate the table: the package's `__init__.pyi` repeats it as imports, and
+    Type checkers cannot evaluate the table, so the package's `__init__.pyi` repeats it as imports, and
     tests/test_public_surface.py compares the two.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
@@ -37,10 +37,10 @@ def lazy_names(
 
 @cache
 def outlast_threads() -> None:
-    """Lets the threads of a library written in Rust finish before the interpreter ends. Call it with the import.
+    """Let the threads of a library written in Rust finish before the interpreter exits. Call it with the import.
 
-    Such a thread takes the GIL to release objects, just after the program has its result. Before Python 3.14, doing
-    that while the interpreter ends aborts the process.
+    Such a thread takes the GIL to release objects just after the program has its result. Before Python 3.14, doing
+    that while the interpreter exits aborts the process.
     """
     if sys.version_info < (3, 14):
         atexit.register(time.sleep, THREADS_END_S)

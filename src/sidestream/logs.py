@@ -1,7 +1,7 @@
-"""The loggers of Sidestream: one for each package, `sidestream.run`, `sidestream.wire`, …
+"""The loggers of Sidestream, one per package (`sidestream.run`, `sidestream.wire`, …).
 
-INFO reports milestones, DEBUG the events of a stream. Nothing is printed unless the program configures logging, and no
-record leaves a logger with a secret in it.
+INFO reports milestones, DEBUG the events of a stream. Nothing is printed unless the program configures logging, and
+secrets are removed from all records.
 """
 
 import logging
@@ -13,12 +13,12 @@ from sidestream.text.redaction import redact
 
 ROOT = "sidestream"
 
-# Without a handler, Python prints warnings of a library to stderr.
+# Without a handler, Python prints a library's warnings to stderr.
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
 class Redaction(logging.Filter):
-    """Replaces secrets in a record, and what cannot be encoded.
+    """A filter that replaces secrets and unencodable characters in a record.
 
     An exception becomes its traceback as text, without the locals of its frames.
     """
@@ -40,20 +40,20 @@ _REDACTION = Redaction()
 
 
 def get_logger(module: str) -> logging.Logger:
-    """The logger of a module's package: `log = get_logger(__name__)`."""
+    """Return the logger of the package that a module belongs to. Pass `__name__`."""
     logger = logging.getLogger(".".join(module.split(".")[:2]))
-    logger.addFilter(_REDACTION)  # The same filter is added once only.
+    logger.addFilter(_REDACTION)  # Adding it again has no effect.
     return logger
 
 
 def redact_logger(name: str) -> None:
-    """Hides secrets in what a library logs."""
+    """Remove secrets from the records of another library."""
     logging.getLogger(name).addFilter(_REDACTION)
 
 
 @cache
 def demote_logger(name: str, ours: logging.Logger) -> None:
-    """Whatever a library logs under this name becomes a DEBUG line of ours."""
+    """Redirect the records of another library's logger to ours, at DEBUG level."""
 
     def demote(record: logging.LogRecord) -> bool:
         ours.debug("%s", record.getMessage())

@@ -89,7 +89,7 @@ def test_decision_changes_label():
         (record("computer_use", "writing"), "computer_use…"),
         (record("add", "running"), "add…"),
         (record("add", "waiting"), "add"),
-        (record("add", "failed", input='{"a": ', error="expected a value"), "Not run: arguments are no JSON"),
+        (record("add", "failed", input='{"a": ', error="expected a value"), "Not run: arguments are not valid JSON"),
     ],
 )
 def test_incomplete_call_has_label(run: ToolRun, label: str):

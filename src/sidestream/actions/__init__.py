@@ -1,6 +1,6 @@
-"""Typed arguments for functions that answer a provider's own calls: computer use, browsers, shells, patches.
+"""Typed arguments for functions that answer a provider's own calls (computer use, browsers, shells, patches).
 
-`from sidestream.actions import Click, ComputerAction`. Depends on nothing but JSON.
+Import them as `from sidestream.actions import Click, ComputerAction`. They depend on nothing but JSON.
 """
 
 from sidestream.lazy import lazy_names

@@ -1,4 +1,4 @@
-"""What a model wants done in a browser: the members of Anthropic's browser toolset, one class each.
+"""Actions of Anthropic's browser toolset, one class per member.
 
 Coordinates are pixels of the viewport. A reference names an element that `BrowserReadPage` or `BrowserFind` found; it
 is valid in its tab until the page changes.
@@ -25,12 +25,12 @@ class BrowserRef(ActionValue, frozen=True, tag_field="type", tag="ref"):
 
 
 BrowserTarget = BrowserCoordinate | BrowserRef
-"""Where on a page an action happens."""
+"""Target of an action on a page."""
 
 
 class _Action(ActionValue, frozen=True, kw_only=True, tag_field="type"):
     tab_id: str | None = None
-    """The tab; None: the active one."""
+    """Tab id. None means the active tab."""
 
 
 class _Click(_Action, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class BrowserReadPage(_Action, frozen=True, kw_only=True, tag="read_page"):
 
     depth: int = 15
     filter: Literal["all", "interactive"] | None = None
-    """None: what is visible; `all`: what is outside of the viewport too."""
+    """Elements to include. None means visible ones; `all` adds those outside the viewport."""
     ref: str | None = None
 
 
@@ -257,7 +257,7 @@ BrowserAction = Annotated[
 BROWSER_MEMBERS = frozenset(
     str(kind.__struct_config__.tag) for kind in get_args(get_args(BrowserAction)[0]) if kind is not BrowserOther
 )
-"""The name of each member of the toolset, which is the `type` of its action."""
+"""Name of each member of the toolset, which is the `type` of its action."""
 
 
 class BrowserCall(ActionValue, frozen=True):
@@ -265,7 +265,7 @@ class BrowserCall(ActionValue, frozen=True):
 
     actions: tuple[BrowserAction, ...]
     safety_checks: tuple[SafetyCheck, ...] = ()
-    """What a person acknowledged by approving the call."""
+    """Safety checks that the user acknowledged by approving the call."""
 
 
 class BrowserTab(ActionValue, frozen=True):

@@ -1,6 +1,6 @@
-"""What a model wants done on a computer, in one vocabulary for every provider.
+"""Actions on a computer, in one vocabulary for every provider.
 
-Coordinates are pixels of the last screenshot, from its upper left corner. Where a click has none, it happens at the
+Coordinates are pixels of the last screenshot, from its upper left corner. A click without coordinates happens at the
 cursor.
 """
 
@@ -99,9 +99,9 @@ class Type(ActionValue, frozen=True, tag_field="type", tag="type"):
     x: int | None = None
     y: int | None = None
     clears: bool = False
-    """True: what the field holds is deleted first."""
+    """Whether to delete the field's content first."""
     enters: bool = False
-    """True: Enter is pressed afterwards."""
+    """Whether to press Enter afterwards."""
 
 
 class Wait(ActionValue, frozen=True, tag_field="type", tag="wait"):
@@ -174,7 +174,7 @@ ComputerAction = Annotated[
 
 
 ACTION_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(get_args(ComputerAction)[0]))
-"""The `type` of each action."""
+"""`type` of each action."""
 
 
 class ComputerCall(ActionValue, frozen=True):
@@ -182,4 +182,4 @@ class ComputerCall(ActionValue, frozen=True):
 
     actions: tuple[ComputerAction, ...]
     safety_checks: tuple[SafetyCheck, ...] = ()
-    """What a person acknowledged by approving the call."""
+    """Safety checks that the user acknowledged by approving the call."""

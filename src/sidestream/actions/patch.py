@@ -1,4 +1,4 @@
-"""Changes of files that a model proposes."""
+"""File changes that a model proposes, and their application."""
 
 from typing import Annotated
 
@@ -30,11 +30,14 @@ PatchOperation = Annotated[CreateFile | UpdateFile | DeleteFile, Tagged()]
 
 
 class PatchError(ValueError):
-    """A diff that does not fit the text; the message is for the model."""
+    """A diff does not fit the text. The message is for the model."""
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """The text after the changes of an `UpdateFile`. For a `CreateFile`, the text is empty. Raises PatchError."""
+    """Return the text after applying an `UpdateFile` diff, or a `CreateFile` diff to an empty string.
+
+    Raises PatchError if the diff is malformed or does not fit.
+    """
     lines = text.split("\n")
     place = 0
     for hunk in _hunks(diff):
@@ -52,7 +55,7 @@ def apply_diff(text: str, diff: str) -> str:
 
 
 class _Hunk:
-    """Lines with their signs, the line to search for first, and whether the hunk is at the end of the file."""
+    """A hunk: its lines with their signs, the line to search for first, and whether it ends the file."""
 
     def __init__(self, anchor: str = "") -> None:
         self.lines: list[tuple[str, str]] = []
@@ -76,7 +79,7 @@ def _hunks(diff: str) -> list[_Hunk]:
 
 
 def _changed(hunk: _Hunk, lines: list[str]) -> list[str]:
-    """The lines of a hunk after the change. Those that stay are the file's own, with its blanks."""
+    """Return the lines of a hunk after the change. Unchanged lines keep the file's own whitespace."""
     after: list[str] = []
     rest = iter(lines)
     for sign, line in hunk.lines:
@@ -90,7 +93,10 @@ def _changed(hunk: _Hunk, lines: list[str]) -> list[str]:
 
 
 def _find(lines: list[str], wanted: list[str], start: int, *, from_end: bool = False) -> int:
-    """Where the lines are: exactly, else but for blanks around them."""
+    """Return the index of the lines, ignoring surrounding whitespace only if there is no exact match.
+
+    Raises PatchError if they are not found.
+    """
     places = range(start, len(lines) - len(wanted) + 1)
     for plain, sought in ((lines, wanted), ([line.strip() for line in lines], [line.strip() for line in wanted])):
         for place in reversed(places) if from_end else places:

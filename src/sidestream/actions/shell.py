@@ -1,4 +1,4 @@
-"""Commands that a model wants to run in a shell of yours, and what they gave."""
+"""Shell commands that a model wants to run locally, and their output."""
 
 from msgspec import field
 
@@ -17,15 +17,15 @@ class LocalShellCall(ActionValue, frozen=True):
     """A command of `LocalShell()`."""
 
     command: tuple[str, ...] = ()
-    """Program and arguments, without a shell in between."""
+    """Program and arguments, run without a shell."""
     script: str = ""
-    """The same for a shell."""
+    """Command for a shell."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     timeout_ms: int | None = None
     user: str | None = None
     working_directory: str | None = None
     restart: bool = False
-    """True: the shell is to be restarted; there is no command."""
+    """Whether to restart the shell, in which case there is no command."""
 
 
 class ShellOutput(ActionValue, frozen=True):

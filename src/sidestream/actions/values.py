@@ -1,6 +1,6 @@
-"""Base of typed actions, msgspec values for the parameters of a function, and what a person must confirm.
+"""Base class of typed actions, which are msgspec values for function parameters, and safety checks.
 
-pydantic validates the arguments of functions; the hooks here let it accept these values. It is not imported here.
+pydantic validates the arguments of functions. The hooks let it accept these values without importing pydantic.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ class ActionValue(Struct, frozen=True, omit_defaults=True):
 
 
 class Tagged:
-    """Marks a union of action values in `Annotated`, so that its member is chosen by its `type`."""
+    """A mark for a union of action values in `Annotated`, so that its member is chosen by its `type`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
-        # The schema is made from the same type; pydantic does not pass it there.
+        # The JSON schema needs the same type, but pydantic does not pass it there.
         self._source = source
         return _validator(source)
 
@@ -53,7 +53,7 @@ def _validator(kind: Any) -> "CoreSchema":
 
 
 def _inline_schema(kind: Any) -> dict[str, Any]:
-    """The JSON schema of a type, without references."""
+    """Return the JSON schema of a type, without references."""
     (schema,), components = msgspec.json.schema_components((kind,), ref_template="{name}")
 
     def resolved(node: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Histories: messages and their parts, the fold that builds them from the stream, repair, and sessions.
+"""Message histories: messages and their parts, the fold that builds them from the stream, repair, and sessions.
 
 May import `stream` and the modules at the root of `sidestream`.
 """

@@ -1,4 +1,4 @@
-"""Messages as a fold of the part stream."""
+"""A fold of the part stream to messages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -47,86 +47,87 @@ from sidestream.stream.parts import (
 from sidestream.text.urls import urls_of
 
 MessageMetadata = Literal["session", "summary", "full"]
-"""What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
+"""Content of model messages' metadata: private session keys, also summaries of finished calls, or all events and
+the thinking."""
 
 APPROVAL_DECIDED = "sidestream.approval-decided"
-"""The kind of the custom part that reports a decision on a call of the provider."""
+"""Kind of the custom part that reports a decision on a provider's call."""
 ACKNOWLEDGED = "acknowledged"
-"""The mark of a result whose call a person approved in spite of pending safety checks."""
+"""Mark of a result whose call the user approved in spite of pending safety checks."""
 PASSAGES = "passages"
-"""The mark of a result whose passages an answer may cite: their first and last number."""
+"""Mark of a result with passages that an answer may cite, which holds their first and last number."""
 OUTPUT_REJECTED = "sidestream.output-rejected"
-"""The kind of the custom part that reports why typed output is requested again."""
+"""Kind of the custom part that reports why typed output is requested again."""
 WARNING = "sidestream.warning"
-"""The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
+"""Kind of the custom part with a warning about a later request. Those of the first are in `stream-start`."""
 
 
 DRAFT = "sidestream.draft"
-"""The kind of the custom part with the text that came before a typed answer."""
+"""Kind of the custom part with the text that came before a typed answer."""
 
 THINKING_GAP = "\n\n"
-"""What separates two blocks of thinking where they are joined."""
+"""Separator of joined blocks of thinking."""
 
 Completed = tuple[StreamPart, list[ChatMessage]]
-"""A part, and the messages that it completes."""
+"""A part, and the messages it completes."""
 
 
 class FoldState(Struct, gc=False):
-    """What a fold remembers between parts: plain data."""
+    """The state of a fold between parts, as plain data."""
 
     entries: dict[str, MessagePart | None] = {}
-    """The message's parts by block, in order; None while a block grows, or where it came to nothing."""
+    """Parts of the message by block, in order. None means that the block is incomplete or empty."""
     growing: dict[str, list[str]] = {}
     events: dict[str, list[Any]] = {}
     calls: list[str] = []
-    """Ids of the client calls of this step, in order."""
+    """Ids of the step's client calls, in order."""
     results: list[ToolResultPart | ApprovalPart] = []
     is_between: bool = False
-    """True between two steps."""
+    """Whether the fold is between two steps."""
     files: dict[str, MessagePart] = {}
-    """Files that client tools made after the last step: they stand in the model's next message."""
+    """Files that client tools made after the last step. They become parts of the model's next message."""
     brought: Provenance = NOTHING
-    """What the parts since the last message brought in from outside: the next message notes it."""
+    """Provenance of the parts since the last message, which the next message records."""
     given: tuple[str, ...] = ()
-    """URLs that hosted calls were given: a result that repeats one has not found it."""
+    """URLs that hosted calls were given. A result that repeats one has not found it."""
 
 
 class MessageFold:
-    """Makes messages of the parts of a run: one per step, one per round of client tool results."""
+    """A fold of a run's parts to messages, one per step and one per round of client tool results."""
 
     def __init__(
         self, policy: MessageMetadata = "session", state: FoldState | None = None, *, is_logged: bool = False
     ) -> None:
         self.policy = policy
         self.is_logged = is_logged
-        """True if a log records the run, and holds what only a replay needs."""
+        """Whether a log records the run, and stores the fields that only a full replay needs."""
         self.joined: Sequence[StreamPart] = ()
-        """For a log, the parts of the last `feed_all` with a row of text deltas as one."""
+        """Parts of the last `feed_all` with consecutive text deltas joined, for the log."""
         self.state = state or FoldState()
 
     def end_round(self) -> list[ChatMessage]:
-        """The message with the results of a round of client tools, in the order of their calls."""
+        """Return the message with the results of a round of client tools, in the order of their calls."""
         results, self.state.results = self.state.results, []
         if not results:
             return []
         order = {call: place for place, call in enumerate(self.state.calls)}
-        # Decisions come first; they answer no call of ours.
+        # Approval decisions come first, because they do not answer a client call.
         in_order = sorted(results, key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
         return [self.noted(ChatMessage("tool", tuple(in_order)))]
 
     def noted(self, message: ChatMessage) -> ChatMessage:
-        """The message, with what has been brought in since the one before it."""
+        """Return the message with the provenance collected since the previous message."""
         brought, self.state.brought = self.state.brought, NOTHING
         return brought.marked(message)
 
     def feed_all(self, parts: Iterable[StreamPart]) -> list[Completed]:
-        """The messages that these parts complete, each with the part that did."""
+        """Return the messages that these parts complete, each with the part that completed them."""
         completed: list[Completed] = []
         joined: list[StreamPart] = []
         block: str | None = None
         texts: list[str] = []
         for part in parts:
-            # Nearly every part of a stream is one.
+            # The fast path: nearly all parts are text deltas.
             if type(part) is TextDelta and part.id is block and part.provider_metadata is None:
                 texts.append(part.delta)
                 continue
@@ -154,14 +155,14 @@ class MessageFold:
             joined.append(TextDelta(block, "".join(texts)))
 
     def text_of(self, block: str) -> str:
-        """Return the text of a block of this step, as far as it has come."""
+        """Return the text of a block of this step so far."""
         if (pieces := self.state.growing.get(block)) is not None:
             return _text_of(pieces)
         entry = self.state.entries.get(block)
         return entry.text if isinstance(entry, TextPart) else ""
 
     def feed(self, part: StreamPart) -> list[ChatMessage]:
-        """The messages that this part completes."""
+        """Return the messages that a part completes."""
         handler = _FOLD.get(type(part))
         return (handler(self, part) if handler is not None else None) or []
 
@@ -179,7 +180,7 @@ _MAX_PIECES = 4096
 
 
 def _compact(pieces: list[str]) -> None:
-    """Joins the pieces to one. Python extends a text in place that nobody else holds, so it is not there twice."""
+    """Join the pieces in place. CPython extends an unshared string in place, so the text is not copied."""
     rest = "".join(pieces[1:])
     text = pieces[0]
     pieces.clear()
@@ -250,7 +251,7 @@ def _file(f: MessageFold, part: File) -> None:
 def _event(f: MessageFold, part: ToolEvent) -> None:
     if f.policy == "full":
         _log(f.state.events.setdefault(part.tool, []), part)
-    if f.state.is_between:  # Else it is of a tool of the provider: there may be thousands.
+    if f.state.is_between:  # Skip hosted tools, which may send thousands.
         _bring(f, part)
 
 
@@ -264,7 +265,7 @@ def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
 
 
 def _steer(f: MessageFold, part: Steer) -> list[ChatMessage]:
-    # The results of a round come first: nothing may part a call from its result.
+    # A call and its result must stay together, so the results of a round come first.
     return [*f.end_round(), steered_message(part)] if part.status == "applied" else []
 
 
@@ -275,7 +276,7 @@ def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
 
 
 def without_step(state: FoldState) -> FoldState:
-    """The state before the parts of a step. What has been made or read so far stands in the next message."""
+    """Return the state without the parts of a step, keeping files and provenance for the next message."""
     return FoldState(files=state.files, brought=state.brought, given=state.given)
 
 
@@ -283,13 +284,13 @@ _NO_OUTCOME = StepOutcome()
 
 
 def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
-    # What a failed step was to deliver is delivered by the one that replaces it.
+    # The step that replaces a failed one delivers its files.
     files, later = ({}, f.state.files) if part.reason == "error" else (f.state.files, {})
     f.state.entries = {**files, **f.state.entries}
     parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
     outcome = part.outcome or _NO_OUTCOME
     metadata = _message_metadata(f, outcome)
-    # A message that says nothing is kept only where its metadata must be found again.
+    # Keep a message without content only if its metadata is needed later.
     says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
     is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
@@ -301,12 +302,12 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
         is_between=True,
         files=later,
         brought=before.brought,
-        # The result of a hosted call may come with the next response.
+        # A hosted call's result may arrive with the next response.
         given=() if part.reason == "stop" and not outcome.is_paused else before.given,
     )
     if message is None:
         return []
-    # A failed step's message is no part of the history: what the step has read is noted with the next one.
+    # A failed step's message is not part of the history, so the next message records the provenance.
     return [message if part.reason == "error" else f.noted(message)]
 
 
@@ -323,7 +324,7 @@ def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
     if f.policy == "full" and blocks:
         metadata["thinking"] = THINKING_GAP.join(block.text for block in blocks)
         metadata["thinking_details"] = [{"id": block.id, "text": block.text} for block in blocks]
-    # What a file of the message holds is not kept twice. Sessions are the provider's own.
+    # Do not store the content of a file twice. Sessions belong to the provider.
     return with_file_references(metadata, _file_ids(f.state)) | private
 
 
@@ -336,7 +337,7 @@ def _file_ids(state: FoldState) -> FileIds:
 
 
 def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
-    # A round that waits for an approval, or that a failure interrupts, becomes one message when it is complete.
+    # A round that waits for an approval, or that an error interrupts, becomes one message when it is complete.
     if part.reason in ("approval", "error"):
         return []
     files, f.state.files = tuple(f.state.files.values()), {}
@@ -344,7 +345,7 @@ def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
 
 
 def _log(events: list[Any], part: ToolEvent) -> None:
-    """Adds an event; a row of deltas of one call becomes one event with the joined delta."""
+    """Append an event, joining consecutive deltas of one call."""
     joined = joined_event(events[-1], part.event) if events and part.stage == "delta" else None
     if joined is not None:
         events[-1] = joined
@@ -353,7 +354,7 @@ def _log(events: list[Any], part: ToolEvent) -> None:
 
 
 def joined_event(first: Any, second: Any) -> Any:
-    """Two events of one tool as one, if the second only continues the first; else None."""
+    """Return two events of one tool joined, or None if the second does not continue the first."""
     last, event = jsontext.as_object(first), jsontext.as_object(second)
     if any(last.get(key) != event.get(key) for key in ("type", "id", "item_id", "output_index", "index")):
         return None
@@ -362,7 +363,7 @@ def joined_event(first: Any, second: Any) -> Any:
 
 
 def _joined(first: Any, second: Any) -> Any:
-    """Two deltas as one: texts, or objects whose only other field is text of the same kind. None: they do not join."""
+    """Return two deltas joined, or None if they are neither strings nor objects with one such field besides `type`."""
     if isinstance(first, str) and isinstance(second, str):
         return first + second
     old, new = jsontext.as_object(first), jsontext.as_object(second)
@@ -392,4 +393,4 @@ _FOLD: dict[type, Callable[[MessageFold, Any], list[ChatMessage] | None]] = {
     StepFinish: _step_finish,
     Finish: _finish,
 }
-"""Part type → what it does to the message; the others do nothing."""
+"""Part type → handler. Other parts do not change the message."""

@@ -1,6 +1,6 @@
-"""What a history is made of: messages and their parts, and their JSON form.
+"""Messages of a history and their parts, with their JSON form.
 
-Values are frozen. Metadata holds JSON values only and is never sent to a model; keys that begin with `_` belong to the
+Values are frozen. Metadata holds JSON values only and is never sent to a model. Keys that begin with `_` belong to the
 provider that wrote them, and `_provenance` to the run (`messages/provenance.py`).
 """
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PRIVATE_KEYS = "_*"
-"""In a list of metadata keys: every key that begins with `_`."""
+"""Pattern for all keys that begin with `_`, in a list of metadata keys."""
 Role = Literal["system", "user", "model", "tool"]
 Numbers = tuple[int, int]
-"""The first and the last of several numbers."""
+"""The first and the last of a range of numbers."""
 
 
 class _MessagePart(ShortRepr, Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
@@ -31,28 +31,28 @@ class _MessagePart(ShortRepr, Struct, frozen=True, tag_field="type", omit_defaul
 
 
 class TextPart(_MessagePart, frozen=True, tag="text"):
-    """Text. `id` is the block of the stream it came from, if it came from one."""
+    """A piece of text. `id` is the stream block it came from, if any."""
 
     text: str
     id: str | None = None
 
 
 class ThinkingPart(_MessagePart, frozen=True, tag="thinking"):
-    """Reasoning that the model showed. For people to read: what the provider wants back is in the message's session."""
+    """Reasoning that the model showed, for display only. What the provider needs back is in the message's session."""
 
     text: str
     id: str | None = None
 
 
 class DataPart(_MessagePart, frozen=True, tag="data"):
-    """Bytes: an image, a document, a file that a tool made."""
+    """The bytes of an image, a document or a file that a tool made."""
 
     bytes: bytes
     mime_type: str
     name: str | None = None
 
     def save(self, path: "str | Path") -> "Path":
-        """Writes the bytes to this path, or into this folder under a safe name; returns their path. See `File.save`."""
+        """Save the bytes to this path, or into this folder with a safe name, and return their path. See `File.save`."""
         from sidestream.files.saving import save
 
         return save(self.bytes, path, self.name, self.mime_type)
@@ -64,7 +64,7 @@ class DataPart(_MessagePart, frozen=True, tag="data"):
 
 
 class LinkPart(_MessagePart, frozen=True, tag="link"):
-    """Something that lives at a URL."""
+    """A link to content at a URL."""
 
     url: str
     mime_type: str | None = None
@@ -72,7 +72,7 @@ class LinkPart(_MessagePart, frozen=True, tag="link"):
 
 
 class ToolCallPart(_MessagePart, frozen=True, tag="tool-call"):
-    """The model calls a client tool. `input_text` is set where the model's text was no JSON object."""
+    """A call of a client tool. `input_text` is set if the model's input was not a JSON object."""
 
     id: str
     name: str
@@ -81,41 +81,41 @@ class ToolCallPart(_MessagePart, frozen=True, tag="tool-call"):
 
 
 class ToolResultPart(_MessagePart, frozen=True, tag="tool-result"):
-    """What a client tool gave back: a JSON value."""
+    """The result of a client tool, a JSON value."""
 
     id: str
     name: str
     result: Any
     is_error: bool = False
     acknowledged: bool = False
-    """True: a person has seen the safety checks of the call and approved it, which the provider learns."""
+    """Whether the user saw the call's safety checks and approved it, which is reported to the provider."""
     passages: Numbers | None = None
-    """The numbers of the passages that an answer may cite. None means that it holds none, whatever its shape:
-    only the run sets this, for the results of a source that it ran itself."""
+    """First and last number of the passages that an answer may cite. None means there are none, whatever the result's
+    shape. Only the run sets this, for results of a source that it ran itself."""
 
 
 class ApprovalPart(_MessagePart, frozen=True, tag="approval"):
-    """A person's decision on a call that the provider wants to make, e.g. of a remote MCP server."""
+    """A user's decision on a call that the provider wants to make, such as of a remote MCP server."""
 
     id: str
-    """The id of the approval request."""
+    """Id of the approval request."""
     is_approved: bool
     reason: str | None = None
 
 
 ToolPart = ToolCallPart | ToolResultPart
-"""A call of a tool, or its result."""
+"""A tool call or its result."""
 NOT_EXECUTED = "This call was not executed."
-"""What stands in for a result that nobody gave."""
+"""Result of a call that has none."""
 
 Content = TextPart | DataPart | LinkPart
-"""What a tool can show a model."""
+"""Content that a tool can show a model."""
 MessagePart = TextPart | ThinkingPart | DataPart | LinkPart | ToolCallPart | ToolResultPart | ApprovalPart
-"""What a message consists of."""
+"""Any part of a message."""
 
 
 class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=True):
-    """One message of a history."""
+    """A message of a history."""
 
     role: Role
     parts: tuple[MessagePart, ...] = ()
@@ -123,17 +123,17 @@ class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=Tr
 
     @classmethod
     def system(cls, text: str) -> "ChatMessage":
-        """A message that instructs the model."""
+        """Create a message that instructs the model."""
         return cls("system", (TextPart(text),))
 
     @classmethod
     def user(cls, *content: str | MessagePart) -> "ChatMessage":
-        """A message from the user; strings become text parts."""
+        """Create a message from the user. Strings become text parts."""
         return cls("user", tuple(TextPart(c) if isinstance(c, str) else c for c in content))
 
     @classmethod
     def model(cls, *content: str | MessagePart, metadata: dict[str, Any] | None = None) -> "ChatMessage":
-        """A message from the model; strings become text parts. `metadata` is what was known of it besides its parts."""
+        """Create a message from the model. Strings become text parts. `metadata` is never sent to a model."""
         return cls("model", tuple(TextPart(c) if isinstance(c, str) else c for c in content), metadata or {})
 
     @property
@@ -148,7 +148,7 @@ class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=Tr
 
 
 def only_text(message: ChatMessage) -> str | None:
-    """The text of a message that is one text and nothing else, as most of a long history are; None for any other."""
+    """Return the text of a message that has one text part and no metadata, as most have, or None for any other."""
     parts = message.parts
     return part.text if len(parts) == 1 and type(part := parts[0]) is TextPart and not message.metadata else None
 
@@ -159,7 +159,7 @@ def _decoder() -> msgspec.json.Decoder[list[ChatMessage]]:
 
 
 def messages_to_json(messages: Iterable[ChatMessage]) -> str:
-    """A history as JSON text; bytes are base64.
+    """Convert a history to JSON text, with bytes as base64.
 
     ```python
     result = await agent.send("My name is Ada.")
@@ -171,7 +171,7 @@ def messages_to_json(messages: Iterable[ChatMessage]) -> str:
 
 
 def messages_from_json(text: str | bytes) -> list[ChatMessage]:
-    """The history that `messages_to_json` wrote."""
+    """Parse the history that `messages_to_json` wrote."""
     try:
         return _decoder().decode(text)
     except msgspec.ValidationError:
@@ -183,14 +183,16 @@ def messages_from_json(text: str | bytes) -> list[ChatMessage]:
 def strip_metadata(
     messages: Sequence[ChatMessage], *, keep: Collection[str] = (), drop: Collection[str] = ()
 ) -> list[ChatMessage]:
-    """The same history without metadata, for small histories.
+    """Return the history without metadata, to make it smaller.
 
-    Private `_` keys stay, so that sessions continue, and so do those in `keep`; those in `drop` go. `"_*"` in `drop`
-    means every private key.
+    Private `_` keys are kept so that sessions continue, as are those in `keep`. Those in `drop` are removed; `"_*"` in
+    `drop` means every private key.
     """
     for name, keys in (("keep", keep), ("drop", drop)):
         if isinstance(keys, str):
-            raise ConfigurationError(f"{name} is a list of keys; write strip_metadata(messages, {name}=[{keys!r}])")
+            raise ConfigurationError(
+                f"{name} must be a list of keys, not a string; use strip_metadata(messages, {name}=[{keys!r}])"
+            )
     drops_private = PRIVATE_KEYS in drop
 
     def stays(key: str) -> bool:
@@ -207,11 +209,11 @@ def strip_metadata(
 
 
 BROWSER_STATE = "browser_state"
-"""The `type` of a value beside the content of a result: what only one provider reads (`actions.BrowserState`)."""
+"""`type` of a value beside a result's content that only one provider reads (`actions.BrowserState`)."""
 
 
 def content_of_result(result: object) -> tuple[Content, ...]:
-    """The texts and files of a tool's result that is made of them, as JSON; empty for any other result."""
+    """Return the content of a result that is a JSON list of texts and files, or an empty tuple for any other result."""
     if not is_array(result) or not result:
         return ()
     content = [entry for entry in result if not (is_object(entry) and entry.get("type") == BROWSER_STATE)]

@@ -1,7 +1,7 @@
 """Provenance: what a message brought into a conversation from outside, and the URLs that may be fetched because of it.
 
-A run writes it from its own records into the metadata of the messages that it makes, so that later turns, other
-processes and other providers know it. Nothing that a tool returns can claim it. Pure.
+A run writes it from its own records into the metadata of its messages, so that it survives into later turns, other
+processes and other providers. Tool results cannot claim it.
 """
 
 from collections.abc import Iterable
@@ -17,30 +17,30 @@ from sidestream.stream.parts import Source, StreamPart, ToolEvent, ToolResult
 from sidestream.text.urls import plain_url, urls_in, urls_of
 
 KEY = "_provenance"
-"""The metadata key."""
+"""Metadata key."""
 PAGE = "web_fetch"
-"""The key of the tool whose results are pages: their links count on their own host only."""
+"""Key of the tool whose results are pages. Their links count on the page's own host only."""
 
 _OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
 """Hosted tools whose results are untrusted."""
 _SCREENS = frozenset({"computer_use"})
-"""Tools that show a screen: whatever is on it is untrusted, also where the client runs them."""
+"""Tools that show a screen, whose content is untrusted even if the client runs them."""
 _SEARCHES = frozenset({"web_search", "google_search", "file_search"})
 """Hosted tools whose hits may be fetched."""
 _FORWARDED = frozenset({"tool-result", "source", "tool-event"})
 
 
 class Provenance(Struct, frozen=True, omit_defaults=True):
-    """What a message, or a part, brought into a conversation."""
+    """The untrusted sources and found URLs that a message or a part brought into a conversation."""
 
     sources: tuple[str, ...] = ()
-    """Untrusted sources: the URL of a page, or the tool that read it."""
+    """Untrusted sources, each the URL of a page or the tool that read it."""
     urls: tuple[str, ...] = ()
     """URLs that a search found."""
     pages: tuple[str, ...] = ()
-    """Ids of calls whose results are pages, fetched by this program."""
+    """Ids of calls whose results are pages that this program fetched."""
     is_written: bool = False
-    """Whether a model or this program wrote the text, though it stands as the user's message."""
+    """Whether a model or this program wrote the text of a user message."""
 
     def __add__(self, other: "Provenance") -> "Provenance":
         return Provenance(
@@ -51,7 +51,7 @@ class Provenance(Struct, frozen=True, omit_defaults=True):
         )
 
     def marked(self, message: ChatMessage) -> ChatMessage:
-        """Return the message with this provenance besides its own."""
+        """Return the message with this provenance added to its own."""
         if self == NOTHING:
             return message
         return replace(message, metadata={**message.metadata, KEY: (provenance_of(message) + self)._as_json()})
@@ -69,7 +69,7 @@ _WRITTEN = Provenance(is_written=True)
 def _joined(first: tuple[str, ...], second: tuple[str, ...], limit: int) -> tuple[str, ...]:
     if not second or len(first) >= limit:
         return first
-    if len(second) == 1:  # A citation: there may be thousands.
+    if len(second) == 1:  # A fast path for citations, which may be thousands.
         return first if second[0] in first else (*first, *second)
     return tuple(dict.fromkeys((*first, *second)))[:limit]
 
@@ -86,7 +86,7 @@ def provenance_of(message: ChatMessage) -> Provenance:
 
 
 def sources_in(messages: Iterable[ChatMessage]) -> tuple[str, ...]:
-    """Return the untrusted sources that a history holds."""
+    """Return the untrusted sources in a history."""
     found: dict[str, None] = {}
     for message in messages:
         if message.metadata and KEY in message.metadata:
@@ -95,7 +95,7 @@ def sources_in(messages: Iterable[ChatMessage]) -> tuple[str, ...]:
 
 
 def known_by(message: ChatMessage) -> Provenance:
-    """Return what is known because of a message even if the message itself goes: a user's own URLs are given."""
+    """Return the provenance that remains if a message is dropped, including the URLs a user gave."""
     own = provenance_of(message)
     is_users = message.role == "user" and not own.is_written
     given = [url for part in message.parts for url in _given_by(part)] if is_users else []
@@ -107,14 +107,14 @@ def _given_by(part: MessagePart) -> list[str]:
 
 
 def written(text: str, known: Provenance = NOTHING) -> ChatMessage:
-    """Return a message in the user's place whose text a model or this program wrote."""
+    """Return a user message whose text a model or this program wrote."""
     return (_WRITTEN + known).marked(ChatMessage.user(text))
 
 
 def found_urls(result: Json, given: object, *, hits_only: bool) -> list[str]:
-    """Return the URLs that a search gave. One that is in what the search was called with is not found, but repeated.
+    """Return the URLs that a search found, without those it was given and only repeats.
 
-    `hits_only`: only the entries of its lists count, not what else it says of itself.
+    `hits_only` restricts this to the entries of its lists.
     """
     repeated = {plain_url(url) for url in urls_of(given)}
     found = urls_of(_hits(result) if hits_only else result)
@@ -129,8 +129,8 @@ def _hits(result: Json) -> list[Any]:
 def brought_by(part: StreamPart, *, is_between: bool, given: Iterable[str] = ()) -> Provenance:
     """Return what a part brings into its run.
 
-    `is_between` two steps, parts come from tools that run here, and from agents that run as tools. `given` are URLs
-    that the step's hosted calls were given.
+    `is_between` means that the part came between two steps, from a local tool or a subagent. `given` are the URLs that
+    the step's hosted calls were given.
     """
     match part:
         case ToolResult() if part.provider_executed:
@@ -143,13 +143,13 @@ def brought_by(part: StreamPart, *, is_between: bool, given: Iterable[str] = ())
             urls = tuple(url for url in marks.get("urls") or () if isinstance(url, str))
             return Provenance((source,) if source else (), urls, (part.id,) if marks.get("page") is True else ())
         case Source() if part.url is not None:
-            # A citation that this program made names what a tool here has read, which counts with its result.
+            # A citation that this program made names what a local tool read, which counts with the tool's result.
             is_providers = not is_between and "sidestream" not in (part.provider_metadata or {})
             is_found = is_providers and plain_url(part.url) not in set(map(plain_url, given))
             return Provenance((part.url,), (part.url,) if is_found else ())
         case ToolEvent() if is_between and part.stage in _FORWARDED:
             inner = forwarded_part(part)
-            # Pages stand in the messages of the agent that fetched them.
+            # Pages are in the messages of the subagent that fetched them.
             return NOTHING if inner is None else replace(brought_by(inner, is_between=True), pages=())
         case _:
             return NOTHING
@@ -161,7 +161,7 @@ def _hosted_urls(part: ToolResult, given: Iterable[str]) -> list[str]:
 
 
 def forwarded_part(event: ToolEvent) -> StreamPart | None:
-    """Return the part of an agent that runs as a tool, if the event is one."""
+    """Return the part that a subagent's event forwards, or None for other events."""
     data = as_object(event.event)
     if data.get("type") != event.stage:
         return None
@@ -173,7 +173,7 @@ def forwarded_part(event: ToolEvent) -> StreamPart | None:
 
 
 def source_of_result(part: ToolResult) -> str | None:
-    """Return the untrusted source that a tool's result comes from; None if it is trusted."""
+    """Return the untrusted source of a tool's result, or None if the result is trusted."""
     if part.provider_executed:
         if part.tool not in _OPEN_WEB:
             return None
@@ -182,7 +182,7 @@ def source_of_result(part: ToolResult) -> str | None:
         return part.tool
     marks = (part.provider_metadata or {}).get("sidestream")
     if marks is None and part.tool == "mcp":
-        return f"mcp {part.name}"  # Logs of older versions do not say.
+        return f"mcp {part.name}"  # Logs of older versions have no marks.
     source = as_object(marks).get("source")
     return source if isinstance(source, str) else None
 

@@ -1,7 +1,7 @@
-"""References from metadata to files, and what only a full replay of an answer needs, each stored once.
+"""References to content that is stored once, such as files and the replay fields of sessions.
 
-`{"$file": id, "sha256": digest}` stands where the provider's JSON held the bytes. `id` is that of the `file` part;
-the digest finds the same file among the parts of a message.
+`{"$file": id, "sha256": digest}` replaces bytes in the provider's JSON. `id` is that of the `file` part, and the digest
+identifies the file among the parts of a message.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,14 +17,14 @@ from sidestream.stream.parts import File, StepOutcome
 
 FILE = "$file"
 MIN_CHARACTERS = 64
-"""Shorter texts stay as they are: a reference would not be shorter."""
+"""Minimum length of a string to replace, in characters. A reference would not be shorter."""
 
 FileIds = Mapping[str, str]
 """SHA-256 digest of a file's bytes → id of the `file` part."""
 
 
 def file_ids(files: Iterable[File]) -> FileIds:
-    """The files that values may refer to. Pass those of the step that the values come from."""
+    """Return the files that values may refer to. Pass those of the step that the values come from."""
     known: dict[str, str] = {}
     for file in files:
         if file.data:
@@ -33,9 +33,9 @@ def file_ids(files: Iterable[File]) -> FileIds:
 
 
 def with_file_references(value: Json, files: FileIds) -> Json:
-    """The value with references where it held the bytes of a file: in base64, as a data URL, or as text.
+    """Replace the bytes of files in a value, given as base64, data URLs or text, with references.
 
-    The value itself is returned if it holds none of them, and is never changed. References are kept as they are.
+    The value is never modified, and is returned itself if nothing is replaced. Existing references are kept.
     """
     if not files:
         return value
@@ -55,7 +55,7 @@ def with_file_references(value: Json, files: FileIds) -> Json:
 
 
 def reference_to(file_id: str, data: bytes) -> JsonObject:
-    """Return what refers to a file in place of its bytes."""
+    """Return the reference to a file."""
     return {FILE: file_id, "sha256": media_types.digest(data)}
 
 
@@ -71,28 +71,28 @@ def _reference(text: str, files: FileIds) -> JsonObject | None:
 
 BLOB = "$blob"
 HOSTED = "hosted"
-"""The field of a session that lists the kinds of items that the message's own parts cannot replace."""
+"""Session field that lists the kinds of items that the message's own parts cannot replace."""
 INLINE_BYTES = 256
-"""A field whose JSON is not longer stays where it is: a file of its own would cost more than it saves."""
+"""Maximum size of a field that stays inline, in bytes of JSON. A blob would cost more than it saves."""
 
 LoadedReplays = Mapping[str, Json]
-"""Digest → the content of a reference; None if no log has it."""
+"""Digest → content of the reference, or None if the log does not have it."""
 
 
 def blob_of(value: object) -> str | None:
-    """The digest that a reference names; None if the value is not a reference."""
+    """Return the digest in a reference, or None if the value is not a reference."""
     digest = value.get(BLOB) if is_object(value) and len(value) == 1 else None
     return digest if isinstance(digest, str) else None
 
 
 def blobs_of(message: ChatMessage) -> list[str]:
-    """The digests of what the message's sessions refer to."""
+    """Return the digests that the message's sessions refer to."""
     sessions = [as_object(value) for key, value in message.metadata.items() if key.startswith("_")]
     return [digest for session in sessions for value in session.values() if (digest := blob_of(value)) is not None]
 
 
 def kept_metadata(outcome: StepOutcome, *, is_logged: bool) -> JsonObject:
-    """What the model's message keeps."""
+    """Return the metadata for the model's message, without the replay fields that are stored elsewhere."""
     if is_logged:
         return dict(for_log(outcome)[0].message_metadata)
     metadata = dict(outcome.message_metadata)
@@ -104,7 +104,7 @@ def kept_metadata(outcome: StepOutcome, *, is_logged: bool) -> JsonObject:
 
 
 def for_log(outcome: StepOutcome) -> tuple[StepOutcome, dict[str, bytes]]:
-    """The outcome as the log records it, and the blobs that it refers to. Messages are folded from either form."""
+    """Return the outcome to record in the log, and the blobs it refers to. Either form folds to the same message."""
     metadata, blobs = dict(outcome.message_metadata), dict[str, bytes]()
     for key, field in outcome.replay.items():
         session = metadata.get(key, {})
@@ -117,17 +117,17 @@ def for_log(outcome: StepOutcome) -> tuple[StepOutcome, dict[str, bytes]]:
 
 
 class Replays:
-    """Reads sessions for one request, and collects what it needs of the log and what nobody has."""
+    """A reader of sessions for one request, which collects the references to load and notes missing ones."""
 
     def __init__(self, loaded: LoadedReplays) -> None:
         self.needed: dict[str, None] = {}
-        """Digests of what must be loaded before the request is made again."""
+        """Digests to load before the request is encoded again."""
         self.is_reduced = False
-        """True if items of hosted tools are gone: the answer is replayed from its parts, without them."""
+        """Whether items of hosted tools are missing, so that the answer is replayed from its parts without them."""
         self._loaded = loaded
 
     def read(self, session: Mapping[str, Any], field: str) -> list[JsonObject] | None:
-        """The items of an answer; None if they are not there."""
+        """Return the items of an answer, or None if they are missing or not loaded."""
         value = session.get(field)
         digest = blob_of(value)
         if digest is not None:

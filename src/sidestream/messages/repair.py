@@ -1,7 +1,7 @@
-"""What is wrong with a history, and a history that every provider can take.
+"""Validation of histories, and repair to a form that every provider accepts.
 
-A round is a message with calls and the tool messages right after it. In a sound history every call has its own id and
-exactly one result, and the results of a round stand in one message, in the order of their calls.
+A round is a message with calls and the tool messages right after it. In a valid history every call has a unique id and
+exactly one result, and the results of a round are in one message, in the order of their calls.
 """
 
 import math
@@ -46,7 +46,7 @@ _NEVER_CALL = ("system", "user", "tool")
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong with the message at `index`, in plain words, and what to do about it."""
+    """A problem with the message at `index`, in plain words, and how to fix it."""
 
     index: int
     kind: ProblemKind
@@ -55,12 +55,12 @@ class Problem(Struct, frozen=True):
 
     @property
     def is_repairable(self) -> bool:
-        """True if `repair_history` puts it right."""
+        """Whether `repair_history` fixes it."""
         return self.kind in _REPAIRABLE
 
 
 def validate_history(messages: Sequence[ChatMessage]) -> list[Problem]:
-    """What is wrong, in the order of the messages. Calls of the last message may wait for their results.
+    """Return the problems of a history, in the order of its messages. Calls of the last message may lack results.
 
     ```python
     for problem in validate_history(history):
@@ -71,7 +71,7 @@ def validate_history(messages: Sequence[ChatMessage]) -> list[Problem]:
     found = [problem for index, message in enumerate(messages) for problem in _message_problems(index, message)]
     talk = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
     found += [
-        Problem(index, "system-in-the-middle", "A system message stands after others.", "Move it to the beginning.")
+        Problem(index, "system-in-the-middle", "A system message follows other messages.", "Move it to the beginning.")
         for index, message in enumerate(messages)
         if index > talk and message.role == "system"
     ]
@@ -80,10 +80,11 @@ def validate_history(messages: Sequence[ChatMessage]) -> list[Problem]:
 
 
 def repair_history(messages: Sequence[ChatMessage], *, answer_last: bool = False) -> list[ChatMessage]:
-    """The history with sound rounds and without empty messages; a message that needs no change is the same object.
+    """Return the history with valid rounds and without empty messages.
 
-    Dangling calls get an error result, orphan results go, misplaced ones move to their calls, ids become unique.
-    Calls of the last message stay as they are, since their results may still come, unless `answer_last`.
+    Calls without a result get an error result, results without a call are removed, misplaced results move to their
+    calls, and ids become unique. Calls of the last message are left alone because their results may still arrive,
+    unless `answer_last` is set. A message that needs no change is returned as the same object.
     """
     pairing = _pair(messages)
     repaired: list[ChatMessage] = []
@@ -101,14 +102,14 @@ def repair_history(messages: Sequence[ChatMessage], *, answer_last: bool = False
 
 
 class _Entry(Struct, eq=False):
-    """A part on its own, or a result and what a tool message says after it."""
+    """A single part, or a result and the parts that follow it in a tool message."""
 
     index: int
     place: int
-    """Where it stands among the entries of its message."""
+    """Index among the entries of the message."""
     parts: list[MessagePart]
     call: "_Call | None" = None
-    """The call that this answers."""
+    """Call that the entry answers."""
 
     @property
     def result(self) -> ToolResultPart | None:
@@ -119,31 +120,31 @@ class _Call(Struct, eq=False):
     index: int
     part: ToolCallPart
     id: str
-    """The id that it should have."""
+    """Unique id for the call."""
     answer: _Entry | None = None
 
 
 class _Pairing:
-    """Which result belongs to which call."""
+    """The assignment of results to calls."""
 
     def __init__(self, messages: Sequence[ChatMessage]) -> None:
         self.messages = messages
         self.entries: list[list[_Entry]] = [_entries(index, message) for index, message in enumerate(messages)]
         self.last = -1
-        """The last message that is not empty."""
+        """Index of the last message that is not empty."""
         self.calls: dict[int, list[_Call]] = {}
-        """By message, for those that have any."""
+        """Calls by message index, for messages with calls."""
         self.runs: dict[int, list[int]] = {}
-        """The tool messages right after a message with calls."""
+        """Indexes of the tool messages right after a message with calls, by its index."""
         self.openers: dict[int, int] = {}
-        """Tool message → the message with calls that it stands right after."""
+        """Index of the message with calls right before a tool message, by the tool message's index."""
 
     def is_in_place(self, entry: _Entry) -> bool:
-        """True if a result stands in its own round."""
+        """Return whether a result is in its own round."""
         return entry.call is not None and self.openers.get(entry.index) == entry.call.index
 
     def kept(self, index: int) -> ChatMessage | None:
-        """The message without results and stray calls, ids unique; None if nothing is left of it."""
+        """Return the message with unique ids, without results and stray calls, or None if nothing remains."""
         message = self.messages[index]
         calls = iter(self.calls.get(index, ()))
         parts: list[MessagePart] = []
@@ -158,7 +159,7 @@ class _Pairing:
         return None if _is_empty(changed) else changed
 
     def results(self, index: int) -> list[ChatMessage]:
-        """The message with all results of a round. Its own ones keep their places between approvals and the like."""
+        """Return the messages with all results of a round. Its own results keep their positions among other parts."""
         run = [self.messages[place] for place in self.runs[index]]
         answers = deque(_answer(call) for call in self.calls[index])
         parts: list[MessagePart] = []
@@ -175,19 +176,19 @@ class _Pairing:
         return [ChatMessage("tool", tuple(parts), metadata)]
 
     def problems(self) -> Iterator[Problem]:
-        """What is wrong with calls and results."""
+        """Yield the problems of calls and results."""
         for calls in self.calls.values():
             yield from self._round_problems(calls)
         for entry in (entry for entries in self.entries for entry in entries):
             part, index = entry.parts[0], entry.index
             if isinstance(part, ToolCallPart) and index not in self.calls:
-                what = f"The call {part.id!r} of {part.name} stands in a {self.messages[index].role} message."
-                yield Problem(index, "stray-call", what, "Only model messages call tools: remove it.")
+                what = f"The call {part.id!r} of {part.name} is in a {self.messages[index].role} message."
+                yield Problem(index, "stray-call", what, "Remove it; only model messages may contain calls.")
             elif isinstance(part, ToolResultPart) and entry.call is None:
-                what = f"The result {part.id!r} of {part.name} belongs to no call before it that still waits for one."
+                what = f"The result {part.id!r} of {part.name} has no earlier call that still needs a result."
                 yield Problem(index, "orphan-result", what, "Remove it, or add the message with its call.")
             elif isinstance(part, ToolResultPart) and not self.is_in_place(entry):
-                what = f"The result {part.id!r} of {part.name} does not stand right after its call."
+                what = f"The result {part.id!r} of {part.name} is not right after its call."
                 fix = f"Move it into a tool message right after message {cast(_Call, entry.call).index}."
                 yield Problem(index, "misplaced-result", what, fix)
 
@@ -199,18 +200,18 @@ class _Pairing:
                 yield Problem(call.index, "dangling-call", f"{what} has no result.", fix)
             if call.id != call.part.id:
                 fix = f"Give it and its result another id, e.g. {call.id!r}."
-                yield Problem(call.index, "duplicate-id", f"{what} has an id that an earlier call has.", fix)
+                yield Problem(call.index, "duplicate-id", f"{what} has the same id as an earlier call.", fix)
         answers = [call.answer for call in calls if call.answer is not None and self.is_in_place(call.answer)]
         places = [(answer.index, answer.place) for answer in answers]
         if len({index for index, _ in places}) > 1 or places != sorted(places):
-            what = "The results of one round stand in several messages or not in the order of their calls."
+            what = "The results of one round are in several messages, or not in the order of their calls."
             yield Problem(min(places)[0], "scattered-results", what, "Put them into one message, in that order.")
 
 
 def _pair(messages: Sequence[ChatMessage]) -> _Pairing:
-    """A result answers the first call with its id in the latest message that has one without an answer."""
+    """Match results to calls, each to the first unanswered call with its id in the latest message that has one."""
     pairing = _Pairing(messages)
-    waiting: dict[str, list[deque[_Call]]] = {}  # By id, those of one message together.
+    waiting: dict[str, list[deque[_Call]]] = {}  # By id, grouped by message.
     ids = _Ids()
     opener = -1
     for index, message in enumerate(messages):
@@ -266,15 +267,15 @@ def _with_id(part: _PartT, new_id: str) -> _PartT:
 
 
 class _Ids:
-    """Ids that are taken already."""
+    """The ids in use."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
-        """For an id that was wanted more than once, the last number."""
+        """Last number appended to an id, by id."""
 
     def free(self, wanted: str) -> str:
-        """This id, numbered if it is taken; it is taken then."""
+        """Reserve and return this id, with a number appended if it is taken."""
         free, number = wanted, self._numbers.get(wanted, 1)
         while free in self._taken:
             number += 1
@@ -289,7 +290,7 @@ def _are_same(parts: Sequence[MessagePart], others: Sequence[MessagePart]) -> bo
 
 
 def _is_empty(message: ChatMessage) -> bool:
-    """True if no provider gets anything of it; a session may stand for parts."""
+    """Return whether providers would get nothing of the message. A session may replace its parts."""
     if any(key.startswith("_") and key != PROVENANCE for key in as_object(message.metadata)):
         return False
     return not any(not isinstance(part, TextPart | ThinkingPart) or part.text.strip() for part in message.parts)
@@ -297,8 +298,8 @@ def _is_empty(message: ChatMessage) -> bool:
 
 def _message_problems(index: int, message: ChatMessage) -> Iterator[Problem]:
     if message.role not in _ROLES:
-        fix = f"Use one of {', '.join(_ROLES)}; what others call assistant is model."
-        yield Problem(index, "unknown-role", f"There is no role {message.role!r}.", fix)
+        fix = f"Use one of {', '.join(_ROLES)}; the role that some APIs call assistant is model."
+        yield Problem(index, "unknown-role", f"The role {message.role!r} is unknown.", fix)
     if _is_empty(message):
         yield Problem(index, "empty-message", "The message has no content.", "Remove it.")
     if message.role != "model":
@@ -308,8 +309,8 @@ def _message_problems(index: int, message: ChatMessage) -> Iterator[Problem]:
     for name, value in _json_values(message):
         path = _not_json(value, name)
         if path is not None:
-            fix = "Use dicts with text keys, lists, text, finite numbers, booleans and None only."
-            yield Problem(index, "not-json", f"{path} has no JSON form.", fix)
+            fix = "Use only dicts with string keys, lists, strings, finite numbers, booleans and None."
+            yield Problem(index, "not-json", f"{path} cannot be converted to JSON.", fix)
 
 
 def _json_values(message: ChatMessage) -> Iterator[tuple[str, Any]]:
@@ -322,7 +323,7 @@ def _json_values(message: ChatMessage) -> Iterator[tuple[str, Any]]:
 
 
 def _not_json(value: object, path: str) -> str | None:
-    """The path of the first value in it that would not come back from JSON as it is."""
+    """Return the path of the first value that does not survive conversion to JSON, or None."""
     try:
         return next(_no_json(value, path), None)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Sessions: finding the anchor in a history, and knowing whether the history before it is still the same.
+"""Provider sessions in a history, and digests that tell whether the history before a session has changed.
 
 A session is a dict under a private metadata key (`_…_session`) of a model message. Only the provider that wrote a key
 reads it.
@@ -20,34 +20,34 @@ SUFFIX = "_session"
 DIGEST = "digest"
 
 _known: dict[int, tuple["weakref.ref[ChatMessage]", bytes]] = {}
-# Messages are frozen, so a digest stays true for the object's life; the weak reference guards against a reused id().
+# Messages are frozen, so a digest is valid for the object's life; the weak reference guards against a reused id().
 
 
 class RequestHistory(Struct, frozen=True, kw_only=True, gc=False):
-    """The messages that a request was made from, for those who must know them again later."""
+    """The messages that a request was made from, to recognise them later."""
 
     messages: tuple[ChatMessage, ...] | None = None
 
     @property
     def history(self) -> str | None:
-        """Their digest, computed on demand: many answers never need it."""
+        """The digest of the messages, computed on demand because many answers never need it."""
         return None if self.messages is None else history_digest(self.messages)
 
 
 class Anchor(Struct, frozen=True):
-    """The newest session in a history and where it stands."""
+    """The newest session in a history and its position."""
 
     index: int
     session: dict[str, Any]
 
 
 def is_session_key(key: str) -> bool:
-    """True for metadata keys that hold a session."""
+    """Return whether a metadata key holds a session."""
     return key.startswith("_") and key.endswith(SUFFIX)
 
 
 def find_anchor(messages: Sequence[ChatMessage], key: str) -> Anchor | None:
-    """The newest message with this session; the scan stops there, whoever wrote the messages behind it."""
+    """Return the newest session under this key, regardless of who wrote the messages after it."""
     for index in range(len(messages) - 1, -1, -1):
         metadata = messages[index].metadata
         if metadata and isinstance(session := metadata.get(key), dict):
@@ -56,7 +56,7 @@ def find_anchor(messages: Sequence[ChatMessage], key: str) -> Anchor | None:
 
 
 def stamp(metadata: dict[str, Any], parts: tuple[MessagePart, ...]) -> dict[str, Any]:
-    """The same metadata, each session marked with a digest of the message it belongs to."""
+    """Return the metadata with each session marked with a digest of its message."""
     return {
         key: {**value, DIGEST: _digest("model", parts).hex()}
         if is_session_key(key) and isinstance(value, dict)
@@ -66,12 +66,12 @@ def stamp(metadata: dict[str, Any], parts: tuple[MessagePart, ...]) -> dict[str,
 
 
 def is_unchanged(message: ChatMessage, session: dict[str, Any]) -> bool:
-    """True if the message still has the parts it was stamped with."""
+    """Return whether the message still has the parts it was stamped with."""
     return session.get(DIGEST) == message_digest(message).hex()
 
 
 def message_digest(message: ChatMessage) -> bytes:
-    """A digest of role and parts; metadata does not count."""
+    """Return a digest of role and parts, without metadata."""
     identity = id(message)
     known = _known.get(identity)
     if known is not None and known[0]() is message:
@@ -87,7 +87,7 @@ def _forget(reference: "weakref.KeyedRef[int, ChatMessage]") -> None:
 
 
 class _Chain(Struct, frozen=True):
-    """The digest of the messages before one, kept as long as that one lives: a long history grows at its end."""
+    """A digest of all messages before one, cached while that one lives, because histories grow at the end."""
 
     message: "weakref.ref[ChatMessage]"
     before: tuple[ChatMessage, ...]
@@ -97,18 +97,18 @@ class _Chain(Struct, frozen=True):
 _chains: dict[int, _Chain] = {}
 _MAX_CHAINS = 256
 _LOOK_BACK = 8
-"""How many messages a turn may add before its digest is computed from scratch."""
+"""Maximum messages that a turn may add before the digest is computed from scratch."""
 
 
 def history_digest(messages: Sequence[ChatMessage]) -> str:
-    """A digest of a run of messages, in order."""
+    """Return a digest of messages, in order."""
     if len(messages) <= _LOOK_BACK:
-        # Not worth remembering.
+        # Too short to cache.
         return _blake2b(b"".join(map(message_digest, messages))).hexdigest()
     history = tuple(messages)
     start, state = _known_beginning(history)
     chain = state.copy()
-    # The last message is often new each time; the one before it is what the next turn has too.
+    # The last message is often new; the one before it is still there in the next turn.
     end = len(history) - 2
     if start < end:
         for message in history[start:end]:
@@ -123,10 +123,10 @@ def history_digest(messages: Sequence[ChatMessage]) -> str:
 
 
 def _known_beginning(history: tuple[ChatMessage, ...]) -> tuple[int, Any]:
-    """How many of the first messages are known to be the same as before, and the digest of them."""
+    """Return how many of the first messages have a cached digest, and the digest's state."""
     for index in range(len(history) - 1, max(len(history) - 1 - _LOOK_BACK, -1), -1):
         known = _chains.get(id(history[index]))
-        # The same objects, compared without a step of Python for each.
+        # Tuple comparison checks identity first, in C.
         if known is not None and known.message() is history[index] and known.before == history[:index]:
             return index, known.state
     return 0, _blake2b()
@@ -137,7 +137,7 @@ def _digest(role: str, parts: tuple[MessagePart, ...]) -> bytes:
 
 
 def _blake2b(data: bytes = b"") -> "hashlib.blake2b":
-    # Importing hashlib loads OpenSSL's, a tenth of what importing an agent takes.
+    # Importing hashlib loads OpenSSL, which takes a tenth of the time to import an agent.
     import hashlib
 
     return hashlib.blake2b(data, digest_size=16)

@@ -1,4 +1,4 @@
-"""Shortening a history: which messages can go, and what stands in for them. Calls and results stay together. Pure."""
+"""Selection of messages to drop from a long history, which keeps calls and results together, and their replacement."""
 
 from collections.abc import Sequence
 
@@ -9,25 +9,25 @@ from sidestream.messages.steering import is_steer
 from sidestream.messages.tokens import BYTES_PER_TOKEN, message_tokens
 
 SHORTENED = "sidestream.context-shortened"
-"""The kind of the custom part that reports which messages the history has lost."""
+"""Kind of the custom part that reports which messages were dropped."""
 OVERFLOWED = "sidestream.context-overflow"
-"""The kind of the custom part that reports a request that was too long and is made again."""
+"""Kind of the custom part that reports a request that was too long and is repeated."""
 
 Ranges = tuple[tuple[int, int], ...]
-"""Messages by their places: from the first one up to, not including, the second; in order."""
+"""Ranges of message indexes in order, each from its first up to but excluding its second number."""
 
 _HEADING = "Summary of the conversation so far, which is no longer here in full:"
 _MAX_SHOWN = 2000
-"""Characters of one call or result in a transcript."""
+"""Maximum characters of a call or result in a transcript."""
 
 
 def plan(
     messages: Sequence[ChatMessage], *, total: int, budget: int, keep_turns: int, turn: int | None = None
 ) -> Ranges:
-    """What to drop so that a history of `total` tokens comes down to `budget`, or as near as it gets.
+    """Choose messages to drop so that a history of `total` tokens shrinks to `budget`, or as near as possible.
 
-    Older turns go first, all but `keep_turns`, then further ones. Then rounds of calls of the current turn, which
-    begins at `turn`; its question and its last round stay. System messages at the beginning stay too.
+    Older turns are dropped first, except the last `keep_turns`, then more turns, then rounds of calls in the current
+    turn, which begins at `turn`. Its question, its last round and system messages at the beginning are kept.
     """
     sizes = [message_tokens((message,)) for message in messages]
     scale = total / max(sum(sizes), 1)
@@ -40,19 +40,19 @@ def plan(
 
 
 def is_shortenable(messages: Sequence[ChatMessage]) -> bool:
-    """True if something can be dropped."""
+    """Return whether anything can be dropped."""
     return bool(_candidates(messages, 1, None))
 
 
 def _candidates(messages: Sequence[ChatMessage], keep_turns: int, turn: int | None) -> list[Ranges]:
-    """What can be dropped, from little to much."""
+    """Return the possible ranges to drop, from least to most."""
     first = _first(messages)
-    # What was sent while a run was in progress belongs to the turn of that run.
+    # Steering messages belong to the turn of their run.
     users = [p for p in range(first, len(messages)) if messages[p].role == "user" and not is_steer(messages[p])]
     if not users:
         return []
     current = users[-1] if turn is None else turn
-    # A message right after another of the user's belongs to the same turn; so does the question after a summary.
+    # Consecutive user messages belong to one turn, as does the question after a summary.
     starts = [p for p in users if p <= current and (p in (first, current) or messages[p - 1].role != "user")]
     cuts = [start for start in starts[-keep_turns:] if start > first]
     older: list[Ranges] = [((first, cut),) for cut in cuts]
@@ -66,9 +66,9 @@ def _candidates(messages: Sequence[ChatMessage], keep_turns: int, turn: int | No
 
 
 def shortened(messages: Sequence[ChatMessage], dropped: Ranges, summary: str | None) -> list[ChatMessage]:
-    """The history without these messages; their summary comes first, after system messages."""
+    """Return the history without the dropped messages, with their summary after the system messages."""
     kept = list(messages)
-    # What was read stays read, and what was given stays given: the messages that stay were written after it.
+    # The remaining messages were written after the dropped ones, so they inherit their provenance.
     known = sum((known_by(message) for start, end in dropped for message in messages[start:end]), NOTHING)
     for start, end in reversed(dropped):
         del kept[start:end]
@@ -80,12 +80,12 @@ def shortened(messages: Sequence[ChatMessage], dropped: Ranges, summary: str | N
 
 
 def _first(messages: Sequence[ChatMessage]) -> int:
-    """The place of the first message that is not a system message."""
+    """Return the index of the first message that is not a system message."""
     return next((place for place, message in enumerate(messages) if message.role != "system"), len(messages))
 
 
 def shortened_by(messages: Sequence[ChatMessage], notice: Json) -> list[ChatMessage]:
-    """The history after what the data of a SHORTENED part reports."""
+    """Return the history as shortened by the data of a SHORTENED part."""
     data = as_object(notice)
     dropped = tuple((int(entry[0]), int(entry[1])) for entry in as_list(data.get("dropped")))
     summary = data.get("summary")
@@ -93,7 +93,7 @@ def shortened_by(messages: Sequence[ChatMessage], notice: Json) -> list[ChatMess
 
 
 def transcript(messages: Sequence[ChatMessage], max_tokens: int) -> str:
-    """The messages as text for a model that summarises them; of a long one, the beginning and the end."""
+    """Return the messages as text for a summary, keeping only the beginning and end if they are too long."""
     text = "\n\n".join(f"{message.role}: {_said(message)}" for message in messages)
     limit = max_tokens * BYTES_PER_TOKEN
     return text if len(text) <= limit else f"{text[: limit // 4]}\n\n[…]\n\n{text[-limit * 3 // 4 :]}"

@@ -1,4 +1,4 @@
-"""Messages that the user sends while a run is in progress, as parts of the stream and back."""
+"""Conversion of messages that the user sends during a run to parts of the stream and back."""
 
 from collections.abc import Sequence
 
@@ -9,34 +9,39 @@ from sidestream.messages.message import ChatMessage, Content, DataPart, LinkPart
 from sidestream.stream.parts import Steer
 
 STEER = "steer"
-"""The metadata key of a user message that was sent while a run was in progress; its value is the id of the `Steer`."""
+"""Metadata key of a user message sent during a run; its value is the id of the `Steer`."""
 
 
 def steer_of(message: ChatMessage, steer_id: str) -> Steer:
-    """The part that reports this message as accepted. Raises ConfigurationError for what a user cannot say."""
+    """Return the part that reports the message as accepted.
+
+    Raises ConfigurationError if the message is empty, not the user's, or has other parts than text, files and links.
+    """
     if message.role != "user":
-        raise ConfigurationError(f"a run is steered with a message of the user, not of the role {message.role!r}")
+        raise ConfigurationError(f"a steering message must have the role 'user', not {message.role!r}")
     for part in message.parts:
         if not isinstance(part, TextPart | DataPart | LinkPart):
-            raise ConfigurationError(f"a run is steered with texts, files and links, not with a {type(part).__name__}")
+            raise ConfigurationError(
+                f"a steering message must contain text, files and links only, not a {type(part).__name__}"
+            )
     parts = [part for part in message.parts if not isinstance(part, TextPart) or part.text.strip()]
     if not parts:
-        raise ConfigurationError("the message is empty")
+        raise ConfigurationError("the steering message is empty; pass text, a file or a link")
     is_text = len(parts) == 1 and isinstance(parts[0], TextPart)
     return Steer(steer_id, "accepted", message.text, () if is_text else tuple(map(to_builtins, parts)))
 
 
 def steered_message(steer: Steer) -> ChatMessage:
-    """The user's message, as the history has it."""
+    """Return the user's message as it appears in the history."""
     parts = convert(steer.content, tuple[Content, ...]) if steer.content else (TextPart(steer.text),)
     return ChatMessage("user", parts, {STEER: steer.id})
 
 
 def is_steer(message: ChatMessage) -> bool:
-    """True for a message that was sent while a run was in progress."""
+    """Return whether the message was sent during a run."""
     return STEER in message.metadata
 
 
 def opening_role(messages: Sequence[ChatMessage]) -> str | None:
-    """The role of the last message that is not a steer."""
+    """Return the role of the last message that is not a steer."""
     return next((message.role for message in reversed(messages) if not is_steer(message)), None)

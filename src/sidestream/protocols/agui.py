@@ -1,12 +1,12 @@
-"""A run as the events of AG-UI 1.0, for its clients.
+"""Encoder of a run as AG-UI 1.0 events.
 
     encoder = AGUIEncoder("thread_1", "run_1")
     async for part in agent.stream(prompt):
         for event in encoder.feed(part): ...        # one `data:` frame each
 
-A projection of the UI message stream: every chunk has its event, so both protocols show the same. What AG-UI has no
-event for travels as `CUSTOM` events whose names begin with `sidestream.`, the progress of a tool as an activity of the
-type `sidestream.tool`, provider events that nobody knows as `RAW`.
+It is a projection of the UI message stream, so both protocols show the same. What AG-UI has no event for is sent as
+`CUSTOM` events with names that begin with `sidestream.`, a tool's progress as an activity of type `sidestream.tool`,
+and unknown provider events as `RAW`.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ DECISION_SCHEMA: Final[JsonObject] = {
     "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}},
     "required": ["approved"],
 }
-"""What the `payload` of a `resume` entry must be."""
+"""JSON schema of the `payload` of a `resume` entry."""
 DENIED = "The call was denied."
 NOT_MADE = "The run ended before the call was made."
 
@@ -34,10 +34,10 @@ Event = JsonObject
 
 
 class AGUIEncoder:
-    """Makes events of the parts of one turn, and of the few facts that no part reports.
+    """An encoder of one turn's parts, and of the few state transitions that no part reports, as events.
 
-    A run that waits for approvals ends with an interrupt for each; the run that resumes the turn starts a new stream,
-    with the same encoder. `url_of` gives the URLs of blobs. Approvals expire `approval_s` seconds after their request.
+    A run that waits for approvals ends with an interrupt for each. The run that resumes the turn starts a new stream,
+    with the same encoder. `url_of` returns the URLs of blobs. Approvals expire `approval_s` seconds after the request.
     """
 
     def __init__(
@@ -54,30 +54,30 @@ class AGUIEncoder:
         self._chunks = UIMessageEncoder(message_id, url_of=url_of, steering=True, approval_s=approval_s)
         self._url_of = url_of
         self._is_over = True
-        """True before a run and after it."""
+        """Whether no run is open, which is so before a run and after it."""
         self._step = 0
         self._parent: str | None = None
-        """The message of this step that calls belong to."""
+        """Id of the message of this step that calls belong to."""
         self._open: dict[tuple[str, str], None] = {}
-        """Texts, reasoning and calls without their end: family and id."""
+        """Open texts, reasoning and calls, by family and id."""
         self._written: set[str] = set()
-        """Calls whose arguments have been streamed."""
+        """Ids of calls whose arguments have been streamed."""
         self._unanswered: dict[str, bool] = {}
-        """Calls without a result → whether the provider makes them."""
+        """Whether the provider makes the call, by id of a call without a result."""
         self._is_in_step = False
         self._blocks: list[str] = []
-        """The messages of this step."""
+        """Ids of this step's messages."""
         self._approvals: dict[str, JsonObject] = {}
-        """Approval id → what is known of it, as long as it is pending."""
+        """Pending approvals, by approval id."""
         self._external: dict[str, None] = {}
-        """Calls that the client executes."""
+        """Ids of calls that the client executes."""
         self._reasons: dict[str, str] = {}
-        """Call → why it was denied."""
+        """Reasons for denials, by call id."""
         self._model: JsonObject = {}
         self._usage: list[JsonObject] = []
 
     def feed(self, part: StreamPart, at: float | None = None, seq: int | None = None) -> list[Event]:
-        """The events for the next part, which came at this time, in the record of this number."""
+        """Return the events of the next part, recorded at time `at` with sequence number `seq`."""
         match part:
             case Finish():
                 self._usage = self._used(part.usage)
@@ -91,32 +91,32 @@ class AGUIEncoder:
         return events
 
     def asked(self, approval: PendingApproval, at: float | None = None) -> list[Event]:
-        """What waits for a person; the request itself is a part, before or after it."""
+        """Add the details of a pending approval, whose request may come before or after them."""
         return self._events(self._chunks.asked(approval, at))
 
     def decided(self, approval_id: str, is_approved: bool, reason: str | None = None) -> list[Event]:
-        """A person has decided."""
+        """Return the events of a user's decision."""
         return self._events(self._chunks.decided(approval_id, is_approved, reason))
 
     def began(self, provider: str) -> list[Event]:
-        """A run of this provider begins."""
+        """Record the run's provider."""
         return self._events(self._chunks.began(provider))
 
     def resumed(self, *, after_restart: bool = False) -> list[Event]:
-        """The turn is resumed: after decisions by a run of its own, or where another process left it."""
+        """Resume the turn, either in a new run after decisions or where another process stopped."""
         begun = self._begin() if self._is_over else []
         return [*begun, *self._events(self._chunks.resumed(after_restart=after_restart))]
 
     def cancelled(self, reason: str = "stopped") -> list[Event]:
-        """The run was stopped."""
+        """End the run as cancelled."""
         return self._events(self._chunks.cancelled(reason))
 
     def failed(self, message: str) -> list[Event]:
-        """The stream cannot continue."""
+        """End the run with an error."""
         return self._events(self._chunks.failed(message))
 
     def rejoined(self) -> list[Event]:
-        """A run is always read from its beginning."""
+        """Return no events, because clients always read a run from its beginning."""
         return []
 
     def _events(self, chunks: list[Chunk]) -> list[Event]:
@@ -156,7 +156,7 @@ class AGUIEncoder:
         return [*events, {key: value for key, value in event.items() if value != []}]
 
     def _unanswered_results(self) -> list[Event]:
-        """Results of calls that have none: a client would take them for calls that it must answer."""
+        """Return results for calls without one, because clients would take those for calls to answer."""
         waiting = {one["toolCallId"] for one in self._approvals.values()} | self._external.keys()
         calls = {call: executed for call, executed in self._unanswered.items() if call not in waiting}
         ends = [event for call in calls if ("call", call) in self._open for event in _ENDS["call"](call)]
@@ -183,7 +183,7 @@ class AGUIEncoder:
         return [*self._close(), *self._end_step()]
 
     def step_reset(self, chunk: Chunk) -> list[Event]:
-        """AG-UI cannot take messages back: the event names those that the repeated step replaces."""
+        """Name the messages that the repeated step replaces, because AG-UI cannot retract them."""
         replaced = _custom("reset", {"messageIds": self._blocks})
         return [*self._close(), replaced, *self._end_step(), *self.step_start(chunk)]
 
@@ -193,12 +193,12 @@ class AGUIEncoder:
         return ended
 
     def _close(self) -> list[Event]:
-        """Ends what is open."""
+        """Return the events that end all open texts, reasoning and calls."""
         ends = [event for family, id in list(self._open) for event in _ENDS[family](id)]
         self._open = {}
         return ends
 
-    # Texts and reasoning
+    # Text and reasoning
 
     def block_start(self, chunk: Chunk) -> list[Event]:
         family, id = _family(chunk), self._message(chunk)
@@ -225,7 +225,7 @@ class AGUIEncoder:
         return f"{self._prefix}-{chunk['id']}"
 
     def steering(self, chunk: Chunk) -> list[Event]:
-        """A message of the user to the run in progress."""
+        """Convert a steering message."""
         text = "\n".join(part["text"] for part in chunk["parts"] if part["type"] == "text")
         files = [_custom("steer-file", part) for part in chunk["parts"] if part["type"] == "file"]
         id = {"messageId": chunk["id"]}
@@ -318,7 +318,7 @@ class AGUIEncoder:
         return [_custom("run", chunk["data"])]
 
     def whole(self, chunk: Chunk) -> list[Event]:
-        """A source or a file."""
+        """Convert a source or a file."""
         name = "source" if chunk["type"].startswith("source-") else "file"
         fields = {key: value for key, value in chunk.items() if key not in ("type", "providerMetadata")}
         details = as_object(as_object(chunk.get("providerMetadata")).get("sidestream"))
@@ -369,7 +369,7 @@ _ENDS: dict[str, Callable[[str], list[Event]]] = {
     ],
     "call": lambda id: [{"type": "TOOL_CALL_END", "toolCallId": id}],
 }
-"""Family of what is open → the events that end it."""
+"""Family → events that end it."""
 
 
 _HANDLERS: dict[str, Callable[[AGUIEncoder, Any], list[Event]]] = {
@@ -404,4 +404,4 @@ _HANDLERS: dict[str, Callable[[AGUIEncoder, Any], list[Event]]] = {
     "data-tool": AGUIEncoder.activity,
     "data-approval": AGUIEncoder.approval_data,
 }
-"""Type of a chunk → its events. Other `data-*` are `CUSTOM` events as they are."""
+"""Chunk type → handler. Other `data-*` chunks become `CUSTOM` events unchanged."""

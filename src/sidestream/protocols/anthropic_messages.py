@@ -1,7 +1,7 @@
-"""Parts as events of Anthropic's Messages API, for clients that speak it.
+"""Encoder of a run as events of Anthropic's Messages API.
 
-Text, thinking and calls of the client's tools become content blocks, one after the other; citations stand in their
-text. What tools of the server or of a provider did on the way has no place in it; it is in the log.
+Text, thinking and calls of the client's tools become content blocks, one after another, and citations become part of
+their text. The API has no equivalent for tools run by the server or a provider; the log has those.
 """
 
 from collections.abc import Callable, Collection
@@ -24,7 +24,7 @@ _REASONS: dict[parts.FinishReason, str] = {
 
 
 class _Block:
-    """A content block: its events, which wait while an earlier block is open."""
+    """A content block whose events are held back while an earlier block is open."""
 
     def __init__(self, start: JsonObject) -> None:
         self.start = start
@@ -34,26 +34,26 @@ class _Block:
 
 
 class MessagesEncoder:
-    """Makes events of the parts of one run. `functions` are the names of the tools that the client runs."""
+    """An encoder of one run's parts as events. `functions` are the names of the tools that the client runs."""
 
     def __init__(self, *, id: str, model: str, functions: Collection[str] = ()) -> None:
         self._id = id
         self._model = model
         self._functions = frozenset(functions)
         self._blocks: dict[str, _Block] = {}
-        """Blocks that are not sent completely, by the id of their part, in order. Only the first is being sent."""
+        """Blocks not sent completely, by part id, in order. Only the first is being sent."""
         self._is_sending = False
-        """True once the start of the first one was sent."""
+        """Whether the start of the first block was sent."""
         self._early: dict[str, list[JsonObject]] = {}
-        """Citations of blocks that have not begun: a log has a block where it ends."""
+        """Citations of blocks that have not begun, by part id. Logs store a block where it ends, after its sources."""
         self._index = 0
         self._has_calls = False
         self._has_begun = False
         self.error: parts.Error | None = None
-        """Why the run failed, if it has."""
+        """Error that made the run fail, if any."""
 
     def feed(self, part: parts.StreamPart) -> list[JsonObject]:
-        """The events of a part."""
+        """Return the events of a part."""
         handler = _HANDLERS.get(type(part))
         if handler is None:
             return []
@@ -77,7 +77,7 @@ class MessagesEncoder:
         return [{"type": "message_start", "message": message}]
 
     def _sent(self) -> list[JsonObject]:
-        """What can be sent now: the first block, and those behind it as far as it is closed."""
+        """Return the events that can be sent now, from the first block up to the first open one."""
         events: list[JsonObject] = []
         while self._blocks:
             name, block = next(iter(self._blocks.items()))
@@ -104,29 +104,29 @@ class MessagesEncoder:
         if id in self._blocks:
             self._blocks[id].is_closed = True
 
-    # Handlers: they change the blocks, and return what comes after them
+    # Handlers change the blocks, and return the events that come after them.
 
     def text_start(self, part: parts.TextStart) -> list[JsonObject]:
-        """A text begins."""
+        """Begin a block of text."""
         self._blocks[part.id] = _Block({"type": "text", "text": ""})
         return []
 
     def _cite(self, id: str) -> None:
-        """Sends the citations of a text, after the first of it."""
+        """Emit the citations held back for a block of text."""
         for citation in self._early.pop(id, ()):
             self._delta(id, {"type": "citations_delta", "citation": citation})
 
     def text_delta(self, part: parts.TextDelta) -> list[JsonObject]:
-        """A piece of text."""
+        """Emit a delta of text, then the citations held back."""
         self._delta(part.id, {"type": "text_delta", "text": part.delta})
         self._cite(part.id)
         return []
 
     def text_end(self, part: parts.TextEnd) -> list[JsonObject]:
-        """The end of a text. One that comes whole only now, or replaces the deltas, is sent now."""
+        """End a block of text, sending final text that had no deltas or differs from them."""
         block, name = self._blocks.get(part.id), part.id
         if part.text and block is not None and block.has_content:
-            # The API takes nothing back: the final text is the next block.
+            # The API cannot retract text, so the final text becomes the next block.
             self._close(name)
             name = f"{part.id} "
             self._blocks[name] = _Block({"type": "text", "text": ""})
@@ -137,17 +137,17 @@ class MessagesEncoder:
         return []
 
     def reasoning_start(self, part: parts.ReasoningStart) -> list[JsonObject]:
-        """Thinking begins."""
+        """Begin a thinking block."""
         self._blocks[part.id] = _Block({"type": "thinking", "thinking": "", "signature": ""})
         return []
 
     def reasoning_delta(self, part: parts.ReasoningDelta) -> list[JsonObject]:
-        """A piece of thinking."""
+        """Emit a delta of thinking."""
         self._delta(part.id, {"type": "thinking_delta", "thinking": part.delta})
         return []
 
     def reasoning_end(self, part: parts.ReasoningEnd) -> list[JsonObject]:
-        """The end of thinking, with its signature."""
+        """End a thinking block, with its signature."""
         block = self._blocks.get(part.id)
         if part.text and block is not None and not block.has_content:
             self._delta(part.id, {"type": "thinking_delta", "thinking": part.text})
@@ -157,7 +157,7 @@ class MessagesEncoder:
         return []
 
     def source(self, part: parts.Source) -> list[JsonObject]:
-        """A citation of a text that is open, or has yet to begin."""
+        """Cite a source in its text block, which may not have begun."""
         text = part.text_id if part.text_id is not None else self._open_text()
         if part.url is not None and text is not None:
             citation = {
@@ -177,19 +177,19 @@ class MessagesEncoder:
         return texts[-1] if texts else None
 
     def input_start(self, part: parts.ToolInputStart) -> list[JsonObject]:
-        """A call of one of the client's tools begins."""
+        """Begin a call of a client's tool."""
         if not part.provider_executed and part.name in self._functions:
             self._blocks[part.id] = _Block({"type": "tool_use", "id": part.id, "name": part.name, "input": {}})
             self._has_calls = True
         return []
 
     def input_delta(self, part: parts.ToolInputDelta) -> list[JsonObject]:
-        """A piece of its input."""
+        """Emit a delta of a call's input."""
         self._delta(part.id, {"type": "input_json_delta", "partial_json": part.delta})
         return []
 
     def call(self, part: parts.ToolCall) -> list[JsonObject]:
-        """The end of a call, with input that did not come in pieces."""
+        """End a call, sending its input if it was not streamed."""
         if part.provider_executed or part.name not in self._functions:
             return []
         if part.id not in self._blocks:
@@ -201,12 +201,12 @@ class MessagesEncoder:
         return []
 
     def failed(self, part: parts.Error) -> list[JsonObject]:
-        """The run fails, unless it is only a tool that did."""
+        """Keep the run's error; tool errors do not fail a run."""
         self.error = part if part.kind != "tool" else self.error
         return []
 
     def finish(self, part: parts.Finish) -> list[JsonObject]:
-        """The last events."""
+        """Return the last events."""
         for block in self._blocks.values():
             block.is_closed = True
         if self.error is not None:
@@ -234,7 +234,7 @@ _HANDLERS: dict[type, Callable[[MessagesEncoder, Any], list[JsonObject]]] = {
     parts.Error: MessagesEncoder.failed,
     parts.Finish: MessagesEncoder.finish,
 }
-"""Part type → what it does to the blocks. The others have no place in the API."""
+"""Part type → handler. Other parts have no equivalent in the API."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -247,7 +247,7 @@ _ERROR_TYPES = {
 
 
 def message_of(events: list[JsonObject]) -> JsonObject:
-    """The whole message of a run's events, for a client that does not stream."""
+    """Return the message of a run's events, for a non-streaming response."""
     message: JsonObject = {}
     content: list[JsonObject] = []
     inputs: dict[int, str] = {}
@@ -283,17 +283,17 @@ def _grow(block: JsonObject, delta: JsonObject, index: int, inputs: dict[int, st
 
 
 def error_object(error: parts.Error) -> JsonObject:
-    """An error, in the API's terms."""
+    """Convert an error to the API's error object."""
     return {"type": error_type(error.status or 500), "message": error.message}
 
 
 def error_type(status: int) -> str:
-    """The API's name for errors with this status."""
+    """Return the API's error type for a status."""
     return _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
 def usage_object(usage: parts.Usage) -> JsonObject:
-    """Usage, in the API's terms."""
+    """Convert usage to the API's usage object."""
     return {
         "input_tokens": usage.input.no_cache or usage.input.total - usage.input.cache_read - usage.input.cache_write,
         "output_tokens": usage.output.total,

@@ -1,7 +1,7 @@
-"""Parts as chunks of OpenAI's Chat Completions API, for clients that speak nothing newer.
+"""Encoder of a run as chunks of OpenAI's Chat Completions API.
 
-The API knows one text, reasoning, and calls of the client's functions. What tools of the server or of a provider did on
-the way has no place in it: their files are named in the text's annotations, their sources too, the rest is in the log.
+The API has one text, reasoning, and calls of the client's functions. It has no equivalent for tools run by the server
+or a provider. Their sources become annotations of the text; the log has the rest.
 """
 
 from collections.abc import Callable, Collection
@@ -24,7 +24,7 @@ _REASONS: dict[parts.FinishReason, str] = {
 
 
 class ChatCompletionsEncoder:
-    """Makes chunks of the parts of one run. `functions` are the names of the tools that the client runs."""
+    """An encoder of one run's parts as chunks. `functions` are the names of the tools that the client runs."""
 
     def __init__(
         self, *, id: str, model: str, created: int, functions: Collection[str] = (), include_usage: bool = False
@@ -33,28 +33,28 @@ class ChatCompletionsEncoder:
         self._functions = frozenset(functions)
         self._include_usage = include_usage
         self._calls: dict[str, int] = {}
-        """The client's calls: id → index."""
+        """Indexes of the client's calls, by call id."""
         self._written: set[str] = set()
-        """Calls whose arguments have come."""
+        """Ids of calls whose arguments have been sent."""
         self._texts: dict[str, int] = {}
-        """Blocks of text that have come in deltas → where they begin in the content."""
+        """Start of text blocks in the content, in characters, by block id."""
         self._refusals: set[str] = set()
-        """Blocks of text that are refusals."""
+        """Ids of text blocks that are refusals."""
         self._length = 0
-        """Characters of the content so far."""
+        """Length of the content so far, in characters."""
         self._has_begun = False
         self._has_text = False
         self._needs_break = False
         self.error: parts.Error | None = None
-        """Why the run failed, if it has: the API has no chunk for it."""
+        """Error that made the run fail, if any. The API has no chunk for it."""
 
     def feed(self, part: parts.StreamPart) -> list[JsonObject]:
-        """The chunks of a part."""
+        """Return the chunks of a part."""
         handler = _HANDLERS.get(type(part))
         return handler(self, part) if handler is not None else []
 
     def text(self, delta: str) -> list[JsonObject]:
-        """Text, after an empty line where an earlier step had text too."""
+        """Return a chunk with text, after an empty line if an earlier step had text too."""
         if not delta:
             return []
         delta = self._break + delta
@@ -80,22 +80,22 @@ class ChatCompletionsEncoder:
     # Handlers
 
     def step(self, part: parts.StepStart) -> list[JsonObject]:
-        """A new step: its text is a paragraph of its own."""
+        """Let the step's text begin a new paragraph."""
         self._needs_break = True
         return []
 
     def text_start(self, part: parts.TextStart) -> list[JsonObject]:
-        """A block of text begins: what the model says, or why it refuses to."""
+        """Note whether the text block is a refusal."""
         if any(as_object(fields).get("refusal") is True for fields in (part.provider_metadata or {}).values()):
             self._refusals.add(part.id)
         return []
 
     def text_delta(self, part: parts.TextDelta) -> list[JsonObject]:
-        """A piece of text."""
+        """Return the chunk of a delta of text."""
         return self._grown(part.id, part.delta)
 
     def text_end(self, part: parts.TextEnd) -> list[JsonObject]:
-        """The final text, where it is another than the deltas'. The API takes nothing back, so it follows them."""
+        """Send a final text that differs from its deltas as another paragraph, because the API cannot retract text."""
         if not part.text:
             return []
         if part.id in self._texts:
@@ -110,12 +110,12 @@ class ChatCompletionsEncoder:
         return self.text(text)
 
     def reasoning(self, part: parts.ReasoningDelta | parts.ReasoningEnd) -> list[JsonObject]:
-        """A piece of reasoning, in the field that most servers use for it."""
+        """Return a reasoning delta, in the field that most servers use for it."""
         text = part.delta if isinstance(part, parts.ReasoningDelta) else None
         return [self._chunk({"reasoning_content": text})] if text else []
 
     def source(self, part: parts.Source) -> list[JsonObject]:
-        """A citation, in numbers of the whole content. It may come before its text."""
+        """Return a citation with offsets into the whole content. It may come before its text."""
         if part.url is None:
             return []
         begin = self._texts.get(part.text_id or "", self._length + len(self._break))
@@ -125,20 +125,20 @@ class ChatCompletionsEncoder:
         return [self._chunk({"annotations": [{"type": "url_citation", "url_citation": citation}]})]
 
     def input_start(self, part: parts.ToolInputStart) -> list[JsonObject]:
-        """A call of one of the client's functions begins."""
+        """Begin a call of a client's function."""
         if part.provider_executed or part.name not in self._functions:
             return []
         return [self._call_chunk(part.id, {"name": part.name, "arguments": ""}, is_new=True)]
 
     def input_delta(self, part: parts.ToolInputDelta) -> list[JsonObject]:
-        """A piece of its arguments."""
+        """Return a delta of a call's arguments."""
         if part.id not in self._calls or not part.delta:
             return []
         self._written.add(part.id)
         return [self._call_chunk(part.id, {"arguments": part.delta}, is_new=False)]
 
     def call(self, part: parts.ToolCall) -> list[JsonObject]:
-        """A call, with arguments that did not come in pieces."""
+        """Return a call whose arguments were not streamed."""
         if part.provider_executed or part.name not in self._functions or part.id in self._written:
             return []
         is_new = part.id not in self._calls
@@ -147,17 +147,17 @@ class ChatCompletionsEncoder:
         return [self._call_chunk(part.id, {**name, "arguments": text}, is_new=is_new)]
 
     def failed(self, part: parts.Error) -> list[JsonObject]:
-        """The run fails, unless it is only a tool that did."""
+        """Keep the run's error; tool errors do not fail a run."""
         self.error = part if part.kind != "tool" else self.error
         return []
 
     def finish(self, part: parts.Finish) -> list[JsonObject]:
-        """The last chunks."""
+        """Return the last chunks, or none if the run failed."""
         if self.error is not None:
             return []
         reason = "tool_calls" if self._calls and part.reason in _WAITING else _REASONS[part.reason]
         if self._refusals and reason == "content_filter":
-            reason = "stop"  # The refusal is the answer.
+            reason = "stop"  # A refusal is a complete answer.
         chunks = [self._chunk({}, reason)]
         if self._include_usage:
             chunks.append({**self._base, "choices": [], "usage": usage_object(part.usage)})
@@ -178,11 +178,11 @@ _HANDLERS: dict[type, Callable[[ChatCompletionsEncoder, Any], list[JsonObject]]]
     parts.Error: ChatCompletionsEncoder.failed,
     parts.Finish: ChatCompletionsEncoder.finish,
 }
-"""Part type → its chunks. The others have none: their content is in those that follow, or has no place in the API."""
+"""Part type → handler. Other parts are contained in later ones, or have no equivalent in the API."""
 
 
 def completion(chunks: list[JsonObject]) -> JsonObject:
-    """The whole answer of a run's chunks, for a client that does not stream."""
+    """Return the completion of a run's chunks, for a non-streaming response."""
     message: JsonObject = {"role": "assistant", "content": None, "refusal": None}
     calls: list[JsonObject] = []
     reason, usage = "stop", None
@@ -208,7 +208,7 @@ def completion(chunks: list[JsonObject]) -> JsonObject:
 
 
 def usage_object(usage: parts.Usage) -> JsonObject:
-    """Usage, in the API's terms."""
+    """Convert usage to the API's usage object."""
     return {
         "prompt_tokens": usage.input.total,
         "completion_tokens": usage.output.total,

@@ -1,6 +1,6 @@
-"""A run as server-sent events, for the response of any web framework.
+"""Encoder of a run as server-sent events, for the response of any web framework.
 
-`StreamingResponse(sse(agent.stream(prompt)), headers=SSE_HEADERS)` in Starlette and FastAPI.
+In Starlette and FastAPI, use `StreamingResponse(sse(agent.stream(prompt)), headers=SSE_HEADERS)`.
 """
 
 import asyncio
@@ -20,28 +20,28 @@ from sidestream.stream.parts import Error, StreamPart
 SSE_HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",  # nginx would hold the events back
+    "X-Accel-Buffering": "no",  # keeps nginx from buffering events
 }
-"""The headers of a response whose body is `sse(…)`."""
+"""Headers for a response whose body is `sse(…)`."""
 
 HEARTBEAT: Final = b": keep-alive" + b" " * 2036 + b"\n\n"
-"""A comment that no client sees. It is 2 kB long: proxies hold back what is less than a buffer of theirs."""
+"""A comment that clients ignore, 2 kB long to flush the buffers of proxies."""
 MAX_BUFFERED_BYTES: Final = 64 * 1024
-"""How far the run may be ahead of the client. One part may be larger: a picture comes whole."""
+"""Maximum bytes buffered for a slow client. A single part, such as an image, may exceed it."""
 
 
 async def sse(
     source: AsyncIterable[StreamPart] | AsyncIterable[ChatResult[Any]], *, heartbeat_s: float = 15.0
 ) -> AsyncGenerator[bytes]:
-    """A run as the bytes of server-sent events: the parts of `agent.stream`, or the chunks of `agent.send_stream`.
+    """Encode a run as server-sent events, from the parts of `agent.stream` or the chunks of `agent.send_stream`.
 
     ```python
     response = StreamingResponse(sse(agent.stream("Hello")), headers=SSE_HEADERS)  # Starlette, FastAPI
     ```
 
     Each event has a number as its id and one JSON object as its data; the last one of a stream of parts is `finish`. A
-    run that fails ends with an `error` part, as an event of the type `error` if the stream itself does not have it.
-    While nothing happens, a comment is sent every `heartbeat_s` seconds. The run waits while the client does not read,
+    failed run ends with an `error` part, sent as an event of type `error` if the stream itself does not contain it.
+    While the run is idle, a comment is sent every `heartbeat_s` seconds. The run pauses while the client does not read,
     and is closed when the iterator is.
     """
     feed = _Feed()
@@ -55,7 +55,7 @@ async def sse(
 
 
 class _Feed:
-    """Frames between the run, which adds them, and the response, which takes them."""
+    """A buffer of frames between the run, which adds them, and the response, which takes them."""
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
@@ -67,7 +67,7 @@ class _Feed:
         self._has_room.set()
 
     async def add(self, data: str, event: str | None = None) -> None:
-        """Appends an event; waits while there is too much that was not taken."""
+        """Append an event, waiting while the buffer is full."""
         await self._has_room.wait()
         self._number += 1
         name = "" if event is None else f"event: {event}\n"
@@ -79,12 +79,12 @@ class _Feed:
         self._changed.set()
 
     def end(self) -> None:
-        """Nothing more is added."""
+        """Mark the feed as complete."""
         self._is_over = True
         self._changed.set()
 
     async def take(self, timeout_s: float) -> bytes | None:
-        """What was added, as soon as there is something; empty after the timeout, None at the end."""
+        """Wait for frames and return them, empty bytes after the timeout, or None at the end."""
         if not self._frames and not self._is_over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -100,7 +100,7 @@ class _Feed:
 
 
 async def _read(source: AsyncIterable[Any], feed: _Feed) -> None:
-    """Reads the run to its end, and closes it."""
+    """Feed the run to its end, and close it."""
     failure: Error | None = None
     try:
         async for item in source:
@@ -115,7 +115,7 @@ async def _read(source: AsyncIterable[Any], feed: _Feed) -> None:
         if failure is None:
             await feed.add(_error_json(part_of_error(error)), "error")
     except Exception:
-        # What went wrong here is not the client's to know; it is raised once the client has this.
+        # Hide internal errors from the client, and raise them once it has the event.
         await feed.add(_error_json(Error("provider", "the run failed", code="internal")), "error")
         raise
     finally:
@@ -128,14 +128,14 @@ async def _read(source: AsyncIterable[Any], feed: _Feed) -> None:
 
 
 async def _stop(reading: asyncio.Task[None]) -> None:
-    """Cancels the reading of a run and waits until all that it owns is closed, however often this is cancelled."""
+    """Cancel the reading task and wait until it has closed all it owns, even if cancelled repeatedly."""
     reading.cancel()
     cancelled: asyncio.CancelledError | None = None
     while not reading.done():
         try:
             await asyncio.wait([reading])
         except asyncio.CancelledError as error:
-            # Some frameworks cancel again in every turn of the loop until the task is over.
+            # Some frameworks cancel again in every iteration of the event loop until the task ends.
             cancelled = error
     if cancelled is not None:
         raise cancelled
@@ -146,7 +146,7 @@ def _error_json(error: Error) -> str:
 
 
 class _Chunk(Struct, omit_defaults=True, kw_only=True):
-    """A chunk as a client sees it. Messages stay here: they hold what belongs to the provider, and bytes twice."""
+    """A chunk as clients see it. Messages are left out because they hold provider data, and file bytes twice."""
 
     output: str = ""
     correction: str | None = None

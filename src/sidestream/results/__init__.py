@@ -1,4 +1,4 @@
-"""Folds of parts: chunks, results, tool runs, citations. No I/O.
+"""Folds of parts to chunks, results, tool runs and citations, without I/O.
 
 May import `stream`, `messages`, `turn` and what is below them.
 """

@@ -1,4 +1,4 @@
-"""Citations in a streamed answer: a model's markers become `source` parts, and leave the text."""
+"""Conversion of a model's citation markers in streamed text to `source` parts."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,14 @@ _SENTENCE_END = re.compile(r"[.!?。]\s+|\n")
 
 
 class CitationMarks:
-    """Reads one answer. `passages` are what the tools of the conversation have found, by number."""
+    """A reader of one answer. `passages` are the passages that the conversation's tools found, by number."""
 
     def __init__(self, passages: Mapping[int, CitablePassage]) -> None:
         self._passages = passages
         self._blocks: dict[str, _Block] = {}
 
     def read(self, parts: Iterable[StreamPart]) -> list[StreamPart]:
-        """The parts, without markers, and with a source for each."""
+        """Return the parts with the markers removed and a source added for each."""
         out: list[StreamPart] = []
         for part in parts:
             match part:
@@ -37,7 +37,7 @@ class CitationMarks:
                     out += block.end()
                     final = part.text
                     if final is not None:
-                        # Its markers are where they belong: the sources so far have the same ids.
+                        # The final text has the same markers, so its sources replace those with the same ids.
                         block = _Block(part.id, self._passages)
                         read = [*block.feed(final), *block.end()]
                         out += [found for found in read if isinstance(found, Source)]
@@ -49,22 +49,22 @@ class CitationMarks:
 
 
 class _Block:
-    """One text block."""
+    """A text block."""
 
     def __init__(self, text_id: str, passages: Mapping[int, CitablePassage]) -> None:
         self.annotations: list[Json] = []
         self._id = text_id
         self._passages = passages
         self._text = ""
-        """What has been emitted."""
+        """Text emitted so far."""
         self._held = ""
-        """What may be the beginning of a marker, or the blanks before one."""
+        """Text held back because it may begin a marker, or precede one as blanks."""
         self._span = (0, 0)
-        """The last cited span."""
+        """Last cited span."""
         self._count = 0
 
     def feed(self, delta: str) -> list[StreamPart]:
-        """The text that is no marker, and the sources."""
+        """Return the text without markers, and the sources."""
         out: list[StreamPart] = []
         text, self._held = self._held + delta, ""
         while text:
@@ -87,7 +87,7 @@ class _Block:
         return out
 
     def end(self) -> list[StreamPart]:
-        """What was held back."""
+        """Return the text held back."""
         held, self._held = self._held, ""
         return self._emitted(held)
 
@@ -134,7 +134,7 @@ class _Block:
         )
 
     def _spanned(self) -> tuple[int, int]:
-        """The sentence before the marker; of markers that follow each other, the same."""
+        """Return the span of the sentence before the marker, which adjacent markers share."""
         end = len(self._text)
         if self._span[1] == end and end:
             return self._span
@@ -146,14 +146,14 @@ class _Block:
 
 
 def _may_begin(text: str) -> bool:
-    """True if the text may be the beginning of a marker."""
+    """Return whether the text may be the beginning of a marker."""
     if len(text) < len(_BEGINNING):
         return bool(text) and _BEGINNING.startswith(text)
     return text.startswith(_BEGINNING) and len(text) < _MAX_MARKER_CHARS and "]" not in text
 
 
 def _annotation(passage: CitablePassage, start: int, end: int) -> JsonObject:
-    """The citation in the form of the Responses API."""
+    """Return the citation as a Responses API annotation."""
     if passage.url:
         return {
             "type": "url_citation",

@@ -1,7 +1,7 @@
-"""Text with numbered markers where its sources support it, for whole results and while they stream.
+"""Text with numbered citation markers, for complete and streaming results.
 
-A source counts characters of its text block; one without a span supports its whole block. The same source has the
-same number wherever it is cited. Files that a tool wrote are cited by name in the text and get no number.
+Spans of a source count characters of its text block; a source without a span supports the whole block. A source has
+the same number wherever it is cited. Files written by tools are cited by name in the text and have no number.
 """
 
 import heapq
@@ -30,7 +30,7 @@ from sidestream.text import html
 from sidestream.text.reprs import ShortRepr
 
 CitationStyle = Literal["numbers", "markdown", "footnotes"]
-"""`[1]`; `[[1]](url)`; `[^1]`."""
+"""Form of the markers: `[1]`, `[[1]](url)` or `[^1]`."""
 
 _GENERATED = ("container_file", "file_path")
 _MARKDOWN = re.compile(r"([\\\[\]`*_<>])")
@@ -39,7 +39,7 @@ Marker = Callable[["CitedSource"], str]
 
 
 class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
-    """A source that the text cites, with its number."""
+    """A cited source and its number."""
 
     number: int
     kind: SourceKind
@@ -47,28 +47,28 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
     title: str | None = None
     file_id: str | None = None
     passages: tuple[str, ...] = ()
-    """What the provider quotes from it, or the text that it supports."""
+    """Passages that the provider quotes, or the text that the source supports."""
     verified: bool | None = None
-    """Whether all that is cited of it was found in its text; None if nobody could check it."""
+    """Whether all citations were found in the source's text. None means not checked."""
 
     @property
     def shown_url(self) -> str | None:
-        """Its URL without tracking parameters."""
+        """The URL without tracking parameters."""
         return None if self.url is None else html.without_tracking(self.url)
 
     @property
     def label(self) -> str:
-        """Its title, or what else is known of it."""
+        """The title, or else the URL, file id or number."""
         return " ".join((self.title or self.shown_url or self.file_id or f"source {self.number}").split())
 
     @property
     def remark(self) -> str:
-        """What a list says of a citation that was checked in vain."""
+        """The remark in the list of sources on citations that were not found."""
         return " (not found in the source)" if self.verified is False else ""
 
 
 class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
-    """Text with markers, and the sources behind them. As a string: the text, then the list."""
+    """Text with markers, and the sources they refer to. As a string, the text is followed by the list."""
 
     text: str
     sources: tuple[CitedSource, ...] = ()
@@ -76,7 +76,7 @@ class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
 
     @property
     def listing(self) -> str:
-        """The sources as lines of text, in the style of the markers."""
+        """The sources, one per line, in the style of the markers."""
         return "\n".join(_ENTRIES[self.style](source) for source in self.sources)
 
     def __str__(self) -> str:
@@ -106,18 +106,18 @@ _MARKERS: dict[CitationStyle, Marker] = {
     "markdown": _markdown_marker,
     "footnotes": lambda source: f"[^{source.number}]",
 }
-"""Style → the marker of a source."""
+"""Style → marker of a source."""
 
 _ENTRIES: dict[CitationStyle, Callable[[CitedSource], str]] = {
     "numbers": _numbers_entry,
     "markdown": lambda source: f"{source.number}. {_link(source)}{source.remark}",
     "footnotes": lambda source: f"[^{source.number}]: {_link(source)}{source.remark}",
 }
-"""Style → the line of a source in the list."""
+"""Style → line of a source in the list."""
 
 
 class _Block:
-    """A text block: what has come of it, and the sources that cite it."""
+    """A text block so far, and the sources that it cites."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -125,17 +125,17 @@ class _Block:
         self.is_over = False
         self.final: str | None = None
         self.sources: dict[str, tuple[Source, int]] = {}
-        """By id, with their numbers; what comes again under an id supersedes."""
+        """Sources and their numbers, by source id. A later source with the same id replaces the earlier one."""
         self.due: set[tuple[int, int]] = set()
-        """Marks that are not emitted yet: position and number."""
+        """Positions and numbers of marks not yet emitted."""
         self.next: list[tuple[int, int]] = []
-        """The same, as a heap."""
+        """The contents of `due`, as a heap."""
         self.at_end: set[int] = set()
-        """Numbers whose marks follow at the end of the block."""
+        """Numbers of marks to emit at the end of the block."""
         self.held = ""
-        """The end of the text if it may be a link that the model cites with; it is not emitted yet."""
+        """Text held back at the end because it may be a link that the model cites with."""
         self.cuts: dict[int, int] = {}
-        """Start and end of such links, which marks replace."""
+        """Spans of such links, start to end, which marks replace."""
 
     @property
     def text(self) -> str:
@@ -143,7 +143,7 @@ class _Block:
 
 
 class _Cited:
-    """A source that the text cites, while what is known of it grows."""
+    """A cited source, with the passages collected so far."""
 
     def __init__(self, source: CitedSource) -> None:
         self.source = source
@@ -154,7 +154,7 @@ class _Cited:
 
 
 class Citations:
-    """Places markers while a run streams.
+    """An inserter of citation markers into a streaming run.
 
     ```python
     citations = Citations()
@@ -162,8 +162,8 @@ class Citations:
         print(citations.feed(chunk), end="", flush=True)
     ```
 
-    `feed` returns what is new, for output that only grows. A marker whose source comes too late for its place follows
-    at the end of its block. `text` is the whole text so far with every marker in its place.
+    `feed` returns new text, for output that only grows. A marker whose source arrives too late for its position is put
+    at the end of its block. `text` is the whole text so far with every marker in position.
     """
 
     def __init__(self, style: CitationStyle = "numbers") -> None:
@@ -175,41 +175,41 @@ class Citations:
         self._step = 0
         self._has_text = False
         self._is_flowing = False
-        """True once the current message has text."""
+        """Whether the current message has text."""
 
     def feed(self, item: Content | StreamPart) -> str:
-        """Takes the next chunk or the next part; returns the text to append, with markers."""
+        """Add a chunk or a part, and return the new text with markers."""
         if not isinstance(item, Content):
             handler = self._handlers.get(type(item))
             return handler(self, item) if handler is not None else ""
         new = [self.feed(part) for part in item.parts]
         if item.text:
-            # A newline between two messages is part of no block.
+            # The newline between two messages does not belong to a block.
             begins = 1 if self._has_text and not self._is_flowing else 0
             new.append(self.feed(TextDelta(item.text_id or "", item.text[begins:])))
         return "".join(new)
 
     @property
     def sources(self) -> tuple[CitedSource, ...]:
-        """The sources cited so far, in the order of their numbers."""
+        """The sources cited so far, ordered by number."""
         return tuple(cited.whole() for cited in self._by_number)
 
     @property
     def text(self) -> str:
-        """The whole text so far, with every marker in its place."""
+        """The whole text so far, with every marker in position."""
         return self.rendered(self._marker)
 
     def block_text(self, step: int, text_id: str) -> str:
-        """Return the text of a block so far, with every marker in its place."""
+        """Return the text of a block so far, with every marker in position."""
         block = self._blocks.get((step, text_id), _Block())
         return _rendered(block, block.text, lambda number: self._marker(self._by_number[number - 1].source))
 
     def cited(self) -> CitedText:
-        """The text so far and its sources."""
+        """Return the text so far and its sources."""
         return CitedText(text=self.text, sources=self.sources, style=self._style)
 
     def rendered(self, marker: Marker, cleaned: dict[int, int] | None = None) -> str:
-        """The text with other markers; `cleaned` replaces characters one by one."""
+        """Return the text with other markers. `cleaned` maps characters to replacements, as for `str.translate`."""
         messages: dict[int, list[str]] = {}
         markers: dict[int, str] = {}
         for source in self.sources:
@@ -240,7 +240,7 @@ class Citations:
         return separator + self._released(block)
 
     def _released(self, block: _Block, *, is_over: bool = False) -> str:
-        """The text that was held and that no link of a later source can be in, with its marks."""
+        """Return the held text that cannot contain a later source's link, with its marks."""
         start = block.size - len(block.held)
         known = max((cut for cut in block.cuts.values() if cut <= block.size), default=start)
         held = None if is_over else marker_beginning(block.held[known - start :])
@@ -295,7 +295,7 @@ class Citations:
         StepFinish: _on_step_end,
         Finish: _on_step_end,
     }
-    """Part type → the text that it adds; the others add none."""
+    """Part type → handler that returns the new text. Other parts add none."""
 
     def _block(self, text_id: str) -> _Block:
         return self._blocks.setdefault((self._step, text_id), _Block())
@@ -326,26 +326,26 @@ class Citations:
 
 
 def source_key(source: Source) -> str:
-    """Return what identifies a source in a list: the same page has the same number."""
+    """Return a key that is the same for all citations of one page or file."""
     if source.url:
         return html.without_tracking(source.url)
     return source.file_id or source.title or source.id
 
 
 def _end_of(source: Source) -> int | None:
-    """Where the mark of a source stands: behind its span, or in place of the link that the model has written."""
+    """Return the position of a source's mark, at the end of its span or of the link that the mark replaces."""
     return source.end if source.marker_end is None else source.marker_end
 
 
 def _rendered(block: _Block, text: str, marker: Callable[[int], str]) -> str:
-    """The text of a block, with every mark in its place."""
+    """Return the text of a block, with every mark in position."""
     marks = [(_position(source, text), number) for source, number in block.sources.values() if text]
     spans = [(source.marker_start, source.marker_end) for source, _ in block.sources.values()]
     return _inserted(text, marks, marker, [(a, b) for a, b in spans if a is not None and b is not None])
 
 
 def _position(source: Source, text: str) -> int:
-    """Where the marker of a source stands: inside the text, never between two surrogates."""
+    """Return the position of a source's mark, clamped to the text and never inside a surrogate pair."""
     end = _end_of(source)
     at = len(text) if end is None else max(0, min(end, len(text)))
     splits_pair = 0 < at < len(text) and "\ud800" <= text[at - 1] <= "\udbff" and "\udc00" <= text[at] <= "\udfff"
@@ -355,7 +355,7 @@ def _position(source: Source, text: str) -> int:
 def _inserted(
     text: str, marks: Iterable[tuple[int, int]], marker: Callable[[int], str], cuts: Iterable[tuple[int, int]] = ()
 ) -> str:
-    """The text with the markers of these positions and numbers, each number once per position; without these spans."""
+    """Return the text with markers inserted, each number once per position, and the `cuts` removed."""
     pieces: list[str] = []
     done = 0
     steps = [(at, 1, number) for at, number in set(marks)] + [(start, 0, end) for start, end in set(cuts)]
@@ -370,7 +370,7 @@ def _inserted(
 
 
 def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations:
-    """The citations of a result: its parts, with the texts of its messages in their blocks."""
+    """Return the citations of a result, from its parts and the text of its messages."""
     texts = _texts(result)
     placed = Citations(style)
     step = 0
@@ -384,7 +384,7 @@ def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations
 
 
 def _texts(result: Content) -> dict[tuple[int, str], str]:
-    """The texts of a result by step and block. Ids are unique within a step only."""
+    """Return the texts of a result by step and block, because ids are unique within a step only."""
     blocks = _blocks(result.parts)
     messages = [
         {part.id: part.text for part in message.parts if isinstance(part, TextPart) and part.id is not None}
@@ -399,7 +399,7 @@ def _texts(result: Content) -> dict[tuple[int, str], str]:
             messages = messages[found + 1 :]
     missing = [(step, block) for step, ids in blocks.items() for block in ids if (step, block) not in texts]
     if missing:
-        # The message of a run that broke off never came; its text did.
+        # An interrupted run has text but no message.
         known = "\n".join(filter(None, ("".join(texts.get((s, b), "") for b in ids) for s, ids in blocks.items())))
         output = result.text
         is_longer = output.startswith(known)
@@ -408,7 +408,7 @@ def _texts(result: Content) -> dict[tuple[int, str], str]:
 
 
 def _blocks(parts: Iterable[StreamPart]) -> dict[int, list[str]]:
-    """The text blocks of each step."""
+    """Return the ids of text blocks, by step."""
     blocks: dict[int, list[str]] = {}
     step = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""What the parts of a chunk or a result hold, typed: files apart from links, previews apart from both."""
+"""Typed access to the parts of a chunk or a result, with separate files, links and previews."""
 
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ _RUNS_CODE = server_side.event_keys(server_side.CodeInterpreter) | server_side.e
 
 
 class Link(ShortRepr, Struct, frozen=True, kw_only=True):
-    """A page that a search found or a tool opened, cited or not."""
+    """A page that a search found or a tool opened, whether cited or not."""
 
     url: str
     title: str | None = None
@@ -48,33 +48,33 @@ class Link(ShortRepr, Struct, frozen=True, kw_only=True):
 
 
 class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
-    """The text, messages and parts of a chunk or a result, and what they hold."""
+    """The text, messages and parts of a chunk or a result."""
 
     text: str = ""
-    """The text of the answer; in a chunk, what is new of it."""
+    """Text of the answer; in a chunk, only the new text."""
     text_id: str | None = None
-    """In a chunk with text or a correction: the block that it belongs to, which sources refer to."""
+    """Id of the text block that a chunk's text or correction belongs to. Sources refer to it."""
     correction: str | None = None
-    """In a chunk: the final text of the block `text_id`, where it differs from what was streamed. It replaces that."""
+    """Final text of the block `text_id` in a chunk, if it differs from the streamed text, which it replaces."""
     finish_reason: FinishReason | None = None
     messages: tuple[ChatMessage, ...] = ()
     """New messages only, the user's own first."""
     tool_runs: "tuple[ToolRun, ...]" = ()
-    """One record per tool call, hosted or not; in a chunk, the records that changed."""
+    """One record per tool call, hosted or not; in a chunk, only changed records."""
     parts: tuple[StreamPart, ...] = ()
-    """Every part but the deltas, which `output`, `thinking` and `code` join; a chunk has deltas of tool input too."""
+    """All parts except deltas, which `output`, `thinking` and `code` join. Chunks also have deltas of tool input."""
 
     new_links: "tuple[Link, ...] | None" = None
-    """In a chunk with links: those that no earlier chunk had; see `links`."""
+    """Links that no earlier chunk had, in a chunk with links; see `links`."""
 
     @property
     def warnings(self) -> list[str]:
-        """What requests leave out or change, as reported before they were sent."""
+        """Warnings about what requests omit or change, reported before they were sent."""
         return [text for part in self.parts for text in _warnings(part)]
 
     @property
     def notices(self) -> list[Custom]:
-        """What happened on the way: a session that fell back, a replaced container, a compaction."""
+        """Notices of events such as a session fallback, a replaced container or a compaction."""
         return [
             part
             for part in self.parts
@@ -83,32 +83,35 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def errors(self) -> list[Error]:
-        """What failed without ending the run, e.g. the download of a file."""
+        """Errors that did not end the run, such as a failed download."""
         return [part for part in self.parts if isinstance(part, Error) and part.kind == "tool"]
 
     @property
     def raw(self) -> list[Raw]:
-        """Events of the provider that could not be understood."""
+        """Provider events that could not be parsed."""
         return [part for part in self.parts if isinstance(part, Raw)]
 
     @property
     def tool_events(self) -> list[ToolEvent]:
-        """Every event of every tool, whatever the metadata policy."""
+        """All events of all tools, regardless of the metadata policy."""
         return [part for part in self.parts if isinstance(part, ToolEvent)]
 
     def events_of(self, tool: type[server_side.ServerSideTool] | server_side.ServerSideTool | str) -> list[ToolEvent]:
-        """The events of one tool, e.g. `WebSearch`, whatever key the provider reports them under; or of a name."""
+        """Return the events of a tool, given its class (e.g. `WebSearch`), an instance or a name.
+
+        Events are found under any key that a provider uses for the tool.
+        """
         keys = server_side.event_keys(tool)
         return [event for event in self.tool_events if event.tool in keys]
 
     @property
     def files(self) -> list[File]:
-        """What tools and models made: files with their bytes, or the URL of a file."""
+        """Files that tools and models made, with their bytes or a URL."""
         return [part for part in self.parts if isinstance(part, File) and not is_hit(part)]
 
     @property
     def links(self) -> list[Link]:
-        """The pages that searches found and tools opened, each once, cited or not; in a chunk, the new ones."""
+        """Pages that searches found and tools opened, without duplicates; in a chunk, only the new ones."""
         if self.new_links is not None:
             return list(self.new_links)
         links: dict[str, Link] = {}
@@ -121,24 +124,24 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def previews(self) -> list[Preview]:
-        """Pictures on the way to the final ones."""
+        """Intermediate images."""
         return [preview for part in self.parts if (preview := preview_of(part)) is not None]
 
     @property
     def sources(self) -> list[Source]:
-        """Where the text comes from. `cited_text` shows where."""
+        """Sources of the text. `cited_text` shows which text each one supports."""
         return [part for part in self.parts if isinstance(part, Source)]
 
     @property
     def tool_results(self) -> list[ToolResult]:
-        """What tools gave back, previews left out."""
+        """Final results of tools, without previews."""
         return [part for part in self.parts if isinstance(part, ToolResult) and not part.preliminary]
 
     @property
     def container_id(self) -> str | None:
-        """The sandbox that the last code run used: of its result, or as the response names it.
+        """The id of the sandbox that last ran code, as its result or the response names it.
 
-        What functions return is not looked at.
+        Results of functions are ignored.
         """
         ran = (part for part in reversed(self.parts) if isinstance(part, ToolResult) and part.tool in _RUNS_CODE)
         results = [jsontext.as_object(part.result) for part in ran]
@@ -148,7 +151,7 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_hit(part: File) -> bool:
-    """True for a page that a search found: it is a link, not a file."""
+    """Return whether the file is a page found by a search, which is a link rather than a file."""
     return part.data is None and part.tool in _SEARCHES
 
 
@@ -171,7 +174,7 @@ def links_of(part: StreamPart) -> list[Link]:
         return [Link(url=url, tool=part.tool, call_id=part.id)] if url else []
     if not isinstance(part, ToolResult) or part.preliminary or part.tool not in _SEARCHES:
         return []
-    # A result lists its hits, or is the list, or is the page itself.
+    # A result contains a list of hits, is such a list, or is the page itself.
     fields = jsontext.as_object(part.result)
     found = [fields, *jsontext.objects(fields.get("sources")), *jsontext.objects(part.result)]
     return [

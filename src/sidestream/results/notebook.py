@@ -1,4 +1,4 @@
-"""A result as a notebook shows it: the text with its citations, images, and what tools did, folded."""
+"""Markdown of a result for notebooks, with citations, images and collapsed tool details."""
 
 import html
 import re
@@ -12,11 +12,11 @@ from sidestream.text import html as display
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARKER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _RESERVED = {ord(_OPEN): 0xFFFD, ord(_CLOSE): 0xFFFD}
-"""Private characters that hold the places of markers; in the text itself they are replaced."""
+"""Private characters that delimit placeholders of markers; in the text itself they are replaced."""
 
 
 def markdown(result: Content) -> str:
-    """The result as Markdown. Raw HTML of the model is escaped; the HTML in it is ours."""
+    """Return the result as Markdown, with the model's own HTML escaped."""
     citations = citations_of(result)
     text = citations.rendered(_placeholder, _RESERVED)
     if not text:
@@ -38,7 +38,7 @@ def _placeholder(source: CitedSource) -> str:
 
 
 def _superscript(source: CitedSource) -> str:
-    # As HTML, which is a link inside code too.
+    # HTML, because links work inside code too.
     url = source.shown_url if source.shown_url and display.is_web(source.shown_url) else None
     link = f'<a href="{html.escape(display.link_target(url))}">{source.number}</a>' if url else f"{source.number}"
     return f"<sup>{link}</sup>"
@@ -51,7 +51,7 @@ def _link(source: CitedSource, label: str) -> str:
 
 
 def _json_block(text: str) -> str | None:
-    """Text that is a JSON object or list, as a typed answer is."""
+    """Return text that is a JSON object or list, such as a typed answer, as a code block, or None if it is not."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

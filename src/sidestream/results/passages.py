@@ -1,4 +1,4 @@
-"""Passages that tools which run here have found: numbered in their results, so that a model can cite them. Pure."""
+"""Numbered passages in the results of local tools, which a model can cite."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,26 +13,26 @@ HOW_TO_CITE = (
     "Each passage has a number, `cite`. In your answer, put [cite:N] right behind every statement that a passage "
     'supports, e.g. "Oslo is the capital [cite:3]." To quote it, put its exact words there: [cite:3 "the words"].'
 )
-"""What the model reads in the descriptions of these tools."""
+"""Instruction for the model in these tools' descriptions."""
 NUMBER = "cite"
 MAX_QUOTE_CHARS = 500
 MAX_FOREIGN_NUMBER = 1_000_000
-"""Numbers up to this one are left to the tools whose results claim them; a marker has at most 9 digits."""
+"""Largest number reserved for results that claim it. Markers have at most 9 digits."""
 _LISTS = ("sources", "results")
 _TEXTS = ("text", "snippet")
 _PLACE = ("page", "start", "end")
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Characters of scripts that do not separate words: Thai, Lao, Burmese, Khmer, Chinese, Japanese."""
+"""Characters of scripts written without spaces (Thai, Lao, Burmese, Khmer, Chinese, Japanese)."""
 _ALONE = re.compile(f"[{_UNSPACED}]")
 _TOKEN = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
-"""A word, or one such character."""
+"""Matches a word, or one such character."""
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{8,})[\"”“»]")
 
 
 class CitablePassage(Struct, frozen=True, kw_only=True):
-    """What can be cited under one number."""
+    """A passage that can be cited by its number."""
 
     number: int
     text: str
@@ -40,18 +40,18 @@ class CitablePassage(Struct, frozen=True, kw_only=True):
     file_id: str | None = None
     title: str | None = None
     place: JsonObject = {}
-    """Where in its document the text stands: `page`, `start` and `end`, as far as they are known."""
+    """Position in the document: `page`, `start` and `end`, skipping unknown ones."""
 
 
 class PassageMatch(Struct, frozen=True):
-    """What of a passage supports a statement, and whether it was found in the passage's text."""
+    """The part of a passage that supports a statement, and whether the passage contains it."""
 
     cited_text: str | None
     verified: bool
 
 
 def numbered(result: Any, first: int) -> tuple[Any, int]:
-    """The result with numbers for its passages, from `first` on, and the next number that is free."""
+    """Assign numbers to the passages of a result from `first` on, and return it with the next free number."""
     if not is_object(result):
         return result, first
     number = first
@@ -72,15 +72,15 @@ def numbered(result: Any, first: int) -> tuple[Any, int]:
 
 
 def _unnumbered(entry: JsonObject) -> JsonObject:
-    """The entry without a number that an engine, or whoever it asked, has put there."""
+    """Return the entry without any number that the search engine or its sources put there."""
     return {name: value for name, value in entry.items() if name != NUMBER}
 
 
 def passages_in(messages: Iterable[ChatMessage]) -> dict[int, CitablePassage]:
-    """The passages in the results of sources that the run has called itself, by number.
+    """Return the passages in results of sources that the run called itself, by number.
 
-    The run has marked these results with the numbers that it gave. A result without the mark has none, whatever its
-    shape, and so has one whose call is not before it.
+    The run marks these results with the numbers it assigned. Results without this mark, or without a preceding call,
+    are ignored whatever their shape.
     """
     calls: dict[str, str] = {}
     found: dict[int, CitablePassage] = {}
@@ -95,9 +95,9 @@ def passages_in(messages: Iterable[ChatMessage]) -> dict[int, CitablePassage]:
 
 
 def last_number(parts: Iterable[MessagePart]) -> int:
-    """The greatest number of a passage in these results; 0 if they have none.
+    """Return the greatest passage number in these results, or 0 if there is none.
 
-    What only looks like a passage counts, so that no number means two things; a number without measure does not.
+    Entries that only look like passages count too, so that numbers stay unique, up to `MAX_FOREIGN_NUMBER`.
     """
     results = [part for part in parts if isinstance(part, ToolResultPart)]
     claimed = [passage.number for part in results for passage in _passages(as_object(part.result))]
@@ -126,15 +126,15 @@ def _passages(result: JsonObject) -> Iterator[CitablePassage]:
 
 
 def _document_text(result: JsonObject) -> str | None:
-    """The text of a fetched document."""
+    """Return the text of a fetched document."""
     return text_in(as_object(as_object(result.get("content")).get("source")), "data")
 
 
 def finding(passage: CitablePassage, claim: str, quote: str | None) -> PassageMatch:
-    """What of the passage supports a claim.
+    """Return the part of the passage that supports a claim.
 
-    A quote must stand in the passage word for word and be more than one word. Without one, the passage must hold every
-    number and every quotation of the claim, and most of its words; the cited text is its sentence with most of them.
+    A quote must have more than one word and occur in the passage verbatim. Without a quote, the passage must contain
+    every number and quotation of the claim, and most of its words; the cited text is the sentence with most of them.
     """
     plain = _plain(passage.text)
     if quote is not None:
@@ -155,13 +155,13 @@ def _best_sentence(text: str, words: set[str]) -> str | None:
 
 
 def _words(text: str) -> list[str]:
-    """The words that carry meaning: numbers, and words of four letters or more; all of them if there are no others."""
+    """Return numbers and words of four letters or more, or all words if there are none of these."""
     words = _WORD.findall(text.casefold())
     return [word for word in words if len(word) > 3 or word.isdigit()] or words
 
 
 def _says_something(quote: str) -> bool:
-    """True for two words or more, or as much of a script without spaces, if one of them carries meaning."""
+    """Return whether the quote has two words, or as many unspaced characters, and one of them is significant."""
     tokens = _TOKEN.findall(quote.casefold())
     unspaced = [token for token in tokens if _ALONE.fullmatch(token)]
     carries_meaning = bool(unspaced) or any(len(token) > 3 or token.isdigit() for token in tokens)
@@ -169,5 +169,5 @@ def _says_something(quote: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A text as it is compared: its words, each between blanks, without case and marks."""
+    """Normalise text for comparison to lower-case words between single spaces."""
     return f" {' '.join(_TOKEN.findall(text.casefold()))} "

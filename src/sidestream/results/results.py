@@ -1,6 +1,6 @@
-"""Chunks and results: folds of the part stream.
+"""Chunks and results, which are folds of the part stream.
 
-`ChunkFold` makes chunks of parts, `ResultFold` makes the result of the chunks: `send` is exactly the fold of
+`ChunkFold` folds parts to chunks, and `ResultFold` folds chunks to the result, so `send` is exactly the fold of
 `send_stream`.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ResultMetadata = Literal["accumulated", "response"]
-"""What a result's metadata holds: every event of the run, or response-level facts only."""
+"""Content of a result's metadata: every event of the run, or response-level fields only."""
 
 RESPONSE_KEYS = ("response_id", "model", "status", "limit", "reached")
 
@@ -40,7 +40,7 @@ class _NoOutput:
 
 
 NO_OUTPUT = _NoOutput()
-"""The value of a typed run that ended without an output."""
+"""Value of a typed run that ended without an output."""
 
 
 class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=False):
@@ -57,25 +57,25 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     """
 
     value: Any = UNSET
-    """The output of a typed run: an object of its type, or NO_OUTPUT."""
+    """Output of a typed run: an instance of its type, or NO_OUTPUT."""
     thinking: str = ""
     metadata: dict[str, Any] = {}
-    """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; `thinking_details`: each
-    finished block of thinking apart, as `{"id", "text"}`."""
+    """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; and `thinking_details`, with
+    each finished block of thinking as `{"id", "text"}`."""
     usage: parts.Usage | None = None
     id: str | None = None
-    """The provider's id of the (last) response."""
+    """Provider's id of the last response."""
     code: str = ""
     """Code that tools run, as the model writes it. `tool_runs` has it by call."""
     state: RunState | None = None
-    """Set if the run waits for approvals or results; see `run_state`."""
+    """State to resume from if the run waits for approvals or results, see `run_state`."""
     partial: "Partial | None" = None
 
     @property
     def output(self) -> T:
-        """The answer: its text, or in a typed run an object of the output type.
+        """The answer, which is its text or, in a typed run, an instance of the output type.
 
-        Raises NoOutputError for a typed run that ended without one; `has_output` says whether there is one.
+        Raises NoOutputError if a typed run ended without one. Check `has_output` first.
         """
         if self.value is UNSET:
             return self.text  # pyright: ignore[reportReturnType] - in a run without an output type, T is str
@@ -85,47 +85,48 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
 
     @property
     def has_output(self) -> bool:
-        """False for a typed run that ended without an output: by a limit, an approval, a refusal."""
+        """Whether there is an output. A typed run has none if it ended by a limit, an approval or a refusal."""
         return self.value is not NO_OUTPUT
 
     @property
     def partial_output(self) -> Any:
-        """In a chunk of a typed run: the object so far, unchecked; None while there is none."""
+        """The object so far in a chunk of a typed run, not validated. None means there is none yet."""
         return self.partial.value() if self.partial is not None else None
 
     @property
     def approvals(self) -> tuple[PendingApproval, ...]:
-        """What waits for a person."""
+        """Pending approvals."""
         return self.state.approvals if self.state is not None else ()
 
     @property
     def is_waiting(self) -> bool:
-        """True if the run waits for approvals."""
+        """Whether the run waits for approvals or results."""
         return self.state is not None
 
     @property
     def run_state(self) -> RunState:
-        """What `agent.resume` continues from. Raises ConfigurationError for a run that does not wait for approvals."""
+        """The state for `agent.resume`. Raises ConfigurationError if the run is not waiting."""
         if self.state is None:
             raise ConfigurationError(
-                f"there is nothing to resume: the run waits for no approval (finish_reason={self.finish_reason!r})"
+                "there is nothing to resume: the run is not waiting for approvals or results "
+                f"(finish_reason={self.finish_reason!r})"
             )
         return self.state
 
     def with_partial(self, partial: "Partial") -> "ChatResult[T]":
-        """The same chunk, knowing what has come before it."""
+        """Return a copy of the chunk that knows the text before it."""
         return replace(self, partial=partial)
 
     def waiting(self, state: RunState | None) -> "ChatResult[Any]":
-        """The same result with the state to resume from."""
+        """Return a copy of the result with the state to resume from."""
         return replace(self, state=state)
 
     def typed(self, output: Any) -> "ChatResult[Any]":
-        """The same result of a typed run, with its output or NO_OUTPUT."""
+        """Return a copy of a typed run's result, with its output or NO_OUTPUT."""
         return replace(cast("ChatResult[Any]", self), value=output)
 
     def cited_text(self, style: "CitationStyle" = "numbers") -> "CitedText":
-        """The text with numbered markers where sources support it, and the list of those sources.
+        """Return the text with numbered markers where sources support it, and the list of those sources.
 
         ```python
         cited = result.cited_text()
@@ -134,7 +135,7 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
             print(source.number, source.title, source.url)
         ```
 
-        `style` is how the markers look. While a run streams, `Citations` does the same for its chunks.
+        `style` sets the form of the markers. For the chunks of a streaming run, use `Citations`.
         """
         from sidestream.results.citations import citations_of
 
@@ -147,7 +148,7 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
 
 
 class Partial:
-    """The text of a typed run up to one chunk; its value is parsed on demand."""
+    """The text of a typed run up to one chunk, parsed on demand."""
 
     def __init__(self, texts: list[str], count: int, output: OutputType[Any]) -> None:
         self._texts = texts
@@ -155,12 +156,12 @@ class Partial:
         self._output = output
 
     def value(self) -> Any:
-        """The object so far."""
+        """Return the object so far."""
         return self._output.partial("".join(self._texts[: self._count]))
 
 
 class ChunkFold:
-    """Makes chunks of parts."""
+    """A fold of parts to chunks."""
 
     def __init__(
         self,
@@ -170,35 +171,35 @@ class ChunkFold:
         resumed: TurnState | None = None,
     ) -> None:
         self._completed_by = completed_by or MessageFold().feed
-        """The messages that a part completes; a turn knows them already."""
+        """Function that returns the messages a part completes, which a turn knows already."""
         self._folds_text = completed_by is None
         self._opening = tuple(opening)
         self._clock = clock
-        """Seconds since the run began; None: tool runs have no times."""
+        """Function that returns the seconds since the run began. None means tool runs have no times."""
         self._is_flowing = False
-        """True once the current message has text."""
+        """Whether the current message has text."""
         self._has_text = False
         self._step = 0
         self._tool_folds: ToolFolds | None = None
         if resumed is not None and resumed.step >= 0:
             self._take_up(resumed)
         self._thinking: dict[str, list[str]] = {}
-        """The deltas of each block of thinking that is open."""
+        """Deltas of open blocks of thinking, by block id."""
         self._has_thought = False
         self._drafts: list[str] = []
         self._urls: set[str] = set()
-        """The pages that chunks had as links."""
+        """URLs of the links in earlier chunks."""
 
     def opening(self) -> list[ChatResult[str]]:
-        """The chunk with the user's own messages."""
+        """Return the chunk with the user's own messages."""
         return [ChatResult(messages=self._opening)] if self._opening else []
 
     def feed(self, part: parts.StreamPart) -> list[ChatResult[str]]:
-        """The chunks that this part makes: one, or the message before it and one."""
+        """Return the chunk of a part, preceded by one with the messages that the part completes."""
         if type(part) is parts.TextDelta:
             if self._folds_text:
                 self._completed_by(part)
-            # Nearly every part of a stream is one.
+            # The fast path: nearly all parts are text deltas.
             return [ChatResult(text=part.delta if self._is_flowing else self._first(part.delta), text_id=part.id)]
         handler = _DELTAS.get(type(part))
         if handler is not None:
@@ -210,7 +211,7 @@ class ChunkFold:
         return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
 
     def event(self, event: parts.ToolEvent, delta: parts.ToolInputDelta | None = None) -> ChatResult[str]:
-        """The chunk of a tool's event, with the input that it brought: most events of a hosted tool bring some."""
+        """Return the chunk of a tool's event, with the input delta that most events of a hosted tool bring."""
         tools = self.tools()
         return ChatResult(
             metadata={event.tool: [event.event]},
@@ -220,7 +221,7 @@ class ChunkFold:
         )
 
     def _first(self, delta: str) -> str:
-        """The first text of a message: on a new line, if there was text before it."""
+        """Return the first text of a message, on a new line if there was text before it."""
         if not delta:
             return delta
         begins = "\n" if self._has_text else ""
@@ -228,7 +229,7 @@ class ChunkFold:
         return begins + delta
 
     def thought(self, part: parts.ReasoningDelta) -> str:
-        """More thinking: after a blank line, if its block begins and there was thinking before."""
+        """Return a delta of thinking, after a blank line if it begins a new block."""
         pieces = self._thinking.setdefault(part.id, [])
         gap = THINKING_GAP if self._has_thought and part.delta and not pieces else ""
         if part.delta:
@@ -267,14 +268,14 @@ class ChunkFold:
                 return self._tool_chunk(part, {})
 
     def _drafted(self, part: parts.Custom) -> dict[str, Any]:
-        """The text that came before a typed answer, so far."""
+        """Return the metadata with all drafts, the text that came before a typed answer."""
         if part.kind != DRAFT:
             return {}
         self._drafts.append(str(as_object(part.data).get("text")))
         return {"draft": "\n".join(self._drafts)}
 
     def _new(self, links: Iterable[Link]) -> tuple[Link, ...]:
-        """The pages that no earlier part has named."""
+        """Return the links whose URLs no earlier part had."""
         new: dict[str, Link] = {}
         for link in links:
             if link.url not in self._urls:
@@ -290,13 +291,13 @@ class ChunkFold:
         return ChatResult(metadata=metadata, parts=(part,), code=self.tools().code.feed(part), tool_runs=runs)
 
     def runs_changed_by(self, part: parts.StreamPart) -> "tuple[ToolRun, ...]":
-        """The records of calls that this part changes."""
+        """Return the tool runs that a part changes."""
         if self._tool_folds is None and type(part) not in _OF_TOOLS:
             return ()
         return self.tools().runs.feed(part, None if self._clock is None else self._clock())
 
     def _take_up(self, state: TurnState) -> None:
-        """A run that is resumed: its calls keep their records."""
+        """Restore the tool runs of a resumed run."""
         self._step = state.step
         calls = [(entry.step, entry.call) for entry in state.hosted.values()]
         calls += [(state.step, call) for call in state.calls]
@@ -304,7 +305,7 @@ class ChunkFold:
             self.tools().runs.take_up(calls, {approval.call_id for approval in state.waiting})
 
     def tools(self) -> "ToolFolds":
-        """The folds of what tools did. Many runs have none."""
+        """Return the tool folds, which are created on demand because many runs use no tools."""
         if self._tool_folds is None:
             from sidestream.results.tool_runs import ToolFolds
 
@@ -326,9 +327,9 @@ _DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
     parts.ToolInputDelta: _input_chunk,
     parts.ToolEvent: ChunkFold.event,
 }
-"""Parts that come in large numbers and complete no message."""
+"""Frequent parts, which complete no message."""
 _ENDING = frozenset({parts.TextStart, parts.ReasoningStart, parts.StepFinish})
-"""Parts after which nothing more comes of calls that have their results."""
+"""Parts after which nothing more arrives for calls with results."""
 _OF_TOOLS = frozenset(
     {
         parts.ToolEvent,
@@ -343,17 +344,17 @@ _OF_TOOLS = frozenset(
 
 
 class ResultFold:
-    """Joins chunks to the result of a run."""
+    """A fold of chunks to the result of a run."""
 
     def __init__(self, policy: ResultMetadata = "accumulated") -> None:
         self._policy = policy
         self._output: list[str] = []
         self._text_ids: list[str | None] = []
-        """The block of each text of the output."""
+        """Block id of each text in the output."""
         self._steps: list[int] = [0]
-        """Where the texts of each step begin."""
+        """Index of each step's first text."""
         self._corrections: dict[tuple[int, str | None], str] = {}
-        """The final text of a block, by step and id, where it differs from what was streamed."""
+        """Final texts that differ from what was streamed, by step and block id."""
         self._thinking: list[str] = []
         self._thinking_metadata: list[str] = []
         self._messages: list[ChatMessage] = []
@@ -361,14 +362,14 @@ class ResultFold:
         self._code: list[str] = []
         self._tool_runs: dict[tuple[int, str], ToolRun] = {}
         self._keys: dict[str, tuple[int, str]] = {}
-        """Call id → the key of its newest record."""
+        """Keys of the newest tool runs, by call id."""
         self._metadata: dict[str, Any] = {}
         self._usage: parts.Usage | None = None
         self._reason: parts.FinishReason | None = None
         self._id: str | None = None
 
     def feed(self, chunk: ChatResult[str]) -> None:
-        """Takes the next chunk."""
+        """Add a chunk."""
         self._output.append(chunk.text)
         self._text_ids.append(chunk.text_id)
         if chunk.correction is not None:
@@ -378,7 +379,7 @@ class ResultFold:
         self._messages.extend(chunk.messages)
         if chunk.parts:
             for part in chunk.parts:
-                if type(part) is not parts.ToolInputDelta:  # The call holds what the deltas of its input joined to.
+                if type(part) is not parts.ToolInputDelta:  # The call has the whole input.
                     self._parts.append(part)
                 if type(part) is parts.File:
                     self._late(part)
@@ -397,13 +398,13 @@ class ResultFold:
         self._id = chunk.id or self._id
 
     def _late(self, file: parts.File) -> None:
-        """A file that was downloaded after its call was over: no chunk has the record again."""
+        """Add a file downloaded after its call ended to the tool run, which no later chunk contains."""
         run = self._tool_runs.get(self._keys.get(file.call_id or "", (0, "")))
         if run is not None and run.is_over and file.data is not None:
             self._tool_runs[run.key] = replace(run, files=(*run.files, file))
 
     def result(self) -> ChatResult[str]:
-        """All that has come: texts and messages joined, lists of events in the order of their arrival."""
+        """Return the result, with texts and messages joined, and events in order of arrival."""
         if self._thinking_metadata:
             self._metadata["thinking"] = "".join(self._thinking_metadata)
         files = (part for part in self._parts if isinstance(part, parts.File))
@@ -424,7 +425,7 @@ class ResultFold:
         )
 
     def _corrected(self) -> str:
-        """The output with its corrections: the texts of each step, joined by newlines."""
+        """Return the corrected output, with the text of each step on a new line."""
         steps: list[str] = []
         has_text = False
         for step, (begin, end) in enumerate(pairwise([*self._steps, len(self._output)]), 1):
@@ -434,7 +435,7 @@ class ResultFold:
                 if (step, text_id) in self._corrections:
                     blocks.setdefault(text_id, [])
                 if text:
-                    # The first text of a step begins with the newline that separates it from the texts before.
+                    # The first text of a step begins with the newline that separates it from earlier text.
                     blocks.setdefault(text_id, []).append(text[1:] if has_text and not is_flowing else text)
                     has_text = is_flowing = True
             finals = (self._corrections.get((step, name)) for name in blocks)
@@ -447,7 +448,7 @@ class ResultFold:
 
 
 def fold(chunks: Iterable[ChatResult[str]], policy: ResultMetadata = "accumulated") -> ChatResult[str]:
-    """The result of a run that came in these chunks."""
+    """Return the result of a run's chunks."""
     folding = ResultFold(policy)
     for chunk in chunks:
         folding.feed(chunk)

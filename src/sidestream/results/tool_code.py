@@ -1,7 +1,4 @@
-"""Code as it is written, and what it printed.
-
-The code in a tool's input is extracted while the JSON text of that input still streams.
-"""
+"""Extraction of the code in a tool's input while the input's JSON still streams, and of what the code printed."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +9,7 @@ from sidestream.jsontext import Json
 from sidestream.stream.parts import StreamPart, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 ANY_FIELD = ("code", "command", "diff")
-"""The fields that hold code, if the tool is unknown."""
+"""Fields that may hold code if the tool is unknown."""
 
 CODE_FIELDS: dict[str, tuple[str, ...]] = {
     "code_interpreter": ("code",),
@@ -24,17 +21,17 @@ CODE_FIELDS: dict[str, tuple[str, ...]] = {
     "local_shell": ("command",),
     "apply_patch": ("diff",),
 }
-"""Tool → the fields of its input that hold code; the first one that is there counts."""
+"""Tool → input fields that hold code, in order of preference."""
 
 OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text", "outputs")
 """The fields of a result that hold what code printed."""
 
 _LISTS = {"commands": r'"commands"\s*:\s*\[\s*"'}
-"""Fields that are lists of code; the first entry is extracted as it streams."""
+"""Patterns of fields that are lists of code. The first entry is extracted as it streams."""
 _LOOKBACK = 64
-"""Characters of other fields that are kept, so that a field name split over two deltas is found."""
+"""Characters of other fields to keep, so that a field name split over two deltas is found."""
 _LONGEST_ESCAPE = 12
-"""Characters of two halves of a surrogate pair; fewer of them may still become one."""
+"""Length of an escaped surrogate pair, in characters. Shorter text may still become one."""
 _HEX = "[0-9a-fA-F]"
 _COMPLETE = re.compile(
     r'(?:[^"\\\x00-\x1f]'
@@ -42,11 +39,11 @@ _COMPLETE = re.compile(
     rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}"
     rf"|\\u(?![dD][89abAB]){_HEX}{{4}})*"
 )
-"""The longest prefix of a JSON string's content that can be decoded on its own."""
+"""Matches the longest prefix of a JSON string's content that can be decoded on its own."""
 
 
 def code_in(input: Any, names: tuple[str, ...]) -> str | None:
-    """The code in a call's input: text, or the lines of a list of commands. None if there is none."""
+    """Return the code in a call's input, joining a list of commands, or None if there is none."""
     fields = jsontext.as_object(input)
     for name in names:
         value = fields.get(name)
@@ -54,13 +51,13 @@ def code_in(input: Any, names: tuple[str, ...]) -> str | None:
             return value
         words = [word for word in jsontext.as_list(value) if isinstance(word, str)]
         if words:
-            # `commands` are lines; a `command` that is a list is one line's words.
+            # `commands` is a list of lines, but `command` as a list is the words of one line.
             return ("\n" if name in _LISTS else " ").join(words)
     return None
 
 
 def _decoded(text: str) -> str:
-    """The content of a JSON string; as it is, if it has no meaning."""
+    """Decode the content of a JSON string, or return it unchanged if it is invalid."""
     if not text:
         return ""
     try:
@@ -70,7 +67,7 @@ def _decoded(text: str) -> str:
 
 
 class CodeExtractor:
-    """Finds the field that holds code and returns its text as it streams."""
+    """An extractor of the code in a streaming input."""
 
     def __init__(self, names: tuple[str, ...] = ANY_FIELD) -> None:
         self._extracted: list[str] = []
@@ -80,7 +77,7 @@ class CodeExtractor:
         self._is_over = False
 
     def feed(self, delta: str) -> str:
-        """Takes more JSON text and returns the code that it adds."""
+        """Add JSON text and return the code in it."""
         if self._is_over:
             return ""
         if self._in_field and not self._buffer and delta.isprintable() and '"' not in delta and "\\" not in delta:
@@ -95,12 +92,12 @@ class CodeExtractor:
             self._in_field = True
             self._buffer = self._buffer[start.end() :]
         if '"' not in self._buffer and "\\u" not in self._buffer and not self._buffer.endswith("\\"):
-            text = self._buffer  # No escape is cut, and the string does not end here.
+            text = self._buffer  # No partial escape, and no end of the string.
         else:
             complete = _COMPLETE.match(self._buffer)
             text = complete[0] if complete is not None else ""
         self._buffer = self._buffer[len(text) :]
-        # The string ends here, or holds what no JSON string can.
+        # The string ends here, or is not valid JSON.
         self._is_over = self._buffer.startswith('"') or len(self._buffer) >= _LONGEST_ESCAPE
         code = _decoded(text)
         self._extracted.append(code)
@@ -112,12 +109,12 @@ class CodeExtractor:
         return "".join(self._extracted)
 
     def remainder(self, code: str) -> str:
-        """The part of the final code that was not returned yet; all of it if it differs from what was."""
+        """Return the rest of the final code, or all of it if it differs from what was extracted."""
         return code.removeprefix(self.extracted)
 
 
 class CodeFold:
-    """The code that each part of a run adds, whichever tool it is for. Two calls are separated by a newline."""
+    """A fold of parts to the code of all tools, with calls separated by newlines."""
 
     def __init__(self) -> None:
         self._extractors: dict[str, CodeExtractor] = {}
@@ -126,7 +123,7 @@ class CodeFold:
         self._last = ""
 
     def feed(self, part: StreamPart) -> str:
-        """The code that this part adds."""
+        """Return the code that a part adds."""
         match part:
             case ToolInputStart() if part.name in CODE_FIELDS:
                 self._extractors[part.id] = CodeExtractor(CODE_FIELDS[part.name])
@@ -141,12 +138,12 @@ class CodeFold:
         return ""
 
     def delta(self, part: ToolInputDelta) -> str:
-        """The code that a delta adds."""
+        """Return the code that a delta adds."""
         extractor = self._extractors.get(part.id)
         return "" if extractor is None else self._joined(part.id, extractor.feed(part.delta))
 
     def _rest(self, call: ToolCall) -> str:
-        # A call may get its final id after its input has streamed under another.
+        # The final id of a call may differ from the one its input streamed under.
         streamed = call.id if call.id in self._extractors else self._ended or ""
         extractor = self._extractors.pop(streamed, CodeExtractor())
         code = code_in(call.input, CODE_FIELDS[call.tool])

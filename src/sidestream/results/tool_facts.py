@@ -1,4 +1,4 @@
-"""What inputs, events and results of tools say, whichever provider wrote them. Pure; garbage says nothing."""
+"""Readers of any provider's tool inputs, events and results. They are pure, and find nothing in malformed values."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,15 +9,15 @@ from sidestream.jsontext import as_list, as_object, is_array, is_object
 MAX_SNIPPET_CHARS = 200
 _MAX_DEPTH = 6
 _MAX_READ_CHARS = 2000
-"""As much of a text is read for its snippet."""
+"""Maximum characters of a string that are read for its snippet."""
 
 _COUNTED = ("sources", "results", "links", "groundingChunks", "urlMetadata", "tool_references", "tools")
-"""Fields that list what was found."""
+"""Fields that list findings."""
 _TEXTS = (
     *("text", "snippet", "logs", "stdout", "output", "outputs", "stderr", "results", "groundingChunks"),
     *("retrievedContext", "web", "maps", "content", "source", "data", "title", "revised_prompt", "message"),
 )
-"""Fields that hold text for people, or lead to it, the best first."""
+"""Fields that hold or contain readable text, best first."""
 _TEXT_NAMES = frozenset(_TEXTS)
 _REASONS = ("message", "error_message", "content", "error_code", "code", "error", "outcome")
 _NESTED = ("groundingMetadata", "urlContextMetadata", "item")
@@ -27,7 +27,7 @@ _COUNTING = frozenset({*_COUNTED, *_NESTED})
 
 
 def queries_in(value: Any) -> tuple[str, ...]:
-    """The search queries in an input or an event."""
+    """Return the search queries in an input or an event."""
     fields = as_object(value)
     grounding = as_object(fields.get("groundingMetadata"))
     listed = [*as_list(fields.get("queries")), *as_list(grounding.get("webSearchQueries"))]
@@ -35,9 +35,9 @@ def queries_in(value: Any) -> tuple[str, ...]:
 
 
 def count_in(value: Any) -> int | None:
-    """How many pages, passages or tools a result or an event lists; None if it lists none."""
+    """Return the number of pages, passages or tools that a result or an event lists, or None without a list."""
     if is_array(value):
-        # The entries of a list of hits have addresses; those of a list of content have not.
+        # Search hits have URLs; content blocks do not.
         return sum("url" in as_object(entry) for entry in value) or None
     fields = as_object(value)
     if _COUNTING.isdisjoint(fields):
@@ -56,12 +56,12 @@ def file_count_in(value: Any) -> int | None:
 
 
 def snippet_of(value: Any) -> str:
-    """The beginning of the first text in a result, on one line, of at most `MAX_SNIPPET_CHARS` characters."""
+    """Return the beginning of the first text in a result, on one line of at most `MAX_SNIPPET_CHARS` characters."""
     return cut(next(_texts(value, _MAX_DEPTH), ""))
 
 
 def cut(text: str) -> str:
-    """The text on one line, at most `MAX_SNIPPET_CHARS` characters long."""
+    """Return the text on one line, truncated to `MAX_SNIPPET_CHARS` characters."""
     line = " ".join(text[:_MAX_READ_CHARS].split())
     return line if len(line) <= MAX_SNIPPET_CHARS else line[: MAX_SNIPPET_CHARS - 1] + "…"
 
@@ -80,7 +80,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 
 def error_in(value: Any) -> str:
-    """Why a tool failed, according to its result."""
+    """Return the error message in a failed tool's result."""
     fields = as_object(value)
     nested = as_object(fields.get("error"))
     for source in (nested, fields):
@@ -94,7 +94,7 @@ def error_in(value: Any) -> str:
 
 
 def failure_in(event: Any) -> str | None:
-    """Why the item that an event holds has failed; None if it has not."""
+    """Return the error message of a failed item in an event, or None if it has not failed."""
     item = _item_in(event)
     content = as_object(item.get("content"))
     if item.get("is_error") is True or str(content.get("type")).endswith("_error"):
@@ -103,14 +103,14 @@ def failure_in(event: Any) -> str | None:
 
 
 def begins_call(stage: str, event: Any) -> bool:
-    """True for an event with which a call begins; the results of some providers have such events, too."""
+    """Return whether the event begins a call, as opposed to a result that has the same kind of event."""
     if not _CALLS.isdisjoint(as_object(event)):
         return True
     return stage in ("start", "added") and not str(_item_in(event).get("type")).endswith(("_output", "_result"))
 
 
 def is_list(event: Any) -> bool:
-    """True for the event of a remote server's list of tools, which is no call."""
+    """Return whether the event is an MCP server's list of tools rather than a call."""
     return _item_in(event).get("type") == "mcp_list_tools"
 
 
@@ -120,7 +120,7 @@ def _item_in(event: Any) -> dict[str, Any]:
 
 
 def exit_code_in(value: Any) -> int | None:
-    """The exit status of a command; of several, the first that is not 0."""
+    """Return a command's exit status, or the first nonzero one of several commands."""
     fields = as_object(value)
     outcomes = [as_object(as_object(entry).get("outcome")) for entry in as_list(fields.get("output"))]
     found = [fields.get("return_code"), fields.get("exit_code"), *(outcome.get("exit_code") for outcome in outcomes)]
@@ -129,7 +129,7 @@ def exit_code_in(value: Any) -> int | None:
 
 
 def server_in(value: Any) -> str | None:
-    """The label of the MCP server in a result, an event or a provider's metadata."""
+    """Return the label of the MCP server in a result, an event or provider metadata."""
     fields = as_object(value)
     for place in (fields, as_object(fields.get("item")), *map(as_object, fields.values())):
         for name in ("server_label", "server_name"):

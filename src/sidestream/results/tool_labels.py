@@ -1,7 +1,7 @@
-"""A tool call as one line of words: what it is doing, did, or failed at. Every interface shows these labels.
+"""One-line labels that say what a tool call is doing, did, or failed at, shared by all user interfaces.
 
-A label holds what the model and its tools wrote. It is one line, and otherwise verbatim: an interface makes it safe to
-show.
+Labels contain text from the model and its tools, reduced to one line but otherwise verbatim. User interfaces must
+make them safe to display.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from sidestream.results.tool_runs import ToolRun
 
 MAX_LABEL_CHARS = 400
 MAX_SHOWN = 160
-"""Characters of a query or an error."""
+"""Maximum characters of a query or an error."""
 
 WRITING_CODE = "Writing code…"
 
@@ -21,17 +21,17 @@ Label = Callable[[ToolRun], str]
 
 
 def tool_label(run: ToolRun, *, is_agent: bool = False, is_allowed: bool = False, is_denied: bool = False) -> str:
-    """Return the label of a call as far as it has come.
+    """Return the label of a call in its current state.
 
-    `is_agent`: an agent runs as the tool. `is_allowed` and `is_denied`: how an approval of the call was decided.
+    `is_agent` means that the tool is a subagent; `is_allowed` and `is_denied` give the decision on the call's approval.
     """
     if is_denied:
         return _one_line(f"{run.name} was denied", MAX_LABEL_CHARS)
     if run.status == "failed" and isinstance(run.input, str) and run.error is not None and run.code is None:
-        return "Not run: arguments are no JSON"
+        return "Not run: arguments are not valid JSON"
     is_request = is_allowed and run.provider_executed and run.status in ("waiting", "unfinished")
     if is_request and run.server is not None:
-        # The call itself follows, under an id of its own.
+        # The call itself follows, with its own id.
         return _one_line(f"Asked to call {run.name} on {run.server}", MAX_LABEL_CHARS)
     label = _one_line((_agent if is_agent else _kind(run))(run), MAX_LABEL_CHARS)
     is_cut_off = run.status == "unfinished" and run.tool != "image_generation" and not is_agent
@@ -44,13 +44,13 @@ def is_code(run: ToolRun) -> bool:
 
 
 def language_of(run: ToolRun) -> str:
-    """Return the language of its code, by the name that highlighters use."""
+    """Return the language of its code, as named by syntax highlighters."""
     label = LABELS.get(run.tool)
     return "bash" if label is _shell else "diff" if label is _patch else "python"
 
 
 def things(count: int, one: str, many: str | None = None) -> str:
-    """Return a number of things: `3 pages`."""
+    """Return a count with its noun, such as `3 pages`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
@@ -75,7 +75,7 @@ def _kind(run: ToolRun) -> Label:
 
 
 def _is_list(run: ToolRun) -> bool:
-    """Whether a server lists its tools: no tool is called, but tools are counted."""
+    """Return whether the server lists its tools, in which case they are counted but none is called."""
     return "mcp_list_tools" in (run.name, run.tool) or (run.tool == run.name == "mcp" and run.result_count is not None)
 
 
@@ -139,7 +139,7 @@ def _file_search(run: ToolRun) -> str:
     if _is_running(run):
         return "Searching index…"
     if run.file_count is None or run.result_count is None:
-        # Without the passages, as providers send them by default, only the query is known.
+        # By default, providers send the query without the passages.
         return f"Searched {_quoted(run.queries[0] if run.queries else 'the files')}"
     return f"{things(run.result_count, 'passage')} in {things(run.file_count, 'file')}"
 
@@ -183,7 +183,7 @@ def _patch(run: ToolRun) -> str:
 
 def _mcp(run: ToolRun) -> str:
     server = run.server or "MCP"
-    if run.name == run.tool:  # Its name follows.
+    if run.name == run.tool:  # The name is not known yet.
         return f"Calling a tool on {server}…"
     if run.status == "failed":
         error = _last_line(run.error)
@@ -207,7 +207,7 @@ def _tool_search(run: ToolRun) -> str:
 
 
 _NOTES = {"view": "Read notes", "delete": "Deleted a note", "rename": "Renamed a note"}
-"""Command of a memory tool → what it did; the others save a note."""
+"""Memory command → label. Other commands save a note."""
 
 
 def _memory(run: ToolRun) -> str:
@@ -276,4 +276,4 @@ LABELS: dict[str, Label] = {
     "memory": _memory,
     "computer_use": _computer,
 }
-"""Tool → its label; the others are shown by their names."""
+"""Tool → label function. Other tools are labelled by name."""

@@ -1,6 +1,6 @@
-"""One record per tool call of a run, hosted or not: a pure fold of the part stream.
+"""Tool runs, one record per hosted or local tool call, as a pure fold of the part stream.
 
-Interfaces draw from it: the same facts under the same names, whichever provider ran the tool.
+User interfaces show tool calls from these records, which have the same fields for every provider.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -32,21 +32,21 @@ from sidestream.text.reprs import ShortRepr
 from sidestream.tools.grants import CALL_GRANTED
 
 ToolStatus = Literal["writing", "running", "waiting", "done", "failed", "unfinished"]
-"""`writing`: its input streams. `waiting`: for an approval, or for its result from outside. `unfinished`: the run ended
-before it did."""
+"""`writing` means that the input streams, `waiting` that the call needs an approval or a result from outside,
+`unfinished` that the run ended before the call did."""
 
 _ENDED = frozenset({"done", "failed", "unfinished"})
 
 
 class ToolStage(Struct, frozen=True, eq=False):
-    """A stage of a call, by the provider's name or ours (`input`, `called`, `approval`, `result`)."""
+    """A stage of a call, with the provider's name or ours (`input`, `called`, `approval`, `result`)."""
 
     name: str
     at: float | None = None
     """Seconds since the run began."""
 
     def __eq__(self, other: object) -> bool:
-        # Two runs of one recording are equal; their clocks are not.
+        # Two runs of one recording are equal, although their clocks differ.
         return isinstance(other, ToolStage) and other.name == self.name
 
     def __hash__(self) -> int:
@@ -54,14 +54,14 @@ class ToolStage(Struct, frozen=True, eq=False):
 
 
 class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of a tool, as far as it has come."""
+    """The state of one tool call."""
 
     id: str
-    """The first id it was known by; with `step`, it identifies the record in later chunks."""
+    """First id of the call. With `step`, it identifies the record in later chunks."""
     call_id: str
-    """The id that its call and result have."""
+    """Id of the call and its result."""
     tool: str
-    """The key of its events."""
+    """Key of the tool's events."""
     name: str
     provider_executed: bool = True
     step: int = 0
@@ -70,77 +70,77 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: Any = None
     queries: tuple[str, ...] = ()
     code: str | None = None
-    """Set with the call; `chunk.code` has it as it is written."""
+    """Code, set with the call; `chunk.code` has it while it is written."""
     result_count: int | None = None
-    """How many pages, passages or tools it found."""
+    """Number of pages, passages or tools found."""
     file_count: int | None = None
-    """How many files the passages that it found are from."""
+    """Number of files that the passages found are from."""
     snippet: str = ""
-    """The beginning of its first result, at most 200 characters."""
+    """Beginning of the first result, at most 200 characters."""
     files: tuple[File, ...] = ()
     previews: int = 0
     server: str | None = None
-    """The label of the MCP server that it calls."""
+    """Label of the call's MCP server."""
     grant: str | None = None
-    """The id of the grant that let it run, where the policy would have asked."""
+    """Id of the remembered approval that allowed the call, where the policy would have asked."""
     exit_code: int | None = None
     error: str | None = None
     is_over: bool = False
-    """True once nothing more comes but files that are downloaded. One chunk has the record with it, the last."""
+    """Whether nothing more follows except downloaded files. Only the last chunk with the record has it set."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its status is final. Files in its result may follow."""
+        """Whether the status is final. Files in the result may follow."""
         return self.status in _ENDED
 
     @property
     def seconds(self) -> float | None:
-        """From its first to its last stage; None without a clock."""
+        """The duration from the first to the last stage, or None without a clock."""
         times = [stage.at for stage in self.stages if stage.at is not None]
         return times[-1] - times[0] if times else None
 
     @property
     def key(self) -> tuple[int, str]:
-        """What identifies it within its run: providers may use an id again in a later step."""
+        """The step and id, which identify the call in its run. Providers may reuse an id in a later step."""
         return self.step, self.id
 
 
 _SILENT = "delta"
-"""How stages end that say nothing beside the ones around them."""
+"""Suffix of stages that change no record."""
 
 MAX_STAGES = 100
-"""Later stages of a call are left out: an agent that runs as a tool reports every part as one."""
+"""Maximum stages per call. A subagent reports every part as a stage."""
 
 _CITED = "annotation"
-"""The stage of a tool whose file a text cites: the tool may have run in an earlier step."""
+"""Stage of a tool whose file is cited in text. The tool may have run in an earlier step."""
 
 _LAST = ("done", "result")
-"""Stages that hold all that is known of an item."""
+"""Stages whose events hold the complete item."""
 
 _OWN = ("input", "called", "approval", "preview", "result")
-"""Stages of ours, which are never left out."""
+"""Our own stages, which are never dropped."""
 
 _GROUNDED = frozenset({"google_search", "google_maps", "url_context", "file_search"})
-"""Tools whose findings may come with the text."""
+"""Tools whose results may arrive with the text."""
 
 _RUNNING = frozenset({"searching", "interpreting", "generating", "calling", "completed", "progress"})
-"""Stages of a tool that runs, also if the provider reports its input only at the end."""
+"""Stages of a running tool, including providers that report the input only at the end."""
 
 
 class ToolRunFold:
-    """Makes records of parts. Each part returns the records that it changed."""
+    """A fold of parts to tool runs. Each part returns the records that it changed."""
 
     def __init__(self, step: int = 0) -> None:
         self._runs: dict[tuple[int, str], ToolRun] = {}
         self._newest: dict[str, tuple[int, str]] = {}
         self._last: dict[tuple[int, str], tuple[int, str]] = {}
-        """The last call of each tool in each step."""
+        """Keys of the last calls, by step and tool."""
         self._touched: dict[tuple[int, str], int] = {}
-        """The step in which each record changed last."""
+        """Steps in which records last changed, by key."""
         self._ending: dict[tuple[int, str], None] = {}
-        """Records whose status is final, while more may come."""
+        """Keys of records with a final status for which more may arrive."""
         self._answered: dict[tuple[int, str], int] = {}
-        """The step in which the result of each call came."""
+        """Steps in which results arrived, by key of the call."""
         self._begun_step: int | None = None
         self._step = step
         self._ended: tuple[int, str] | None = None
@@ -157,7 +157,7 @@ class ToolRunFold:
         return tuple(self._runs.values())
 
     def take_up(self, calls: Iterable[tuple[int, ToolCall]], waiting: Container[str]) -> None:
-        """Take calls that the turn made before its run was resumed, each with its step."""
+        """Add the calls that the turn made before its run was resumed, each with its step."""
         step = self._step
         for self._step, call in calls:
             for run in self.call(call):
@@ -166,11 +166,11 @@ class ToolRunFold:
         self._step = step
 
     def is_silent(self, part: ToolEvent) -> bool:
-        """True for a delta of a call that is known: it changes no record."""
+        """Return whether the event is a delta of a known call, which changes no record."""
         return part.call_id in self._newest and part.stage.endswith(_SILENT)
 
     def feed(self, part: StreamPart, at: float | None = None) -> tuple[ToolRun, ...]:
-        """Takes the next part, which came `at` seconds after the run began."""
+        """Return the records that a part changes. It arrived `at` seconds after the run began."""
         handler = _HANDLERS.get(type(part))
         if handler is None:
             return ()
@@ -184,7 +184,7 @@ class ToolRunFold:
         return ()
 
     def _forget(self, step: int) -> None:
-        """A step of a log is made again: its calls never were, and its results come again."""
+        """Drop the calls and results of a step that the log repeats."""
         for key in [key for key in self._runs if key[0] == step]:
             run = self._runs.pop(key)
             if self._newest.get(run.call_id) == key:
@@ -259,7 +259,7 @@ class ToolRunFold:
     def result(self, part: ToolResult) -> tuple[ToolRun, ...]:
         run = self._known(part.id) or self._new(part.id, part.name, part.tool, part.provider_executed)
         if run.key in self._answered:
-            return ()  # A step that was made again answers a call again.
+            return ()  # A repeated step repeats the result.
         if part.preliminary:
             return self._changed(run, "preview", previews=run.previews + 1)
         self._answered[run.key] = self._step
@@ -271,36 +271,36 @@ class ToolRunFold:
             result_count=run.result_count if count is None else count,
             file_count=tool_facts.file_count_in(part.result),
             snippet=_snippet(part) or run.snippet,
-            # What a function of yours returns may have such a field of its own.
+            # A local function's own result may have such a field.
             server=(tool_facts.server_in(part.result) if part.provider_executed else None) or run.server,
             exit_code=tool_facts.exit_code_in(part.result),
             error=tool_facts.error_in(part.result) if part.is_error else None,
-            # Files of a tool that runs here come before its result.
+            # Files of local tools come before the result.
             is_over=not part.provider_executed,
         )
 
     def file(self, part: File) -> tuple[ToolRun, ...]:
         run = self._known(part.call_id or "")
-        # A page that a search found is a result, not a file.
+        # A page found by a search is a result, not a file.
         if run is None or part.data is None:
             return ()
         changed = self._changed(run, files=(*run.files, part))
         return () if run.is_over else changed
 
     def finish(self, part: Finish) -> tuple[ToolRun, ...]:
-        """Calls without a result are unfinished, unless the run waits or they only ever reported events."""
+        """Mark calls without a result as unfinished, unless the run waits or they only ever reported events."""
         ended: list[ToolRun] = []
         for run in self.runs:
             is_kept = run.status == "waiting" or (run.provider_executed and _is_called(run))
             if run.is_over or (part.reason == "approval" and is_kept and not run.has_ended):
-                continue  # A run that waits for a person is resumed, with the calls that are open.
+                continue  # A waiting run will be resumed, with its open calls.
             is_complete = run.input is None and part.reason != "error" and bool(run.stages)
             status = run.status if run.has_ended else "done" if is_complete else "unfinished"
             ended += self._changed(run, status=status, is_over=True)
         return tuple(ended)
 
     def _new(self, call_id: str, name: str, tool: str, provider_executed: bool) -> ToolRun:
-        """The record of a call that begins now, unless an event has begun it or it was approved."""
+        """Return the record of a new call, reusing one that an event or an approval request created."""
         known = self._runs.get((self._step, call_id))
         if known is None or _is_called(known):
             earlier = self._known(call_id)
@@ -313,7 +313,7 @@ class ToolRunFold:
         return ToolRun(id=call_id, call_id=call_id, tool=tool, name=tool, step=self._step)
 
     def _is_approved(self, run: ToolRun) -> bool:
-        """True for a provider's call that waited for a person; it is made under the same id in a later step."""
+        """Return whether a provider's call waited for approval and is now made in a later step, with the same id."""
         return run.step != self._step and not run.has_ended and any(stage.name == "approval" for stage in run.stages)
 
     def _called(self, part: ToolCall) -> ToolRun:
@@ -323,16 +323,16 @@ class ToolRunFold:
             return known
         run = None if ended is None else self._runs.get(ended)
         if run is not None and not _is_called(run) and run.name == part.name and run.call_id != part.id:
-            # The final id supersedes the one that the input streamed under.
+            # The final id replaces the one that the input streamed under.
             return replace(run, call_id=part.id)
         earlier = self._known(part.id)
         is_open = earlier is not None and not earlier.has_ended and earlier.input == part.input
         if known is None and part.provider_executed and earlier is not None and is_open:
-            return earlier  # Reported again with its result, as older logs have it: no input streamed in this step.
+            return earlier  # Older logs repeat the call with its result, in a later step.
         return self._new(part.id, part.name, part.tool, part.provider_executed)
 
     def _of_event(self, part: ToolEvent) -> ToolRun:
-        """The call of an event; events without one are of the last call of their tool in this step."""
+        """Return the event's call, or the tool's last call in this step if the event names none."""
         if part.call_id is not None:
             known = self._known(part.call_id)
             return self._begun(part.call_id, part.tool) if known is None or self._is_other(known, part) else known
@@ -340,7 +340,7 @@ class ToolRunFold:
         return self._begun(part.tool, part.tool) if last is None else self._runs[last]
 
     def _is_other(self, run: ToolRun, part: ToolEvent) -> bool:
-        """True if the event belongs to a new call that has the id of one of an earlier step."""
+        """Return whether the event belongs to a new call that reuses the id of an earlier step's call."""
         if run.step == self._step:
             return False
         if run.has_ended:
@@ -348,7 +348,7 @@ class ToolRunFold:
         return tool_facts.begins_call(part.stage, part.event) and not self._is_approved(run)
 
     def _status_after(self, part: ToolEvent, run: ToolRun) -> tuple[ToolStatus, str | None]:
-        """The status after an event, and why the call failed; of a call with a result, the result says that."""
+        """Return the status after an event and the error of a failed call, unless its result reports them."""
         if not _is_called(run) and part.stage in _LAST:
             failure = tool_facts.failure_in(part.event)
             if failure is not None:
@@ -387,7 +387,7 @@ class ToolRunFold:
 
 
 class ToolFolds:
-    """What tools did in a run, as folds of its parts."""
+    """The folds of what tools did in a run."""
 
     def __init__(self, step: int) -> None:
         self.runs = ToolRunFold(step)
@@ -399,7 +399,7 @@ def _is_called(run: ToolRun) -> bool:
 
 
 def _found(part: ToolEvent) -> str:
-    """The first hit of a grounding, which no result reports."""
+    """Return the first grounding hit, which no result reports."""
     grounding = jsontext.as_object(part.event).get("groundingMetadata")
     return "" if grounding is None else tool_facts.snippet_of(grounding)
 
@@ -426,11 +426,11 @@ _HANDLERS: dict[type, Callable[[ToolRunFold, Any], tuple[ToolRun, ...]]] = {
     File: ToolRunFold.file,
     Finish: ToolRunFold.finish,
 }
-"""Part type → what it does to the records; the others do nothing."""
+"""Part type → handler. Other parts change no record."""
 
 
 def tool_runs(parts: Iterable[StreamPart]) -> tuple[ToolRun, ...]:
-    """The records of a whole stream, without times."""
+    """Return the tool runs of a complete stream, without times."""
     folding = ToolRunFold()
     for part in parts:
         folding.feed(part)

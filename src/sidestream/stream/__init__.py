@@ -1,4 +1,4 @@
-"""The canonical stream: its parts, and which sequences of them are legal.
+"""The canonical part stream: its parts, and the grammar of legal sequences.
 
 May import only the modules at the root of `sidestream`.
 """

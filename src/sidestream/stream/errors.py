@@ -1,4 +1,4 @@
-"""Errors as parts of the stream, and parts as errors; and which of them say that the context is too long."""
+"""Conversion of errors to stream parts and back, and detection of context overflows."""
 
 import re
 
@@ -30,9 +30,9 @@ _BY_KIND: dict[str, type[RunError]] = {
 
 OVERFLOW_ADVICE = (
     "Send less: a shorter prompt, history or tool result, or fewer tools and files. "
-    "Agent(context=Context()) shortens a long history in time."
+    "Agent(context=Context()) shortens long histories automatically."
 )
-_OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, None})  # None: in the stream. 500: some local servers
+_OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, None})  # None means in the stream; some local servers use 500.
 _OVERFLOW = (
     r"(?is)context_length_exceeded|exceed_context_size|context_window_exceeded"  # codes: OpenAI and kin, llama.cpp
     r"|prompt is too long|exceed context limit"  # Anthropic
@@ -43,12 +43,12 @@ _OVERFLOW = (
 
 
 def is_context_overflow(status: int | None, code: str | None, message: str) -> bool:
-    """True if a provider's error says that the request is longer than the context window."""
+    """Return whether a provider's error says that the request exceeds the context window."""
     return status in _OVERFLOW_STATUSES and re.search(_OVERFLOW, f"{code or ''} {message}") is not None
 
 
 def violated_field(error: Json) -> str | None:
-    """The first field that an error object of Google's names: `details[].fieldViolations[].field`."""
+    """Return the first field that a Google error object names in `details[].fieldViolations[].field`."""
     details = [as_object(detail) for detail in as_list(as_object(error).get("details"))]
     violations = [as_object(one) for detail in details for one in as_list(detail.get("fieldViolations"))]
     fields = [violation.get("field") for violation in violations]
@@ -56,13 +56,13 @@ def violated_field(error: Json) -> str | None:
 
 
 def redacted(error: Error) -> Error:
-    """The error without secrets: a server may repeat a key in any of its texts."""
+    """Return the error without secrets, because a server may repeat a key in any string."""
     code, param = error.code and redact(error.code), error.param and redact(error.param)
     return replace(error, message=redact(error.message), code=code, param=param)
 
 
 def classified(error: Error) -> Error:
-    """A provider's error, marked as a context overflow if it is one."""
+    """Mark a provider's error as a context overflow if it is one."""
     if error.kind != "provider" or not is_context_overflow(error.status, error.code, error.message):
         return error
     message = f"{error.message.rstrip('. ')}. {OVERFLOW_ADVICE}"
@@ -70,7 +70,7 @@ def classified(error: Error) -> Error:
 
 
 def part_of_error(error: RunError) -> Error:
-    """The error as a part of the stream."""
+    """Convert an exception to an error part."""
     return Error(
         error.kind,
         error.message,
@@ -82,7 +82,7 @@ def part_of_error(error: RunError) -> Error:
 
 
 def error_from_part(part: Error) -> RunError:
-    """The exception for a stream's error part."""
+    """Convert an error part to an exception."""
     kind = _BY_KIND.get(part.kind, ProviderError)
     if kind is ProviderError and part.status in (401, 403):
         kind = AuthenticationError

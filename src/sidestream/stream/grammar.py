@@ -1,8 +1,8 @@
-"""Which part streams are legal: a transition table and its checker.
+"""The grammar of part streams, as a transition table and its checker.
 
-A stream is `stream-start`, then steps with whatever client tools do between them, then `finish`. Inside a step,
-blocks of text, reasoning and tool input open, grow and close; a result follows its call; nothing is left open at
-the step's end.
+A stream is `stream-start`, then steps with the parts of client tools between them, then `finish`. Inside a step,
+blocks of text, reasoning and tool input open, grow and close. A result follows its call, and all blocks are closed at
+the end of the step.
 """
 
 from collections.abc import Iterable
@@ -55,7 +55,7 @@ TRANSITIONS: dict[State, dict[str, State]] = {
     "step": {**dict.fromkeys(_IN_STEP, "step"), "step-finish": "between"},
     "end": {},
 }
-"""State → part type → next state. What is not in it is illegal."""
+"""State → part type → next state. Parts not listed are illegal."""
 
 BLOCKS: dict[str, tuple[str, Literal["open", "grow", "close"]]] = {
     "text-start": ("text", "open"),
@@ -68,13 +68,13 @@ BLOCKS: dict[str, tuple[str, Literal["open", "grow", "close"]]] = {
     "tool-input-delta": ("tool-input", "grow"),
     "tool-input-end": ("tool-input", "close"),
 }
-"""Part type → the family of blocks it belongs to, and what it does to its block."""
+"""Part type → its family of blocks, and what it does to its block."""
 
 
 class Checker:
-    """Follows one stream, part by part, and raises GrammarError at the first part that must not come.
+    """A checker of one stream, which raises GrammarError at the first illegal part.
 
-    The stream of a resumed run begins at a later step and answers calls that came before it.
+    The stream of a resumed run begins at a later step and may answer calls made before it.
     """
 
     def __init__(self, *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
@@ -89,11 +89,11 @@ class Checker:
         self._fatal = False
 
     def feed(self, part: StreamPart) -> None:
-        """Takes the next part."""
+        """Check the next part."""
         name = part.type
         following = TRANSITIONS[self._state].get(name)
         if following is None:
-            raise GrammarError(f"{name} must not come in state {self._state}: {part!r}")
+            raise GrammarError(f"{name} is not allowed in state {self._state!r}: {part!r}")
         if name in BLOCKS:
             self._block(name, str(getattr(part, "id", "")))
         else:
@@ -101,7 +101,7 @@ class Checker:
         self._state = following
 
     def close(self) -> None:
-        """Says that the stream is over."""
+        """Check that the stream is complete."""
         if self._state != "end":
             raise GrammarError("the stream ended without finish")
 
@@ -114,7 +114,7 @@ class Checker:
             self._seen.add(key)
             self._open.add(key)
         elif key not in self._open:
-            raise GrammarError(f"{name} for {block_id}, which is not open")
+            raise GrammarError(f"{name} for block {block_id}, which is not open")
         elif action == "close":
             self._open.discard(key)
 
@@ -122,7 +122,7 @@ class Checker:
         match part:
             case StepStart():
                 if part.step != self._step + 1:
-                    raise GrammarError(f"step {part.step} follows step {self._step}")
+                    raise GrammarError(f"step {part.step} must not follow step {self._step}")
                 self._step = part.step
                 self._seen.clear()
                 self._step_called.clear()
@@ -135,20 +135,20 @@ class Checker:
                 self._call(part)
             case ToolResult():
                 if part.id not in self._called:
-                    raise GrammarError(f"tool-result {part.id} without its call")
+                    raise GrammarError(f"tool-result {part.id} without a call")
                 if part.id in self._answered:
                     raise GrammarError(f"tool-result {part.id} after its final result")
                 if not part.preliminary:
                     self._answered.add(part.id)
             case ToolApprovalRequest():
                 if part.id not in self._called:
-                    raise GrammarError(f"approval request for {part.id} without its call")
+                    raise GrammarError(f"tool-approval-request for {part.id} without a call")
             case Source():
                 if part.text_id is not None and ("text", part.text_id) not in self._seen:
                     raise GrammarError(f"source for unknown text block {part.text_id}")
             case File():
                 if (part.data is None) == (part.url is None):
-                    raise GrammarError(f"file {part.id} must have data or a url")
+                    raise GrammarError(f"file {part.id} must have either data or a URL")
             case Steer():
                 self._steer(part)
             case Error():
@@ -161,7 +161,9 @@ class Checker:
 
     def _steer(self, part: Steer) -> None:
         if (part.status == "accepted") == (part.id in self._steers):
-            raise GrammarError(f"steer {part.id} must not be {part.status} here: once accepted, then applied or failed")
+            raise GrammarError(
+                f"steer {part.id} cannot be {part.status} now: it is accepted once, then applied or failed"
+            )
         if part.status == "applied" and self._state == "step":
             raise GrammarError(f"steer {part.id} was applied inside a step")
         self._steers ^= {part.id}
@@ -170,16 +172,16 @@ class Checker:
         if ("tool-input", part.id) in self._open:
             raise GrammarError(f"tool-call {part.id} while its input is open")
         if part.id in self._step_called:
-            raise GrammarError(f"tool-call {part.id} came twice")
+            raise GrammarError(f"duplicate tool-call {part.id} in one step")
         if (part.input is None) == (part.input_error is None):
-            raise GrammarError(f"tool-call {part.id} must have input or input_error")
+            raise GrammarError(f"tool-call {part.id} must have either input or input_error")
         self._step_called.add(part.id)
         self._called.add(part.id)
         self._answered.discard(part.id)
 
 
 def check(parts: Iterable[StreamPart], *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
-    """Raises GrammarError unless the parts are one legal, complete stream."""
+    """Check that the parts are one legal, complete stream, and raise GrammarError if not."""
     checker = Checker(first_step=first_step, known_calls=known_calls)
     for part in parts:
         checker.feed(part)

@@ -1,6 +1,6 @@
-"""Links that a model writes behind a statement to cite a page: where they stand, and the sentence before them. Pure.
+"""Detection of links that a model writes behind a statement to cite a page, and of the sentence before them.
 
-Some providers give the span of the link as that of the citation: `Oslo is the capital. ([site](https://…))`.
+Some providers report the span of the link as that of the citation: `Oslo is the capital. ([site](https://…))`.
 """
 
 import re
@@ -11,46 +11,46 @@ from msgspec.structs import replace
 from sidestream.stream.parts import Source, StreamPart, TextDelta
 
 MAX_MARKER_CHARS = 2000
-"""A longer span is not looked into."""
+"""Maximum length of a span to search, in characters."""
 MAX_SEARCHED = 64_000_000
-"""Characters of text in which markers are looked for in one step, each time that it has grown; then no more."""
+"""Maximum characters of text searched in one step, counted again each time the text has grown."""
 MAX_LAG_CHARS = 100
-"""Characters behind a link after which its source is no longer expected."""
+"""Characters after a link at which its source is no longer expected."""
 _MAX_CLAIM_CHARS = 2000
 
 _LINK = r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]\((?:[^()\s]|\([^()\s]*\))+(?:\s+\"[^\"\n]*\")?\)"
 _MARKER = re.compile(rf"\s*(?:\(\s*{_LINK}(?:\s*[,;]?\s*{_LINK})*\s*\)|{_LINK})\s*")
 _CERTAIN = re.compile(rf"\(\s*{_LINK}(?:\s*[,;]?\s*{_LINK})*\s*\)|\[\[\d+\]\]\((?:[^()\s]|\([^()\s]*\))+\)")
-"""A marker, whatever is around it."""
+"""Matches a marker regardless of its context."""
 _NUMBERED = re.compile(r"\s*\[\[\d+\]\]\(")
 _AT_END = re.compile(r"\s*[.!?。\[(\n]")
-"""What follows a link that ends a sentence; elsewhere, a link may be a word of it."""
+"""Matches what follows a link that ends a sentence. A link elsewhere may be part of the sentence."""
 _BETWEEN = re.compile(r"[\s,;]*")
 _OPENING = re.compile(r"[(\[]")
 _PIECE = (
     r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*"
     r"(?:\[[^\[\]\n]*|\](?:\((?:[^()\s]|\([^()\s]*\))*(?:\([^()\s]*|\s+(?:\"[^\"\n]*\"?)?|\))?)?)?"
 )
-"""A link, or the beginning of one."""
+"""Matches a link, or the beginning of one."""
 _PENDING = re.compile(rf"(?:\(\s*(?:{_LINK}\s*[,;]?\s*)*(?:{_PIECE})?\s*\)?|{_PIECE})\Z")
 _SENTENCE_END = re.compile(r"(?<!\b[A-Z])[.!?。][\"”)\]*_]*\s+|\n")
 _BEFORE_SENTENCE = re.compile(r"[\s,;:.)]*(?:(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+)*")
 
 
 class Markers:
-    """Finds the markers of the sources of a run."""
+    """A finder of the citation markers in a run."""
 
     def __init__(self) -> None:
         self._step = -1
         self._last: dict[str, tuple[int, int, int]] = {}
-        """Text block → the end of its last marker, and the claim before that."""
+        """End of the last marker and span of the claim before it, by text block."""
         self._new: Sequence[StreamPart] = ()
         self._read = 0
-        """How many of the new parts have been read."""
+        """Number of new parts that have been read."""
         self._deltas: dict[str, list[str]] = {}
-        """Text block → its text in those."""
+        """Deltas in the new parts, by text block."""
         self._text = ("", 0, 0, "")
-        """The text that was looked into last: its block, the length of its beginning, the count of its deltas."""
+        """The last text searched: its block, the length of its beginning, the number of its deltas, and the text."""
         self._left = MAX_SEARCHED
 
     def placed(self, source: Source, text_of: Callable[[str], str], new: Sequence[StreamPart], step: int) -> Source:
@@ -69,14 +69,14 @@ class Markers:
         start, end = span
         last = self._last.get(source.text_id)
         if last is not None and (start < last[0] or _BETWEEN.fullmatch(text, last[0], start)):
-            claim = last[1:]  # One sentence, several sources.
+            claim = last[1:]  # Adjacent markers cite the same sentence.
         else:
             claim = claim_before(text, start, 0 if last is None else last[0])
         self._last[source.text_id] = (max(end, 0 if last is None else last[0]), *claim)
         return replace(source, marker_start=start, marker_end=end, claim_start=claim[0], claim_end=claim[1])
 
     def _text_with(self, block: str, beginning: str, new: Sequence[StreamPart]) -> str:
-        """The text of a block, with that of the new parts."""
+        """Return the text of a block, including that of the new parts."""
         if new is not self._new:
             self._new, self._read, self._deltas = new, 0, {}
         for part in new[self._read :]:
@@ -92,7 +92,7 @@ class Markers:
 
 
 def marker_at(text: str, start: int | None, end: int | None) -> tuple[int, int] | None:
-    """Return the span of the marker if this span of the text is one: a link, and nothing else."""
+    """Return the span of the marker if this span of the text is a link and nothing else, or None."""
     if start is None or end is None or not 0 <= start < end <= len(text) or end - start > MAX_MARKER_CHARS:
         return None
     span = text[start:end]
@@ -117,9 +117,9 @@ def claim_before(text: str, at: int, since: int = 0) -> tuple[int, int]:
 
 
 def marker_beginning(text: str) -> int | None:
-    """Return where a marker begins whose source may still come; None if there is none.
+    """Return the position of a marker whose source may still arrive, or None if there is none.
 
-    The text ends in it, or shortly after it: providers report a citation a little after its link.
+    The text ends in the marker or shortly after it, because providers report a citation a little after its link.
     """
     for found in _OPENING.finditer(text, max(0, len(text) - MAX_MARKER_CHARS)):
         if _PENDING.match(text, found.start()):

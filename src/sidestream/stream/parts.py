@@ -1,7 +1,7 @@
-"""The stream: every part that a run can emit, usage, finish reasons, and previews of pictures.
+"""The parts that a run can emit, with usage, finish reasons and image previews.
 
 Parts are frozen values. Their JSON form is stable: `type` is the tag, absent fields are left out, bytes are base64.
-What is learnt later comes as a new part with the same id; a part is never changed after it was emitted.
+A part never changes after it was emitted. Later information comes in a new part with the same id.
 """
 
 from functools import cache
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
-"""Why a step or a run ended. `approval`: it waits for a decision; `limit`: one of `Limits` was reached."""
+"""Reason why a step or a run ended: `approval` means that it waits for a decision, `limit` that one of `Limits` was
+reached."""
 SteerStatus = Literal["accepted", "applied", "failed"]
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
 
 
 class InputUsage(Struct, frozen=True, gc=False):
-    """Tokens that went in; `total` is the sum of the three others."""
+    """Input tokens; `total` is the sum of the three others."""
 
     total: int = 0
     no_cache: int = 0
@@ -37,7 +38,7 @@ class InputUsage(Struct, frozen=True, gc=False):
 
 
 class OutputUsage(Struct, frozen=True, gc=False):
-    """Tokens that came out."""
+    """Output tokens."""
 
     total: int = 0
     text: int = 0
@@ -45,24 +46,24 @@ class OutputUsage(Struct, frozen=True, gc=False):
 
 
 class Usage(ShortRepr, Struct, frozen=True):
-    """What a step or a run used. `raw` is the provider's own object; of several steps, `{"steps": [...]}`."""
+    """The usage of a step or a run. `raw` is the provider's own object; for several steps, it is `{"steps": [...]}`."""
 
     input: InputUsage = InputUsage()
     output: OutputUsage = OutputUsage()
     server_tool_use: dict[str, int] = {}
     raw: dict[str, Json] | None = None
     cost: float | None = None
-    """In US dollars, at list prices. None if the price of any of it is unknown."""
+    """Cost in US dollars, at list prices. None means that a price is unknown."""
     unpriced: tuple[str, ...] = ()
-    """What has no known price, if `cost` is None for that."""
+    """Items without a known price, if that is why `cost` is None."""
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was used, or nothing was reported."""
+        """Whether nothing was used or reported."""
         return not (self.input.total or self.output.total or self.server_tool_use or self.raw)
 
     def __add__(self, other: "Usage") -> "Usage":
-        """The sum over two steps; `raw` objects are kept side by side. Its cost is known if both are."""
+        """Return the sum of two steps. `raw` objects are kept side by side, and the cost is known if both are."""
         counts = dict(self.server_tool_use)
         for tool, count in other.server_tool_use.items():
             counts[tool] = counts.get(tool, 0) + count
@@ -86,7 +87,7 @@ class Usage(ShortRepr, Struct, frozen=True):
 def _add_costs(first: Usage, second: Usage) -> float | None:
     costs = [usage.cost for usage in (first, second) if not usage.is_empty or usage.unpriced]
     known = [cost for cost in costs if cost is not None]
-    # Rates have few decimals: rounding removes the error of binary fractions, and nothing else.
+    # Rates have few decimals, so rounding removes only the error of binary fractions.
     return round(sum(known), 12) if known and len(known) == len(costs) else None
 
 
@@ -101,19 +102,19 @@ class _Part(ShortRepr, Struct, frozen=True, kw_only=True, tag_field="type", omit
     provider_metadata: dict[str, Json] | None = None
 
     def to_json(self) -> str:
-        """The part as one line of JSON; `part_from_json` reads it back."""
+        """Return the part as one line of JSON, which `part_from_json` parses."""
         return jsontext.dumps(self).decode()
 
 
 class StreamStart(_Part, frozen=True, tag="stream-start"):
-    """First part of every stream."""
+    """The first part of every stream."""
 
     type: ClassVar[Literal["stream-start"]] = "stream-start"
     warnings: tuple[str, ...]
 
 
 class ResponseMetadata(_Part, frozen=True, tag="response-metadata"):
-    """Which response of which model this is."""
+    """Identifies the response and its model."""
 
     type: ClassVar[Literal["response-metadata"]] = "response-metadata"
     id: str | None = None
@@ -123,14 +124,14 @@ class ResponseMetadata(_Part, frozen=True, tag="response-metadata"):
 
 
 class TextStart(_Part, frozen=True, tag="text-start"):
-    """A text block begins."""
+    """The start of a block of text."""
 
     type: ClassVar[Literal["text-start"]] = "text-start"
     id: str
 
 
 class TextDelta(_Part, frozen=True, tag="text-delta"):
-    """More text of a block."""
+    """A delta of a block of text."""
 
     type: ClassVar[Literal["text-delta"]] = "text-delta"
     id: str
@@ -138,11 +139,11 @@ class TextDelta(_Part, frozen=True, tag="text-delta"):
 
 
 TEXT_CORRECTED: Final = "sidestream.text-corrected"
-"""The kind of the custom part that reports a final text that differs from what was streamed."""
+"""Kind of the custom part that reports a final text that differs from the streamed text."""
 
 
 class TextEnd(_Part, frozen=True, tag="text-end"):
-    """A text block is complete. `text` is set only where the final text is another than the deltas'; it supersedes."""
+    """The end of a block of text. `text` is set only if the final text differs from the deltas, which it replaces."""
 
     type: ClassVar[Literal["text-end"]] = "text-end"
     id: str
@@ -151,14 +152,14 @@ class TextEnd(_Part, frozen=True, tag="text-end"):
 
 
 class ReasoningStart(_Part, frozen=True, tag="reasoning-start"):
-    """A block of reasoning begins."""
+    """The start of a block of reasoning."""
 
     type: ClassVar[Literal["reasoning-start"]] = "reasoning-start"
     id: str
 
 
 class ReasoningDelta(_Part, frozen=True, tag="reasoning-delta"):
-    """More reasoning of a block."""
+    """A delta of a block of reasoning."""
 
     type: ClassVar[Literal["reasoning-delta"]] = "reasoning-delta"
     id: str
@@ -166,7 +167,7 @@ class ReasoningDelta(_Part, frozen=True, tag="reasoning-delta"):
 
 
 class ReasoningEnd(_Part, frozen=True, tag="reasoning-end"):
-    """A block of reasoning is complete, with what must go back to the provider unread."""
+    """The end of a block of reasoning, with opaque data that must go back to the provider."""
 
     type: ClassVar[Literal["reasoning-end"]] = "reasoning-end"
     id: str
@@ -176,7 +177,7 @@ class ReasoningEnd(_Part, frozen=True, tag="reasoning-end"):
 
 
 class ToolInputStart(_Part, frozen=True, tag="tool-input-start"):
-    """The input of a tool call begins to stream."""
+    """The start of a tool call's input."""
 
     type: ClassVar[Literal["tool-input-start"]] = "tool-input-start"
     id: str
@@ -185,7 +186,7 @@ class ToolInputStart(_Part, frozen=True, tag="tool-input-start"):
 
 
 class ToolInputDelta(_Part, frozen=True, tag="tool-input-delta"):
-    """More of the JSON text of a tool's input."""
+    """A delta of a tool input's JSON text."""
 
     type: ClassVar[Literal["tool-input-delta"]] = "tool-input-delta"
     id: str
@@ -193,14 +194,14 @@ class ToolInputDelta(_Part, frozen=True, tag="tool-input-delta"):
 
 
 class ToolInputEnd(_Part, frozen=True, tag="tool-input-end"):
-    """The JSON text of a tool's input is complete."""
+    """The end of a tool input's JSON text."""
 
     type: ClassVar[Literal["tool-input-end"]] = "tool-input-end"
     id: str
 
 
 class ToolCall(_Part, frozen=True, tag="tool-call"):
-    """A tool is called: `input` parsed, or `input_error` and `input_text` where the text was no JSON object."""
+    """A tool call, with parsed `input`, or with `input_error` and `input_text` if the text was not a JSON object."""
 
     type: ClassVar[Literal["tool-call"]] = "tool-call"
     id: str
@@ -211,12 +212,12 @@ class ToolCall(_Part, frozen=True, tag="tool-call"):
     input_error: str | None = None
     input_text: str | None = None
     action: dict[str, Json] | None = None
-    """For a call of the provider's own kind that the function named `tool` answers: the input in the terms of
-    `sidestream.actions`; empty if the provider's input is that already."""
+    """Input in the terms of `sidestream.actions`, for a call of the provider's own kind that the function named `tool`
+    answers; empty if the provider's input is in these terms already."""
 
 
 class ToolEvent(_Part, frozen=True, tag="tool-event"):
-    """One event of a tool on its way; `event` is the provider's JSON, unchanged."""
+    """An intermediate event of a tool; `event` is the provider's JSON, unchanged."""
 
     type: ClassVar[Literal["tool-event"]] = "tool-event"
     tool: str
@@ -227,7 +228,7 @@ class ToolEvent(_Part, frozen=True, tag="tool-event"):
 
 
 class ToolResult(_Part, frozen=True, tag="tool-result"):
-    """What a tool gave back. A `preliminary` one is a preview that a later one supersedes."""
+    """The result of a tool. A `preliminary` one is a preview that a later one replaces."""
 
     type: ClassVar[Literal["tool-result"]] = "tool-result"
     id: str
@@ -240,7 +241,7 @@ class ToolResult(_Part, frozen=True, tag="tool-result"):
 
 
 class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
-    """A call waits for a person's decision or, where somebody else executes it, for its result."""
+    """A call that waits for the user's decision or, if it is executed externally, for its result."""
 
     type: ClassVar[Literal["tool-approval-request"]] = "tool-approval-request"
     approval_id: str
@@ -249,11 +250,11 @@ class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
     input: Json
     server_label: str | None = None
     is_external: bool = False
-    """True for a call of an `ExternalTool`: there is nothing to approve."""
+    """Whether the call is of an `ExternalTool`, which needs a result rather than an approval."""
 
 
 class Source(_Part, frozen=True, tag="source"):
-    """Where a span of text comes from; `start` and `end` are characters of the text block `text_id`."""
+    """The source of a span of text; `start` and `end` are character offsets in the text block `text_id`."""
 
     type: ClassVar[Literal["source"]] = "source"
     id: str
@@ -266,17 +267,17 @@ class Source(_Part, frozen=True, tag="source"):
     cited_text: str | None = None
     text_id: str | None = None
     verified: bool | None = None
-    """Whether the cited text was found in the source that a tool has read here; None if nobody could check it."""
+    """Whether the cited text was found in the source, which a local tool has read. None means not checked."""
     marker_start: int | None = None
-    """Where the model itself has written a link to the source, if `start` and `end` are those of that link."""
+    """Start of the link to the source that the model wrote, if `start` and `end` are those of that link."""
     marker_end: int | None = None
     claim_start: int | None = None
-    """The sentence before that link. None means that `start` and `end` are what the source supports."""
+    """Start of the sentence before that link. None means that `start` and `end` span the supported text."""
     claim_end: int | None = None
 
 
 class File(_Part, frozen=True, tag="file"):
-    """A deliverable, never a preview: its bytes, or the URL where they are."""
+    """A deliverable, never a preview, with its bytes or a URL."""
 
     type: ClassVar[Literal["file"]] = "file"
     id: str
@@ -288,10 +289,10 @@ class File(_Part, frozen=True, tag="file"):
     call_id: str | None = None
 
     def save(self, path: "str | Path") -> "Path":
-        """Writes the file to this path, or into this folder under its own name, made safe; returns its path.
+        """Save the file to this path, or into this folder with its own name, made safe, and return its path.
 
-        A path is a folder if it is one already or ends in a slash. In a folder nothing is overwritten. Raises
-        ConfigurationError if the file has a URL only.
+        A path is a folder if it exists as one or ends in a slash. In a folder, existing files are never overwritten.
+        Raises ConfigurationError if the file has a URL only.
         """
         if self.data is None:
             raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
@@ -306,7 +307,7 @@ class File(_Part, frozen=True, tag="file"):
 
 
 class Custom(_Part, frozen=True, tag="custom"):
-    """Something that only one provider has (`openai.compaction`), or a note of ours (`sidestream.session-fallback`)."""
+    """A provider-specific part (`openai.compaction`), or a notice of ours (`sidestream.session-fallback`)."""
 
     type: ClassVar[Literal["custom"]] = "custom"
     kind: str
@@ -314,7 +315,7 @@ class Custom(_Part, frozen=True, tag="custom"):
 
 
 class Raw(_Part, frozen=True, tag="raw"):
-    """A provider event that could not be understood, whole."""
+    """A provider event that could not be parsed, complete."""
 
     type: ClassVar[Literal["raw"]] = "raw"
     provider: str
@@ -322,9 +323,9 @@ class Raw(_Part, frozen=True, tag="raw"):
 
 
 class Steer(_Part, frozen=True, tag="steer"):
-    """A message that the user sent while the run was in progress: accepted, then applied by a request, or failed.
+    """A message that the user sent during the run, which is accepted, then applied by a request or failed.
 
-    One part reports each status, with the same id. A stream that resumes a run reports what is still pending again.
+    Each status is reported by one part, with the same id. A stream that resumes a run reports pending messages again.
     """
 
     type: ClassVar[Literal["steer"]] = "steer"
@@ -332,46 +333,46 @@ class Steer(_Part, frozen=True, tag="steer"):
     status: SteerStatus
     text: str
     content: tuple[Json, ...] = ()
-    """The parts of the message, as JSON, if it is more than one text."""
+    """Parts of the message, as JSON, unless it is a single text part."""
     reason: str | None = None
-    """Why it failed."""
+    """Reason for the failure."""
 
 
 class StepOutcome(ShortRepr, Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a complete response means for the rest of the turn.
+    """The outcome of a complete response for the rest of the turn.
 
-    Decoders set it, the turn and the message fold read it, and the log keeps it. It is no part of the public JSON.
+    Decoders set it, the turn and the message fold read it, and the log keeps it. It is not part of the public JSON.
     """
 
     message_metadata: dict[str, Json] = {}
-    """What the model's message keeps; sessions above all."""
+    """Metadata for the model's message, mainly sessions."""
     replay: dict[str, str] = {}
-    """Key of a session → its field that only a full replay of the message needs; see `messages/references.py`."""
+    """Session key → its field that only a full replay of the message needs; see `messages/references.py`."""
     is_held: bool = False
-    """True if the provider's server holds the answer: it is replayed only where the server refuses to continue it."""
+    """Whether the provider stores the answer, so that it is replayed only if the provider refuses to continue it."""
     summaries: dict[str, list[Json]] = {}
     """Summaries of finished calls, by tool."""
     is_paused: bool = False
-    """True if the provider paused and the same conversation must be sent again."""
+    """Whether the provider paused, so that the same conversation must be sent again."""
     is_kept: bool = False
-    """True if the message is kept even without parts."""
+    """Whether to keep the message even without parts."""
     raw_reason: str | None = None
-    """The provider's own word for the finish reason."""
+    """Provider's own finish reason."""
     metadata: dict[str, Json] = {}
-    """What the run's `finish` says of this response if it is the last one."""
+    """Metadata for the run's `finish` if this is the last response."""
     listed: dict[str, dict[str, str]] = {}
-    """Label of a remote MCP server whose tools the provider has listed → tool → digest of its definition."""
+    """Digests of the definitions of tools that the provider listed, by label of the remote MCP server and tool."""
 
 
 class StepStart(_Part, frozen=True, tag="step-start"):
-    """One model call of a run begins."""
+    """The start of a step, which is one model call of a run."""
 
     type: ClassVar[Literal["step-start"]] = "step-start"
     step: int
 
 
 class StepFinish(_Part, frozen=True, tag="step-finish"):
-    """One model call of a run is over."""
+    """The end of a step."""
 
     type: ClassVar[Literal["step-finish"]] = "step-finish"
     step: int
@@ -381,12 +382,12 @@ class StepFinish(_Part, frozen=True, tag="step-finish"):
     """Internal; see `StepOutcome`."""
 
     def to_json(self) -> str:
-        """The part as one line of JSON, without what is internal."""
+        """Return the part as one line of JSON, without internal fields."""
         return jsontext.dumps(self if self.outcome is None else replace(self, outcome=None)).decode()
 
 
 class Error(_Part, frozen=True, tag="error"):
-    """Something went wrong. All kinds but `tool` end the run with `finish(error)`."""
+    """An error. All kinds except `tool` end the run with `finish(error)`."""
 
     type: ClassVar[Literal["error"]] = "error"
     kind: ErrorKind
@@ -395,11 +396,11 @@ class Error(_Part, frozen=True, tag="error"):
     status: int | None = None
     retryable: bool = False
     param: str | None = None
-    """The field of the request that the provider objects to, if it names one."""
+    """Request field that the provider rejected, if it names one."""
 
 
 class Finish(_Part, frozen=True, tag="finish"):
-    """Last part of every stream."""
+    """The last part of every stream."""
 
     type: ClassVar[Literal["finish"]] = "finish"
     reason: FinishReason
@@ -410,7 +411,7 @@ class Finish(_Part, frozen=True, tag="finish"):
     """Internal, and set only by decoders; see `StepOutcome`."""
 
     def to_json(self) -> str:
-        """The part as one line of JSON, without what is internal."""
+        """Return the part as one line of JSON, without internal fields."""
         return jsontext.dumps(self if self.outcome is None else replace(self, outcome=None)).decode()
 
 
@@ -440,7 +441,7 @@ StreamPart = (
     | Error
     | Finish
 )
-"""Every part of a stream: `match part: case TextDelta(): …`."""
+"""Any part of a stream: `match part: case TextDelta(): …`."""
 
 
 @cache
@@ -449,7 +450,9 @@ def _decoder() -> msgspec.json.Decoder[StreamPart]:
 
 
 def part_from_json(text: str | bytes) -> StreamPart:
-    """The part that `to_json` or `sidestream --json` wrote. Raises msgspec.ValidationError for what is no part.
+    """Parse a part that `to_json` or `sidestream --json` wrote.
+
+    Raises msgspec.ValidationError if the JSON is not a part.
 
     ```python
     print(part_from_json('{"type": "text-delta", "id": "t1", "delta": "Hi"}'))
@@ -464,21 +467,21 @@ def part_from_json(text: str | bytes) -> StreamPart:
 
 
 THOUGHT_IMAGE = ".thought-image"
-"""How the kind of a custom part ends that holds a picture of the model's reasoning."""
+"""Suffix of the kind of custom parts that hold an image of the model's reasoning."""
 
 
 class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
-    """A preliminary picture; the final one is a `File`."""
+    """An intermediate image; the final one is a `File`."""
 
     index: int
-    """Its place among the previews of its call, from 0."""
+    """Index among the previews of its call, from 0."""
     data: bytes
     mime_type: str
     tool: str | None = None
     call_id: str | None = None
 
     def save(self, path: "str | Path") -> "Path":
-        """Writes the picture to this path, or into this folder as `preview-INDEX`; returns its path."""
+        """Save the image to this path, or into this folder as `preview-INDEX`, and return its path."""
         from sidestream.files.saving import save
 
         return save(self.data, path, f"preview-{self.index}", self.mime_type)
@@ -490,7 +493,7 @@ class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
 
 
 def preview_of(part: StreamPart) -> Preview | None:
-    """The preview in a part of the stream; None if it holds none."""
+    """Return the preview in a part, or None if it has none."""
     if isinstance(part, ToolResult) and part.preliminary:
         fields = jsontext.as_object(part.result)
         return _preview(fields.get("partial_image_b64"), fields.get("partial_image_index"), part.tool, part.id)

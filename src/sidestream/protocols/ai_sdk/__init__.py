@@ -1,1 +1,1 @@
-"""Parts as the AI SDK's UI messages, live and from the log."""
+"""Conversion of parts to the AI SDK's UI messages, both live and from the log."""

@@ -1,8 +1,8 @@
-"""What agents that run as tools do: their calls as data parts that name the call of the agent as their parent.
+"""Conversion of subagents' calls to data parts that name the subagent's call as their parent.
 
-A tool forwards the parts of such a run as its events. Of them a page gets the calls, each as `data-call` (the call as a
-part of the AI SDK) and `data-tool` (its stage), and how many steps the agent took at what cost. Its texts do not
-travel: the last one is the result of the call.
+A tool forwards the parts of a subagent's run as its events. UIs get the calls, each as `data-call` (an AI SDK part) and
+`data-tool` (its progress), and the subagent's number of steps and cost. They do not get its text, because the last one
+is the result of its call.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ Chunk = JsonObject
 
 
 class AgentChunks:
-    """The runs behind the calls of one message, or of one agent in it.
+    """The nested runs behind the calls of one message, or of one subagent in it.
 
-    `name_of` gives the id under which the page knows a call.
+    `name_of` returns the id of a call in the UI.
     """
 
     def __init__(self, tools: ToolChunks, url_of: UrlOf | None, name_of: Callable[[str], str] | None = None) -> None:
@@ -32,10 +32,10 @@ class AgentChunks:
         self._url_of = url_of
         self._name_of = name_of or tools.id_of
         self._runs: dict[str, _NestedRun] = {}
-        """Call → the run behind it."""
+        """Nested runs, by call id."""
 
     def event(self, part: parts.ToolEvent) -> list[Chunk] | None:
-        """The chunks of a part that a tool forwards; None for an event of the tool itself."""
+        """Return the chunks of a part that a tool forwards, or None for an event of the tool itself."""
         if part.stage not in _FORWARDED or part.call_id is None:
             return None
         event = jsontext.as_object(part.event)
@@ -57,39 +57,39 @@ class AgentChunks:
         return [*self._tools.agent(part.call_id, run.facts), *out] if run.facts != known else out
 
     def decided(self, approval_id: str, is_approved: bool, reason: str | None) -> list[Chunk]:
-        """A decision on a call of an agent."""
+        """Return the chunks of a decision on a subagent's call."""
         return [chunk for run in self._runs.values() for chunk in run.decided(approval_id, is_approved, reason)]
 
     def cut_off(self) -> list[Chunk]:
-        """The states of the calls that a stopped run leaves without a result."""
+        """Return the states of calls that a stopped run leaves without a result."""
         return [chunk for run in self._runs.values() for chunk in run.cut_off()]
 
     def reopened(self) -> list[Chunk]:
-        """The code that is being written, from its beginning."""
+        """Return the code being written, from its beginning."""
         return [chunk for run in self._runs.values() for chunk in run.reopened()]
 
 
 class _NestedRun:
-    """The calls of an agent that runs as a tool, or of a program that calls tools."""
+    """The calls of a subagent, or of a program that calls tools."""
 
     def __init__(self, parent: str, url_of: UrlOf | None) -> None:
         self.tools = ToolChunks(url_of)
         self.facts: JsonObject = {}
-        """Steps and cost of an agent; empty for a program."""
+        """Steps and cost of a subagent; empty for a program."""
         self._parent = parent
         self._agents = AgentChunks(self.tools, url_of, lambda call_id: self._key(self.tools.id_of(call_id)))
         self._fold = UIMessageFold()
         self._step = 0
         self._keys: dict[str, tuple[int, str]] = {}
-        """Call → its step, and the id under which the page knows it: models may use an id again in a later step."""
+        """Step and UI id of calls, by call id. Models may reuse an id in a later step."""
         self._count = 0
         self._approvals: dict[str, str] = {}
-        """Approval → its call."""
+        """Call ids, by approval id."""
         self._code: dict[str, list[str]] = {}
-        """Call, by its id on the page → its code as far as it is written."""
+        """Code written so far, by UI id of the call."""
 
     def start(self, part: parts.StreamStart) -> list[Chunk]:
-        """The agent begins or resumes; what an earlier attempt left open stays unfinished."""
+        """Begin or resume the subagent, marking calls that an earlier attempt left open as unfinished."""
         self.facts = self.facts or {"steps": 0}
         self._code.clear()
         return self._shown(self.tools.states(parts.Finish("approval", parts.Usage())))
@@ -140,14 +140,14 @@ class _NestedRun:
         return [*code, *self._agents.reopened()]
 
     def _shown(self, chunks: list[Chunk]) -> list[Chunk]:
-        """The chunks of calls as data parts under the call of the agent."""
+        """Convert the chunks of calls to data parts under the subagent's call."""
         return [shown for chunk in chunks for shown in self._data(chunk)]
 
     def _data(self, chunk: Chunk) -> list[Chunk]:
         kind: str = chunk["type"]
         data = jsontext.as_object(chunk.get("data"))
         if "parent" in data:
-            return [chunk]  # Of an agent that this one calls.
+            return [chunk]  # From a nested subagent.
         if kind == "data-tool":
             key = self._key(chunk["id"])
             return [data_part("tool", key, **{**data, "call": key, "parent": self._parent})]
@@ -197,7 +197,7 @@ class _NestedRun:
 
 
 _FORWARDED = frozenset(part.type for part in get_args(parts.StreamPart))
-"""The stages that events with forwarded parts have."""
+"""Stages of events that hold forwarded parts."""
 _HANDLERS: dict[str, Callable[[_NestedRun, Any], list[Chunk]]] = {
     parts.StreamStart.type: _NestedRun.start,
     parts.ResponseMetadata.type: _NestedRun.metadata,
@@ -213,4 +213,4 @@ _HANDLERS: dict[str, Callable[[_NestedRun, Any], list[Chunk]]] = {
     parts.ToolApprovalRequest.type: _NestedRun.request,
     parts.Custom.type: _NestedRun.custom,
 }
-"""Type of a forwarded part → its chunks; pages show nothing of the others."""
+"""Type of a forwarded part → handler. UIs do not show other parts."""

@@ -1,4 +1,4 @@
-"""Text, reasoning and sources as chunks of the UI message stream."""
+"""Conversion of text, reasoning and sources to chunks of the UI message stream."""
 
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import filled, source_chunk, source_of, utf16
@@ -8,13 +8,13 @@ Chunk = JsonObject
 
 
 class _Block:
-    """A text or reasoning block that is open, and the text of it so far."""
+    """An open text or reasoning block, and its text so far."""
 
     __slots__ = ("deltas", "id", "is_text", "name")
 
     def __init__(self, name: str, *, is_text: bool) -> None:
         self.name = name
-        """Unique in the message; a reader that joins later gets the block again under another `id`."""
+        """Name, unique in the message. A client that rejoins gets the block again with another `id`."""
         self.id = name
         self.is_text = is_text
         self.deltas: list[str] = []
@@ -32,35 +32,38 @@ class _Block:
 
 
 class BlockChunks:
-    """The blocks of one message, and the sources that its texts cite."""
+    """The blocks of one message, and the sources they cite."""
 
     def __init__(self) -> None:
         self.read: dict[str, None] = {}
-        """The URLs of all sources so far."""
+        """URLs of all sources so far."""
         self._count = 0
         self._open: dict[tuple[bool, str], _Block] = {}
         self._ended: dict[str, tuple[str, str]] = {}
-        """Texts of this step that have ended: our id → name and text."""
+        """Name and text of the step's finished text blocks, by our id."""
         self._sources: dict[str, dict[str, Source]] = {}
-        """Text block of this step → its sources by id."""
+        """Sources of the step's text blocks, by block id and source id."""
         self._unsent: dict[str, list[Source]] = {}
-        """Sources whose spans are ahead of the text."""
+        """Sources whose spans reach beyond the text so far, by block id."""
 
     def start(self, part: TextStart | ReasoningStart) -> list[Chunk]:
-        """A block begins."""
+        """Begin a block."""
         is_text = isinstance(part, TextStart)
         self._count += 1
         block = self._open[is_text, part.id] = _Block(f"{'t' if is_text else 'r'}{self._count}", is_text=is_text)
         return [block.start()]
 
     def delta(self, part: TextDelta | ReasoningDelta) -> list[Chunk]:
-        """A block grows."""
+        """Return the chunk of a delta."""
         block = self._open[type(part) is TextDelta, part.id]
         block.deltas.append(part.delta)
         return [block.delta(part.delta)]
 
     def end(self, part: TextEnd | ReasoningEnd) -> list[Chunk]:
-        """A block ends. A final text that differs from the deltas is appended, or follows as the same block again."""
+        """End a block.
+
+        A final text that differs from the deltas is appended, or sent as the same block again.
+        """
         block = self._open.pop((isinstance(part, TextEnd), part.id))
         so_far = "".join(block.deltas)
         out: list[Chunk] = []
@@ -71,7 +74,7 @@ class BlockChunks:
         elif text != so_far and not block.is_text:
             end["providerMetadata"] = {"sidestream": {"block": block.name, "text": text}}
         elif text != so_far:
-            # A stream takes nothing back. Readers that know the name of the block show only the final text.
+            # A stream cannot retract text. UIs that know the block's name show only the final text.
             metadata = {"sidestream": {"block": block.name, "text": text}}
             out.append({**end, "providerMetadata": metadata})
             block.id = end["id"] = f"{block.name}="
@@ -84,7 +87,7 @@ class BlockChunks:
         return [*out, end]
 
     def source(self, part: Source) -> list[Chunk]:
-        """A source, as soon as the text that it supports is there."""
+        """Return the chunk of a source, or hold it back until the text it supports has arrived."""
         if part.url is not None:
             self.read[part.url] = None
         if part.text_id is None:
@@ -94,30 +97,30 @@ class BlockChunks:
             return []
         known[part.id] = part
         if len(self._text(part.text_id)[1]) < (part.end or 0):
-            # A log has a block's text a little later than what refers to it.
+            # Logs store a block's text slightly later than the parts that refer to it.
             self._unsent.setdefault(part.text_id, []).append(part)
             return []
         return [self._source(part)]
 
     def close(self) -> list[Chunk]:
-        """Ends what is open."""
+        """End open blocks and emit the sources held back."""
         out: list[Chunk] = [{"type": f"{block.kind}-end", "id": block.id} for block in self._open.values()]
         out += [self._source(source) for sources in self._unsent.values() for source in sources]
         self._open, self._unsent = {}, {}
         return out
 
     def end_step(self) -> None:
-        """Forgets the blocks of a step: ids are unique within one only."""
+        """Forget the step's blocks, because ids are unique within a step only."""
         self._open, self._ended, self._sources, self._unsent = {}, {}, {}, {}
 
     def reopened(self) -> list[Chunk]:
-        """The starts of open blocks under new ids."""
+        """Return the starts of open blocks, with new ids."""
         for block in self._open.values():
             block.id = f"{block.name}+"
         return [block.start() for block in self._open.values()]
 
     def _text(self, text_id: str) -> tuple[str | None, str]:
-        """The name of a block of this step, and its text so far."""
+        """Return the name of a block of this step, and its text so far."""
         block = self._open.get((True, text_id))
         if block is None:
             return self._ended.get(text_id, (None, ""))
@@ -139,7 +142,7 @@ def _citation(part: Source, text: str) -> JsonObject:
 
 
 def _spans(part: Source, text: str) -> JsonObject:
-    """The spans of a source in its text: the provider's, the link that cites it, and the claim before that."""
+    """Return a source's spans in its text: the provider's, the citing link's and those of the claim before it."""
     return {
         "start": _unit(text, part.start),
         "end": _unit(text, part.end),

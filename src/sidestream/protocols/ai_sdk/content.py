@@ -1,4 +1,4 @@
-"""What the encoders of pages share: files as URLs, usage, sources and notices as JSON without empty fields."""
+"""Helpers shared by the UI encoders, which convert files, usage, sources and errors to JSON without null fields."""
 
 import mimetypes
 from collections.abc import Callable, Iterable
@@ -13,21 +13,21 @@ from sidestream.results import tool_facts
 from sidestream.stream.parts import Error, File, Source, ToolResult, Usage
 
 UrlOf = Callable[[str], str | None]
-"""Digest of a blob → the URL under which the page's own origin serves it; None for a text that only looks like one."""
+"""Function from a blob's digest to its URL at the web UI's origin; None if there is no such blob."""
 
 ADDRESS = "sha256:"
-"""A record that was read without its blobs has addresses in their place: this, and the digest in hex."""
+"""Prefix of blob addresses, before the hex digest. Records read without their blobs have addresses instead."""
 _ADDRESS_LENGTH = len(ADDRESS) + 64
 _MAX_ERROR_CHARS = 4000
 
 
 def filled(**fields: Json) -> JsonObject:
-    """The fields that are not None: pages reject null where a field is optional."""
+    """Return the fields that are not None, because UIs reject null in optional fields."""
     return without_none(fields)
 
 
 def blob_url(data: bytes | str, url_of: UrlOf | None) -> str | None:
-    """The URL of a blob that stands as an address in its record; None for content."""
+    """Return the URL of a blob address, or None if `data` is content."""
     if url_of is None or len(data) != _ADDRESS_LENGTH:
         return None
     text = data if isinstance(data, str) else data.decode("latin-1")
@@ -35,7 +35,7 @@ def blob_url(data: bytes | str, url_of: UrlOf | None) -> str | None:
 
 
 def file_url(data: bytes | None, url: str | None, mime_type: str, name: str | None, url_of: UrlOf | None) -> str:
-    """Where a page finds a file: at its own origin, in the URL itself, or where the provider has it."""
+    """Return a file's URL, which is the UI's own blob URL, a data URL or the provider's URL."""
     if data is None:
         return url or ""
     if (own := blob_url(data, url_of)) is not None:
@@ -44,12 +44,12 @@ def file_url(data: bytes | None, url: str | None, mime_type: str, name: str | No
 
 
 def url_of_file(file: File, url_of: UrlOf | None) -> str:
-    """Where a page finds a file of the stream."""
+    """Return the URL of a file part."""
     return file_url(file.data, file.url, file.mime_type, file.name, url_of)
 
 
 def with_urls(value: Any, url_of: UrlOf | None) -> Any:
-    """A JSON value with the URLs of blobs in place of their addresses: a page gets no bytes."""
+    """Replace the blob addresses in a JSON value with URLs, so that UIs get no bytes."""
     if url_of is None:
         return value
     match value:
@@ -64,7 +64,7 @@ def with_urls(value: Any, url_of: UrlOf | None) -> Any:
 
 
 def user_parts(content: Iterable[Content], url_of: UrlOf | None) -> list[JsonObject]:
-    """What a user said, as the parts of a UI message."""
+    """Convert a user's content to the parts of a UI message."""
     parts: list[JsonObject] = []
     for part in content:
         match part:
@@ -80,7 +80,7 @@ def user_parts(content: Iterable[Content], url_of: UrlOf | None) -> list[JsonObj
 
 
 def tokens(usage: Usage) -> JsonObject:
-    """What was used, in the words of the AI SDK."""
+    """Convert usage to the AI SDK's fields."""
     return filled(
         inputTokens=usage.input.total,
         outputTokens=usage.output.total,
@@ -92,7 +92,7 @@ def tokens(usage: Usage) -> JsonObject:
 
 
 def error_text(part: ToolResult) -> str:
-    """Why a tool failed: what it says, whole where it is a text."""
+    """Return a tool's error message, truncated unless the result is a string."""
     if isinstance(part.result, str):
         return part.result
     message = jsontext.as_object(part.result).get("message")
@@ -100,12 +100,12 @@ def error_text(part: ToolResult) -> str:
 
 
 def is_denial(part: ToolResult) -> bool:
-    """True for the result of a call that a person or a policy did not allow."""
+    """Return whether the result says that the user or a policy denied the call."""
     return part.is_error and not part.provider_executed and jsontext.as_object(part.result).get("error") == "Denied"
 
 
 def error_fields(part: Error) -> JsonObject:
-    """An error, for the page to find its words."""
+    """Return an error's fields, from which UIs choose a message."""
     return filled(
         kind=part.kind,
         message=part.message,
@@ -117,7 +117,7 @@ def error_fields(part: Error) -> JsonObject:
 
 
 def source_of(part: Source, spans: JsonObject | None = None, block: str | None = None) -> JsonObject:
-    """A source in the form of a citation. Spans count UTF-16 units, as a page's strings do."""
+    """Convert a source to a citation. Spans count UTF-16 units, as JavaScript strings do."""
     details = filled(
         kind=part.kind,
         block=block,
@@ -146,16 +146,16 @@ def source_of(part: Source, spans: JsonObject | None = None, block: str | None =
 
 
 def source_chunk(source: JsonObject) -> JsonObject:
-    """The chunk that adds a source to the message."""
+    """Return the chunk that adds a source to the message."""
     fields = {key: value for key, value in source.items() if key not in ("type", "sourceType", "id")}
     return {"type": f"source-{source['sourceType']}", "sourceId": source["id"], **fields}
 
 
 def utf16(text: str, index: int) -> int:
-    """An index of characters as one of UTF-16 units."""
+    """Convert a character index to UTF-16 units."""
     return index + sum(character > "\uffff" for character in text[:index]) if not text.isascii() else index
 
 
 def data_part(type: str, key: str, /, **fields: Json) -> JsonObject:
-    """The chunk of a part of ours; one with the same key replaces it."""
+    """Return a `data-*` chunk, which replaces an earlier one with the same key."""
     return {"type": f"data-{type}", "id": key, "data": filled(**fields)}

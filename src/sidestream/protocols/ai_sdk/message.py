@@ -1,12 +1,12 @@
-"""A run as the chunks of the AI SDK's UI message stream, version 1: what an unmodified `useChat` reads.
+"""Encoder of a run as the AI SDK's UI message stream, version 1, which an unmodified `useChat` can read.
 
     encoder = UIMessageEncoder("msg_1")
     async for part in agent.stream(prompt):
         for chunk in encoder.feed(part): ...        # one `data:` frame each, then `data: [DONE]`
 
-A pure fold of the part stream. All runs of a turn are one message. What the protocol has no chunk for travels as
-`data-*` parts: `data-run`, `data-step`, `data-tool`, `data-approval`, `data-steer`, `data-notice`, the calls of agents
-that run as tools as `data-call`, and the code of tools as it is written as transient `data-code`.
+The encoder is a pure fold of the part stream. All runs of a turn become one message. What the protocol has no chunk
+for is sent as `data-*` parts: `data-run`, `data-step`, `data-tool`, `data-approval`, `data-steer`, `data-notice`,
+`data-call` for the calls of subagents, and transient `data-code` for the code of tools while it is written.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ UI_MESSAGE_HEADERS: Final = {
     "X-Accel-Buffering": "no",
     "X-Vercel-AI-UI-Message-Stream": "v1",
 }
-"""The headers of a response with this stream."""
+"""Headers for a response with this stream."""
 DONE: Final = b"data: [DONE]\n\n"
 
 FINISH_REASONS: Final = {
@@ -56,22 +56,22 @@ FINISH_REASONS: Final = {
     "error": "error",
     "other": "other",
 }
-"""Our finish reason → theirs; the exact one is in `data-run`."""
+"""Our finish reason → the AI SDK's. `data-run` has the exact one."""
 _STATUSES = {"approval": "waiting", "error": "failed"}
-"""Finish reason → status of the run, in the words of the log; others are complete."""
+"""Finish reason → status of the run in the log. Other reasons mean complete."""
 
 MAX_CUSTOM_BYTES = 4096
-"""The data of a provider's own part is passed on up to this size; the log has it all."""
+"""Maximum bytes of a provider-specific part's data that are forwarded. The log keeps all of it."""
 
 Chunk = JsonObject
 
 
 class UIMessageEncoder:
-    """Makes chunks of the parts of one turn, and of the few facts that no part reports.
+    """An encoder of one turn's parts, and of the few state transitions that no part reports, as chunks.
 
-    `url_of` gives the URLs of blobs, if records were read without them; else files are `data:` URLs. `steering` says
-    that the client knows `steering-message` (`ai` 7.0.163); an older one fails on it. Approvals expire `approval_s`
-    seconds after they were requested; None: never.
+    `url_of` returns the URLs of blobs, if records were read without them; otherwise files become `data:` URLs.
+    `steering` means that the client understands `steering-message` (`ai` 7.0.163); older clients fail on it. Approvals
+    expire `approval_s` seconds after their request; None means never.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class UIMessageEncoder:
         self._is_started = False
         self._is_in_step = False
         self._is_reset = False
-        """True from `reset-step` to the step that is made again."""
+        """Whether a `reset-step` was emitted and the repeated step has not begun."""
         self._step = -1
-        """The last step that began, from 0."""
+        """Index of the last step that began; -1 means none."""
         self._began: float | None = None
         self._step_began: float | None = None
         self._at: float | None = None
@@ -104,7 +104,10 @@ class UIMessageEncoder:
         self._error: str | None = None
 
     def feed(self, part: parts.StreamPart, at: float | None = None, seq: int | None = None) -> list[Chunk]:
-        """The chunks for the next part, which came at this time, in seconds, in the record of this number."""
+        """Return the chunks of the next part.
+
+        `at` is the part's time in seconds since 1970, `seq` the sequence number of its record.
+        """
         if at is not None:
             self._began = at if self._began is None else self._began
             self._at = at
@@ -114,21 +117,21 @@ class UIMessageEncoder:
         return _HANDLERS[type(part)](self, part)
 
     def asked(self, approval: PendingApproval, at: float | None = None) -> list[Chunk]:
-        """What waits for a person since this time; the request itself is a part, before or after it."""
+        """Add the details of an approval pending since `at`, whose request may come before or after them."""
         return self.tools.pending(approval, at, list(self.blocks.read))
 
     def decided(self, approval_id: str, is_approved: bool, reason: str | None = None) -> list[Chunk]:
-        """A person has decided."""
+        """Return the chunks of a user's decision."""
         return self._decided(approval_id, is_approved, reason)
 
     def began(self, provider: str) -> list[Chunk]:
-        """A run of this provider begins; a first request that fails names none."""
+        """Record the run's provider, which no part names if the first request fails."""
         self._run.setdefault("provider", provider)
         self.tools.provider = self._run["provider"]
         return []
 
     def resumed(self, *, after_restart: bool = False) -> list[Chunk]:
-        """The turn is resumed: a step that was interrupted is made again."""
+        """Resume the turn, resetting an interrupted step because it will be repeated."""
         self._run["status"] = "running"
         out = self._begin() if after_restart else []
         step = self._step if self._is_in_step else self._step + 1
@@ -141,19 +144,19 @@ class UIMessageEncoder:
         return out
 
     def cancelled(self, reason: str = "stopped") -> list[Chunk]:
-        """The run was stopped."""
+        """End the message of a stopped run."""
         out = [*self._begin(), *self._close(), *self.tools.cut_off(), *self._agents.cut_off()]
         self._run["status"] = "cancelled"
         return [*out, self._run_data(), {"type": "abort", "reason": reason}]
 
     def failed(self, message: str) -> list[Chunk]:
-        """The stream cannot continue."""
+        """End the message with an error."""
         return [*self._begin(), *self._close(), {"type": "error", "errorText": message}]
 
     def rejoined(self) -> list[Chunk]:
-        """For a reader that has everything so far and gets only what follows: what is open, begun again.
+        """Return chunks that reopen all open blocks and inputs, for a client that has everything so far.
 
-        A block gets another id and keeps its name in `providerMetadata.sidestream.block`; the page joins the two.
+        A block gets another id and keeps its name in `providerMetadata.sidestream.block`, so that the UI can join them.
         """
         if not self._is_started:
             return []
@@ -226,7 +229,7 @@ class UIMessageEncoder:
         return [*out, {"type": "finish", "finishReason": FINISH_REASONS[part.reason], "messageMetadata": metadata}]
 
     def _close(self, *data: Chunk) -> list[Chunk]:
-        """Ends what is open, up to the step."""
+        """End the open blocks and the step, with `data` between them."""
         out = [*self.blocks.close(), *data]
         if self._is_in_step:
             out.append({"type": "finish-step"})
@@ -237,7 +240,7 @@ class UIMessageEncoder:
         self.blocks.end_step()
         self.tools.end_step()
 
-    # What the message holds beside blocks and tools
+    # Files, steering, notices and other parts
 
     def on_file(self, part: parts.File) -> list[Chunk]:
         call = self.tools.id_of(part.call_id) if part.call_id is not None else None
@@ -332,4 +335,4 @@ _HANDLERS: dict[type, Callable[[UIMessageEncoder, Any], list[Chunk]]] = {
     parts.Error: UIMessageEncoder.on_error,
     parts.Finish: UIMessageEncoder.on_finish,
 }
-"""Part type → its chunks."""
+"""Part type → handler."""

@@ -1,6 +1,6 @@
-"""UI messages from the chunks of a UI message stream: what the AI SDK's `readUIMessageStream` builds of them.
+"""UI messages built from the chunks of a UI message stream, as the AI SDK's `readUIMessageStream` builds them.
 
-A page that opens a conversation gets messages, not the chunks of its runs.
+A UI that opens a conversation loads messages instead of the chunks of its runs.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,26 +14,26 @@ Chunk = JsonObject
 
 
 class UIMessageFold:
-    """Builds one assistant message of chunks."""
+    """A builder of one assistant message from chunks."""
 
     def __init__(self, message_id: str = "") -> None:
         self._message: JsonObject = {"id": message_id, "role": "assistant", "parts": []}
         self._parts: list[Part] = self._message["parts"]
         self._open: dict[tuple[str, str], tuple[Part, list[str]]] = {}
-        """Blocks that are open: family and id → part, and its deltas."""
+        """Open blocks and their deltas, by family and id."""
         self._data: dict[tuple[str, str], Part] = {}
         self._code: dict[str, list[str]] = {}
-        """Call of an agent that runs as a tool → its code so far, while it is written."""
+        """Code of subagents' calls while it is written, by call id."""
         self._calls: dict[str, Part] = {}
-        """Call id → the newest call with it."""
+        """Newest calls, by call id."""
         self._step_calls: dict[str, Part] = {}
         self._inputs: dict[str, list[str]] = {}
-        """Call id → the text of its input so far."""
+        """Input text so far, by call id."""
         self._step = 0
-        """Where the parts of the current step begin."""
+        """Index of the current step's first part."""
 
     def feed(self, chunks: Iterable[Chunk]) -> None:
-        """Takes the next chunks."""
+        """Add chunks to the message."""
         for chunk in chunks:
             kind: str = chunk["type"]
             handler = _HANDLERS.get(kind)
@@ -43,7 +43,7 @@ class UIMessageFold:
                 self.data(chunk)
 
     def message(self) -> JsonObject:
-        """What a client has of the message so far. It is one and the same object, which grows."""
+        """Return the message so far. It is always the same object, which later chunks change."""
         for part, deltas in self._open.values():
             part["text"] = deltas[0] = "".join(deltas)
             del deltas[1:]
@@ -58,7 +58,7 @@ class UIMessageFold:
         return self._message
 
     def call(self, call_id: str) -> Part:
-        """The newest call with this id, without an input that is still being written."""
+        """Return the newest call with this id, without input that is incomplete."""
         return self._calls[call_id]
 
     def start(self, chunk: Chunk) -> None:
@@ -90,7 +90,7 @@ class UIMessageFold:
         self._open[family, chunk["id"]] = (part, [""])
         block, is_final = _block(chunk), "text" in _ours(chunk)
         if is_final:
-            # The block again, with its final text: what was streamed of it is not shown any more.
+            # The final text of a block, which replaces what was streamed.
             self._parts[:] = [known for known in self._parts if known["type"] != family or _block(known) != block]
         self._parts.append(part)
 
@@ -106,7 +106,7 @@ class UIMessageFold:
             part["citations"] = chunk["citations"]
 
     def whole(self, chunk: Chunk) -> None:
-        """A chunk that is a part as it is."""
+        """Add a chunk as a part, unchanged."""
         self._parts.append(dict(chunk))
 
     def data(self, chunk: Chunk) -> None:
@@ -124,7 +124,7 @@ class UIMessageFold:
             self._data[chunk["type"], chunk["id"]] = part
 
     def code(self, data: JsonObject) -> None:
-        """Code of a call; the others have it in their input."""
+        """Add code of a subagent's call; other calls have it in their input."""
         if ("data-call", data["call"]) in self._data:
             written = self._code.setdefault(data["call"], [])
             if data.get("whole"):
@@ -177,7 +177,7 @@ class UIMessageFold:
         raise LookupError(chunk["approvalId"])
 
     def _called(self, chunk: Chunk, **fields: Any) -> None:
-        """A call of the current step, new or known."""
+        """Add or update a call of the current step."""
         call = chunk["toolCallId"]
         if fields["state"] != "input-streaming":
             self._inputs.pop(call, None)
@@ -246,7 +246,7 @@ _HANDLERS: dict[str, Callable[[UIMessageFold, Chunk], None]] = {
     "custom": UIMessageFold.whole,
     "steering-message": UIMessageFold.whole,
 }
-"""Type of a chunk → what it does to the message; the others do nothing."""
+"""Chunk type → handler. Other chunks are ignored."""
 
 
 def _ours(chunk: Chunk) -> JsonObject:
@@ -254,5 +254,5 @@ def _ours(chunk: Chunk) -> JsonObject:
 
 
 def _block(chunk: Chunk) -> Any:
-    """The name of the block that a chunk or a part belongs to."""
+    """Return the name of the block that a chunk or a part belongs to."""
     return _ours(chunk).get("block")

@@ -1,4 +1,4 @@
-"""Tool calls, their results and approvals as chunks of the UI message stream."""
+"""Conversion of tool calls, results and approvals to chunks of the UI message stream."""
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
@@ -11,90 +11,90 @@ from sidestream.tools.approvals import PendingApproval, digest_of
 Chunk = JsonObject
 
 AGAIN = "#"
-"""Stands between the id of a call and its step, on the page, if a call of an earlier step has that id."""
+"""Separator of a call's id and its step in the web UI, used if a call of an earlier step has the same id."""
 MAX_READ = 20
-"""Sources that an approval names as read before."""
+"""Maximum number of sources that an approval lists as read before."""
 
 
 class ToolChunks:
-    """The calls of one message. A call keeps the first id that it was known by."""
+    """The tool calls of one message. A call keeps the first id that it was known by."""
 
     def __init__(self, url_of: UrlOf | None, approval_s: float | None = None) -> None:
         self.provider = "provider"
-        """Who runs hosted tools."""
+        """Name of the provider that runs hosted tools."""
         self.at: float | None = None
         """Seconds since the run began."""
         self.seq: int | None = None
-        """The number of the record that is encoded."""
+        """Sequence number of the current record."""
         self.now: float | None = None
-        """Seconds since 1970."""
+        """Current time, in seconds since 1970."""
         self._url_of = url_of
         self._approval_s = approval_s
         self._folds = ToolFolds(0)
         self._runs: dict[str, ToolRun] = {}
-        """Call → its state when it was last encoded."""
+        """States of calls when they were last encoded, by call id."""
         self._agents: dict[str, JsonObject] = {}
-        """Call → what is known of the agent that runs as its tool."""
+        """Steps and cost of subagents, by call id."""
         self._first: dict[str, int] = {}
-        """Call → the number of the record with which it began."""
+        """Sequence numbers of the records with which calls began, by UI id."""
         self._inputs: dict[str, tuple[parts.ToolInputStart, list[str]]] = {}
-        """Inputs that are open."""
+        """Incomplete inputs and their deltas, by call id."""
         self._ids: dict[str, str] = {}
-        """Call id → the id under which the page knows the newest call with it."""
+        """UI ids of the newest calls, by call id."""
         self._keys: dict[str, tuple[int, str]] = {}
-        """Id on the page → the record that has it."""
+        """Keys of tool runs, by UI id."""
         self._names: dict[str, tuple[str, str]] = {}
-        """Call id → name and key of its tool."""
+        """Names and keys of tools, by call id."""
         self._requests: dict[str, parts.ToolApprovalRequest] = {}
         self._described: dict[str, Chunk] = {}
-        """Approval id → its data part."""
+        """Data parts, by approval id."""
         self._shown: dict[str, str] = {}
-        """Call → the pending approval that its part names: a part has one, a call may have several."""
+        """Pending approvals named in the parts of calls, by call id. A part names one, but a call may have several."""
         self._pending: dict[str, PendingApproval] = {}
         self._asked: dict[str, float] = {}
-        """Approval id → since when it is pending, in seconds since 1970."""
+        """Times of requests in seconds since 1970, by approval id."""
         self._decided: set[str] = set()
         self._denied: set[str] = set()
-        """Denied calls, by their ids on the page."""
+        """UI ids of denied calls."""
         self._allowed: set[str] = set()
-        """Allowed calls, by their ids on the page."""
+        """UI ids of approved calls."""
 
     def id_of(self, call_id: str) -> str:
-        """The id under which the page knows a call."""
+        """Return the id of a call in the web UI."""
         return self._ids.get(call_id, call_id)
 
     def states(self, part: parts.StreamPart) -> list[Chunk]:
-        """The states of the calls that a part changes."""
+        """Return the states of the calls that a part changes."""
         out: list[Chunk] = []
         for run in self._folds.runs.feed(part, self.at):
             self._ids[run.call_id] = self._page_id(run)
             known = self._runs.get(run.call_id)
             self._runs[run.call_id] = run
             if known is None or known.key != run.key or not run.is_over or not known.has_ended:
-                out.append(self._state(run))  # Else only its end has come, which its status has told.
+                out.append(self._state(run))  # Else only the end arrived, which the status implied.
         return out
 
     def _is_continued(self, call_id: str) -> bool:
-        """Whether a call that waited in an earlier step is made now; the page has it already."""
+        """Return whether a call that waited in an earlier step is made now, so that the UI has it already."""
         run = self._runs.get(call_id)
         return run is not None and run.step < self._folds.runs.step
 
     def _page_id(self, run: ToolRun) -> str:
-        """The first id that a call was known by; with its step, if a call of an earlier step has it."""
+        """Return the call's first id, with its step appended if a call of an earlier step has the same id."""
         is_first = self._keys.setdefault(run.id, run.key) == run.key
         return run.id if is_first else f"{run.id}{AGAIN}{run.step}"
 
     def agent(self, call_id: str, facts: JsonObject) -> list[Chunk]:
-        """The state of a call whose tool is an agent, with what is known of its run."""
+        """Return the state of a subagent's call, with the steps and cost of its run."""
         self._agents[call_id] = facts
         return self._again(call_id)
 
     def cut_off(self) -> list[Chunk]:
-        """The states of the calls that a stopped run leaves without a result."""
+        """Return the states of calls that a stopped run leaves without a result."""
         return self.states(parts.Finish("error", parts.Usage()))
 
     def input_start(self, part: parts.ToolInputStart) -> list[Chunk]:
-        """An input begins."""
+        """Begin an input, unless the call continues from an earlier step."""
         self._folds.code.feed(part)
         states = self.states(part)
         if self._is_continued(part.id):
@@ -103,7 +103,7 @@ class ToolChunks:
         return [_input_start(part, self.id_of(part.id)), *states]
 
     def input_delta(self, part: parts.ToolInputDelta) -> list[Chunk]:
-        """An input grows."""
+        """Return the chunks of an input delta."""
         known = self._inputs.get(part.id)
         if known is None:
             return self._code(part, part.id)
@@ -111,13 +111,13 @@ class ToolChunks:
         return [_input_delta(self.id_of(part.id), part.delta), *self._code(part, part.id)]
 
     def input_end(self, part: parts.ToolInputEnd) -> list[Chunk]:
-        """An input is complete; the call follows."""
+        """End an input; its call follows."""
         self._folds.code.feed(part)
         self._inputs.pop(part.id, None)
         return self.states(part)
 
     def call(self, part: parts.ToolCall) -> list[Chunk]:
-        """A tool is called."""
+        """Return the chunks of a call."""
         states = self.states(part)
         self._names[part.id] = (part.name, part.tool)
         if self._is_continued(part.id):
@@ -134,11 +134,11 @@ class ToolChunks:
         return [*self._code(part, part.id), chunk, *states]
 
     def event(self, part: parts.ToolEvent) -> list[Chunk]:
-        """A tool is on its way."""
+        """Return the state that a tool's progress changes, if any."""
         return [] if self._folds.runs.is_silent(part) else self.states(part)
 
     def result(self, part: parts.ToolResult) -> list[Chunk]:
-        """A result or a preview."""
+        """Return the chunks of a result, a preview or a denial."""
         states = self.states(part)
         call, executed = self.id_of(part.id), part.provider_executed or None
         if call in self._denied:
@@ -159,9 +159,9 @@ class ToolChunks:
         return [chunk, *states]
 
     def request(self, part: parts.ToolApprovalRequest, read: list[str]) -> list[Chunk]:
-        """A call waits for a decision; `read` is what the run has read before."""
+        """Return the chunks of an approval request; `read` lists the URLs read before it."""
         if part.is_external:
-            return self.states(part)  # The client executes it: there is nothing to approve.
+            return self.states(part)  # The client executes the call without approval.
         self._requests[part.approval_id] = part
         if self.now is not None:
             self._asked.setdefault(part.approval_id, self.now)
@@ -178,7 +178,7 @@ class ToolChunks:
         return out
 
     def pending(self, approval: PendingApproval, at: float | None, read: list[str]) -> list[Chunk]:
-        """What waits for a person, as the turn holds it; the request comes before or after it."""
+        """Add the turn's details of a pending approval, whose request may come before or after them."""
         self._pending[approval.approval_id] = approval
         if at is not None:
             self._asked[approval.approval_id] = at
@@ -188,7 +188,7 @@ class ToolChunks:
     def decided(
         self, approval_id: str, is_approved: bool, reason: str | None, *, is_automatic: bool = False
     ) -> list[Chunk]:
-        """A decision on a call, of a person or of a policy; one that is denied has no other result."""
+        """Return the chunks of a user's or policy's decision, once per approval. A denied call has no other result."""
         request = self._requests.get(approval_id)
         if approval_id in self._decided or request is None:
             return []
@@ -202,22 +202,22 @@ class ToolChunks:
             decided = filled(approved=is_approved, automatic=is_automatic or None)
             out.append({**described, "data": {**described["data"], **decided}})
         if not is_approved and "form" not in _marks(request) and request.name in self._names.get(request.id, ()):
-            # Else an agent that runs as a tool or a server asked; it continues without the call or the answers.
+            # Otherwise a subagent or an MCP server asked, and it continues without the call or the answers.
             call = self.id_of(request.id)
             self._denied.add(call)
             out += [{"type": "tool-output-denied", "toolCallId": call}, *self._again(request.id)]
         elif is_approved and (run := self._runs.get(request.id)) is not None and run.provider_executed:
-            # Only a request of the provider's: the call itself follows.
+            # So far this is only the provider's request for approval; the call itself follows.
             self._allowed.add(self.id_of(request.id))
             out += self._again(request.id)
         return out
 
     def end_step(self) -> None:
-        """Inputs do not outlive their step."""
+        """Forget the step's unfinished inputs."""
         self._inputs = {}
 
     def reopened(self) -> list[Chunk]:
-        """The open inputs, from their beginning."""
+        """Return the open inputs, from their beginning."""
         return [
             chunk
             for start, deltas in self._inputs.values()
@@ -270,7 +270,7 @@ class ToolChunks:
         )
 
     def _again(self, call_id: str) -> list[Chunk]:
-        """The state of a call, of which more is known than its parts say."""
+        """Return the state of a call after a change that no part reports."""
         run = self._runs.get(call_id)
         return [] if run is None else [self._state(run)]
 
@@ -306,7 +306,7 @@ class ToolChunks:
 
 
 def _refused(call: str, reason: str) -> list[Chunk]:
-    """A policy denied the call: the protocol wants an approval that says so."""
+    """Return the automatic approval and denial with which the protocol reports a policy's denial."""
     approval = f"policy-{call}"
     return [
         {"type": "tool-approval-request", "approvalId": approval, "toolCallId": call, "isAutomatic": True},
@@ -316,7 +316,7 @@ def _refused(call: str, reason: str) -> list[Chunk]:
 
 
 def _digest(part: parts.ToolApprovalRequest) -> str:
-    """What a decision on the call must name."""
+    """Return the digest that a decision on the call must name."""
     form = _marks(part).get("form")
     return digest_of(part.name, part.input, jsontext.as_object(form) if form is not None else None)
 

@@ -1,1 +1,1 @@
-"""Parts as the events and objects of the Responses API."""
+"""Conversion of parts to the events and objects of the Responses API."""

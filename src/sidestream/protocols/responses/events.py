@@ -1,11 +1,11 @@
-"""A run as the events of the Responses API: what OpenAI's SDK, and clients of the Open Responses specification, read.
+"""Encoder of a run as Responses API events, for OpenAI's SDK and clients of the Open Responses specification.
 
     encoder = ResponsesEncoder(ResponseHead(id="resp_1", model="main", created=1))
     events = encoder.begin()
     async for part in agent.stream(prompt):
         events += encoder.feed(part)
 
-A pure fold of the part stream; `encoder.response` is the response object that follows from it.
+The encoder is a pure fold of the part stream. `encoder.response` is the resulting response object.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -52,18 +52,18 @@ _REASONS: dict[FinishReason, tuple[Status, str | None]] = {
     "error": ("failed", None),
     "other": ("completed", None),
 }
-"""Our finish reason → the status of the response, and why it is incomplete."""
+"""Our finish reason → status of the response, and why it is incomplete."""
 _INCOMPLETE = frozenset({"max_messages", "steered", "max_output_tokens", "content_filter"})
-"""Reasons of a provider that this API has the same words for."""
+"""Provider finish reasons that are also valid reasons of this API."""
 _CUT: Collection[FinishReason] = ("length", "content-filter", "error")
-"""Reasons of a step whose last item was cut off."""
+"""Finish reasons of a step whose last item was cut off."""
 
 
 class ResponsesEncoder:
-    """Makes events of the parts of one response.
+    """An encoder of one response's parts as events.
 
-    `functions` are the functions that the client runs, `custom` those of them whose input is a text; None if the
-    client runs all that no provider does. `include` is what the request wants to have beside the usual fields.
+    `functions` are the functions that the client runs; None means all that no provider runs. `custom` are those whose
+    input is a string. `include` lists the additional output that the request asks for.
     """
 
     def __init__(
@@ -78,30 +78,33 @@ class ResponsesEncoder:
         self.stream = ResponseStream(head, dialect)
         self.tools = ToolItems(self.stream, functions, custom)
         self.error: Error | None = None
-        """Why the run failed, if it has."""
+        """Error that made the run fail, if any."""
         self.at: float | None = None
-        """When the last part came, in seconds since 1970."""
+        """Time of the last part, in seconds since 1970."""
         self._texts = TextItems(self.stream, encrypted="reasoning.encrypted_content" in include)
         self._usage = Usage()
         self._is_in_step = False
 
     @property
     def response(self) -> JsonObject:
-        """The response object as it is now."""
+        """The current response object."""
         return self.stream.response
 
     @property
     def is_over(self) -> bool:
-        """True after the last event."""
+        """Whether the last event has been emitted."""
         return self.stream.outcome is not None
 
     def begin(self) -> list[JsonObject]:
-        """The first events."""
+        """Return the first events."""
         self.stream.begin()
         return self.stream.take()
 
     def feed(self, part: StreamPart, at: float | None = None) -> list[JsonObject]:
-        """The events of a part, which came at this time. Nothing follows the end of a response."""
+        """Return the events of a part, or none if the response has ended.
+
+        `at` is the time of the part, in seconds since 1970.
+        """
         if self.is_over:
             return []
         self.at = at if at is not None else self.at
@@ -113,7 +116,7 @@ class ResponsesEncoder:
         return self.stream.take()
 
     def started(self, call_id: str) -> list[JsonObject]:
-        """The server begins to run a call."""
+        """Return the events of a call that the server starts to run."""
         if not self.is_over:
             self.tools.settle()
             self._texts.leave()
@@ -121,9 +124,9 @@ class ResponsesEncoder:
         return self.stream.take()
 
     def resumed(self) -> list[JsonObject]:
-        """Another process continues the run: a step that was interrupted is made again.
+        """Prepare for another process that repeats the interrupted step.
 
-        Text that it repeats is not sent again. Where it differs, what was open ends as incomplete.
+        Text that the step repeats is not sent again. Where the step differs, open items end as incomplete.
         """
         if self._is_in_step and not self.is_over:
             self.tools.end_step(is_cut=True)
@@ -132,15 +135,15 @@ class ResponsesEncoder:
         return self.stream.take()
 
     def cancelled(self) -> list[JsonObject]:
-        """The run was stopped."""
+        """End the response as cancelled."""
         return self._end("cancelled", is_cut=True)
 
     def split(self) -> list[JsonObject]:
-        """The response ends here: what follows, after a message of the user, is another one."""
+        """End the response at a user message, after which another response begins."""
         return self._end("completed")
 
     def failed(self, error: Error) -> list[JsonObject]:
-        """The stream cannot continue."""
+        """End the response as failed."""
         self.error = error
         return self._end("failed", is_cut=True)
 
@@ -175,7 +178,7 @@ class ResponsesEncoder:
         status, reason = _REASONS[part.reason]
         raw = part.raw_reason or ""
         if part.reason == "content-filter" and self._texts.has_refusal:
-            status, reason = "completed", None  # The refusal is the answer.
+            status, reason = "completed", None  # A refusal is a complete answer.
         elif part.reason == "other" and raw in _INCOMPLETE:
             status, reason = "incomplete", raw
         elif part.reason == "limit":
@@ -230,13 +233,13 @@ _HANDLERS: dict[type, Callable[[ResponsesEncoder, Any], None]] = {
     Error: ResponsesEncoder.failure,
     Finish: ResponsesEncoder.finish,
 }
-"""Part type → its events. The others have none: this API has no place for them, the log has them."""
+"""Part type → handler. Other parts have no equivalent in this API; the log keeps them."""
 
 
 def response_of(
     head: ResponseHead, parts: Iterable[StreamPart], *, dialect: Dialect = "openai", **options: Any
 ) -> JsonObject:
-    """The response object of a whole run."""
+    """Return the response object of a complete run."""
     encoder = ResponsesEncoder(head, dialect=dialect, **options)
     encoder.begin()
     for part in parts:

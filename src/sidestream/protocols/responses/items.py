@@ -1,4 +1,4 @@
-"""Tool calls of any provider, and of the server itself, as items of the Responses API."""
+"""Conversion of tool calls, whether run by a provider or by this server, to items of the Responses API."""
 
 import re
 from hashlib import sha256
@@ -17,7 +17,7 @@ _STRICT: Final = "s"
 _ITEM_ID: Final = re.compile(rf"[a-z]+_([0-9a-f]+)_[0-9]+({_STRICT})?")
 _CONTAINER: Final = "cntr_resp_"
 SERVER: Final = "server"
-"""The `server_label` of functions that are registered on the server."""
+"""The `server_label` of functions registered on the server."""
 
 _PREFIXES: Final = {
     "message": "msg",
@@ -36,7 +36,7 @@ _PREFIXES: Final = {
     "shell_call_output": "sho",
     "compaction": "cmp",
 }
-"""Type of an item → how its id begins."""
+"""Item type → prefix of its ids."""
 _ITEM_TYPES: Final = {
     "web_search": "web_search_call",
     "web_fetch": "web_search_call",
@@ -46,45 +46,45 @@ _ITEM_TYPES: Final = {
     "code_execution": "code_interpreter_call",
     "image_generation": "image_generation_call",
 }
-"""Key of a hosted tool → the type of its items. Others are `mcp_call`: a call that the client never runs."""
+"""Hosted tool key → type of its items. Other tools become `mcp_call`, which clients never try to run."""
 
 
 def made_id(type: str, *names: object) -> str:
-    """An id that follows from these names, and from which they do not."""
+    """Return a deterministic id that does not reveal the names it is derived from."""
     digest = sha256("\0".join(map(str, names)).encode("utf-8", "surrogatepass")).hexdigest()
     return f"{_PREFIXES.get(type, 'item')}_{digest[:40]}"
 
 
 def item_id(type: str, response_id: str, index: int, dialect: Dialect) -> str:
-    """The id of an item of a response, which says where it is: a later request may refer to it."""
+    """Return an item id that encodes the response and index, so that later requests can refer to the item."""
     place = f"{response_id.removeprefix(_RESPONSE)}_{index}"
     return f"{_PREFIXES.get(type, 'item')}_{place}{_STRICT if dialect == 'open-responses' else ''}"
 
 
 def response_of_item(id: str) -> tuple[str, Dialect] | None:
-    """The response of an item, and the dialect in which it has this id; None for the ids of other items."""
+    """Return the response and dialect that an item id encodes, or None if `item_id` did not make the id."""
     if (found := _ITEM_ID.fullmatch(id)) is None:
         return None
     return f"{_RESPONSE}{found[1]}", "open-responses" if found[2] else "openai"
 
 
 def approval_item_id(approval_id: str) -> str:
-    """The id of the item that requests a decision; an answer names it."""
+    """Return the id of an approval request item, which the client's answer refers to."""
     return made_id("mcp_approval_request", approval_id)
 
 
 def item_type(call: ToolCall) -> str:
-    """The type of the item of a hosted call."""
+    """Return the type of a hosted call's item."""
     return _ITEM_TYPES.get(call.tool, "mcp_call")
 
 
 def input_text(call: ToolCall) -> str:
-    """The arguments of a call, as JSON text."""
+    """Return a call's arguments as JSON text."""
     return call.input_text if call.input_text is not None else jsontext.dumps(call.input).decode()
 
 
 def opened(type: str, call: ToolCall) -> JsonObject:
-    """A hosted call as it begins, without its id."""
+    """Return the initial item of a hosted call, without its id."""
     match type:
         case "web_search_call":
             return {"type": type, "status": "in_progress", "action": _action(call)}
@@ -111,13 +111,13 @@ def opened(type: str, call: ToolCall) -> JsonObject:
 
 
 def server_of(call: ToolCall) -> str:
-    """The server of a call: an MCP server's label, the hosted tool, or this server."""
+    """Return the label of the call's MCP server, else the hosted tool's key, else `SERVER`."""
     label = tool_facts.server_in(call.provider_metadata) or tool_facts.server_in({"input": call.input})
     return label or (call.tool if call.provider_executed else SERVER)
 
 
 def closed(type: str, call: ToolCall, result: ToolResult, files: list[File]) -> JsonObject:
-    """What the end of a hosted call adds to its item."""
+    """Return the fields that a result adds to a hosted call's item."""
     status = "failed" if result.is_error else "completed"
     match type:
         case "web_search_call":
@@ -139,27 +139,27 @@ def closed(type: str, call: ToolCall, result: ToolResult, files: list[File]) -> 
 
 
 def container_of(response_id: str) -> str:
-    """The id of the container with the files of a response, as its citations have it."""
+    """Return the container id that citations of a response's files use."""
     return f"{_CONTAINER}{response_id.removeprefix(_RESPONSE)}"
 
 
 def is_container_of_response(id: str) -> bool:
-    """True for an id that `container_of` made; providers have others."""
+    """Return whether `container_of` made this id, rather than a provider."""
     return id.startswith(_CONTAINER)
 
 
 def response_of_container(id: str) -> str:
-    """The response whose files the container has."""
+    """Return the id of the response that a container id encodes."""
     return f"{_RESPONSE}{id.removeprefix(_CONTAINER)}"
 
 
 def file_id(number: int) -> str:
-    """The id of a file of a response, by its place among them."""
+    """Return the id of a response's file, by its index."""
     return f"sfile_{number}"
 
 
 def file_annotation(file: File, number: int, response_id: str, at: int) -> JsonObject:
-    """A file as an annotation of a text: the API has no item for one that is no image."""
+    """Return an annotation that refers to a file, because the API has items for images only."""
     if file.data is None and file.url is not None:
         named = {"url": file.url, "title": file.name or file.url}
         return {"type": "url_citation", "start_index": at, "end_index": at, **named}
@@ -174,7 +174,7 @@ def file_annotation(file: File, number: int, response_id: str, at: int) -> JsonO
 
 
 def file_content(file: File) -> JsonObject:
-    """A file as the output of a function."""
+    """Convert a file to function output content."""
     if file.mime_type.startswith("image/"):
         return {"type": "input_image", "image_url": data_url(file), "detail": "auto"}
     named: JsonObject = {"type": "input_file", "filename": file.name or file.id}
@@ -182,12 +182,12 @@ def file_content(file: File) -> JsonObject:
 
 
 def image_item(file: File) -> JsonObject:
-    """An image that a model made without a call."""
+    """Return the item of an image that a model generated without a call."""
     return {"type": "image_generation_call", "status": "completed", **_image(file)}
 
 
 def approval_item(part: ToolApprovalRequest) -> JsonObject:
-    """A call that waits for a decision."""
+    """Return the item of a call that needs approval."""
     return {
         "id": approval_item_id(part.approval_id),
         "type": "mcp_approval_request",
@@ -198,12 +198,12 @@ def approval_item(part: ToolApprovalRequest) -> JsonObject:
 
 
 def code_of(call: ToolCall) -> str:
-    """The code of a call."""
+    """Return the code that a call runs, or an empty string."""
     return code_in(call.input, CODE_FIELDS.get(call.tool, ("code",))) or ""
 
 
 def annotation_of(source: Source) -> JsonObject | None:
-    """A source as an annotation of the text that it belongs to."""
+    """Convert a source to an annotation of its text, or return None if the API has no matching kind."""
     start, end = source.start or 0, source.end or source.start or 0
     match source.kind:
         case "url" | "place" if source.url is not None:
@@ -231,7 +231,7 @@ def annotation_of(source: Source) -> JsonObject | None:
 
 
 def shown(value: Json) -> str:
-    """A result as text: its own, or JSON."""
+    """Return a string result as is, and any other as JSON text."""
     return value if isinstance(value, str) else jsontext.dumps(value).decode()
 
 
@@ -264,11 +264,11 @@ def _image(file: File) -> JsonObject:
 
 
 def data_url(file: File) -> str:
-    """The file as a URL."""
+    """Return a data URL of the file's bytes, or its own URL if it has none."""
     return file.url or "" if file.data is None else media_types.data_url(file.data, file.mime_type)
 
 
-# The specification has items for functions only: what others ran is a call with its output.
+# The specification has items for functions only, so calls run by others become a function call and its output.
 
 _ARGUMENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "web_search_call": ("web_search", ("action",)),
@@ -280,12 +280,12 @@ _ARGUMENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "tool_search_call": ("tool_search", ("arguments",)),
     "program": ("program", ("code",)),
 }
-"""Type of an item → the name of the function that stands for it, and the fields that are its arguments."""
+"""Item type → name of the function that replaces it, and the fields that become its arguments."""
 _NOT_SAID = ("id", "type", "status", "call_id", "server_label", "name", "arguments")
 
 
 def as_function(item: JsonObject) -> tuple[str, str, Any]:
-    """A call that the client did not run, as the name, the arguments and the output of a function."""
+    """Convert a call that the client did not run to a function's name, arguments and output."""
     kind = str(item.get("type"))
     if kind == "mcp_call":
         output = item.get("output") if item.get("output") is not None else item.get("error")
@@ -303,5 +303,5 @@ def as_function(item: JsonObject) -> tuple[str, str, Any]:
 
 
 def function_name(name: str) -> str:
-    """A name that a function may have."""
+    """Return the name with the characters that function names may not contain replaced."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "tool"

@@ -1,7 +1,7 @@
 """The response object of the Responses API, in both dialects.
 
 `openai` is what OpenAI's service sends and its SDK reads. `open-responses` is the specification of that name, which is
-stricter: fields that must be there, none that it does not know in items and echoes, optional ones never null.
+stricter: it requires some fields, allows no unknown ones in items and echoes, and no null in optional ones.
 """
 
 from typing import Any, Final, Literal
@@ -37,13 +37,13 @@ _DEFAULTS: Final[JsonObject] = {
     "prompt_cache_key": None,
     "metadata": {},
 }
-"""What a response says of a request that did not say it."""
+"""Values of the fields that the request did not set."""
 ECHOED: Final = (*_DEFAULTS, "user", "conversation", "include")
-"""The fields of a request that its response repeats."""
+"""Request fields that the response repeats."""
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """Why a response failed."""
+    """The reason why a response failed."""
 
     message: str
     code: str = "server_error"
@@ -52,37 +52,37 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class ResponseOutcome(Struct, frozen=True):
-    """How a response stands, or ended."""
+    """The current status or the outcome of a response."""
 
     status: Status
     usage: Usage | None = None
     reason: str | None = None
-    """Why it is incomplete."""
+    """Reason why the response is incomplete."""
     error: Failure | None = None
     at: float | None = None
-    """When it ended, in seconds since 1970."""
+    """End of the response, in seconds since 1970."""
 
     @property
     def event(self) -> str:
-        """The name of the last event. A stream has no event of its own for what was cancelled."""
+        """The name of the last event. Cancelled responses end with `incomplete`, as the API has no event for them."""
         return "incomplete" if self.status == "cancelled" else self.status
 
 
 class ResponseHead(Struct, frozen=True, kw_only=True):
-    """What is known of a response before it begins."""
+    """The fields of a response that are known before it begins."""
 
     id: str
     model: str
     created: int
     request: JsonObject = {}
-    """The fields that the response repeats, as the request had them."""
+    """Fields that the response repeats, with the request's values."""
 
     @property
     def is_background(self) -> bool:
         return self.request.get("background") is True
 
     def response(self, outcome: ResponseOutcome, output: list[JsonObject], dialect: Dialect) -> JsonObject:
-        """The response object."""
+        """Return the response object."""
         status, reason = outcome.status, outcome.reason
         if status == "cancelled" and dialect == "open-responses":
             status, reason = "incomplete", "cancelled"
@@ -106,7 +106,7 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
 
 
 def usage_object(usage: Usage) -> JsonObject:
-    """Usage, in the API's terms."""
+    """Convert usage to the API's usage object."""
     return {
         "input_tokens": usage.input.total,
         "input_tokens_details": {
@@ -120,7 +120,7 @@ def usage_object(usage: Usage) -> JsonObject:
 
 
 def failure_of(error: Error) -> Failure:
-    """An error of a run, in the API's terms."""
+    """Convert a run's error to the API's codes and types."""
     if error.kind == "rate-limit":
         return Failure(message=error.message, code=error.code or "rate_limit_exceeded", type="too_many_requests")
     kind = "server_error" if error.status is None or error.status >= 500 else "model_error"
@@ -128,7 +128,7 @@ def failure_of(error: Error) -> Failure:
 
 
 def error_event(error: Failure, number: int, dialect: Dialect) -> JsonObject:
-    """The event of an error: flat for OpenAI's SDK, which raises at a field `error`; nested in the specification."""
+    """Return an `error` event, flat for OpenAI's SDK, which raises at a field `error`, and nested otherwise."""
     fields: JsonObject = {"code": error.code, "message": error.message, "param": error.param}
     if dialect == "open-responses":
         return {"type": "error", "sequence_number": number, "error": {"type": error.type, **fields}}
@@ -139,10 +139,10 @@ def _error(error: Failure) -> JsonObject:
     return {"code": error.code, "message": error.message}
 
 
-# The specification's own rules
+# Rules of the specification
 
 _EFFORTS: Final = {"minimal": "low", "max": "xhigh"}
-"""Efforts that the specification does not know → the nearest that it does."""
+"""Effort that the specification lacks → the nearest one it has."""
 
 
 def _strict(whole: JsonObject) -> JsonObject:
@@ -158,7 +158,7 @@ def _strict(whole: JsonObject) -> JsonObject:
 
 
 def strict_tool(tool: JsonObject) -> JsonObject:
-    """A function with all the fields that the specification wants, null where the request had none."""
+    """Return a function with all fields that the specification requires, null where the request set none."""
     wanted = ("type", "name", "description", "parameters", "strict")
     return {name: tool.get(name) for name in wanted}
 

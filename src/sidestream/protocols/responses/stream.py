@@ -1,7 +1,7 @@
-"""The events of one response, in an order that the code enforces: the only place where they are made.
+"""Emission of one response's events, in an order that the code enforces.
 
-An item is added before anything of it, a part of its content before its deltas; a part is done before its item, with
-the text that its deltas had; every event has the next number, from 0. A call that would break this raises
+An item is added before its content, and a content part before its deltas. A part is done before its item, with the
+text of its deltas. Sequence numbers start at 0 and have no gaps. A call that would break this order raises
 `EventOrderError`.
 """
 
@@ -18,14 +18,14 @@ _TEXTS: Final[dict[str, tuple[str, str, str, str]]] = {
     "refusal": ("content", "response.content_part", "response.refusal", "refusal"),
     "summary_text": ("summary", "response.reasoning_summary_part", "response.reasoning_summary_text", "text"),
 }
-"""Kind of a part → its place in the item, the events of the part, those of its text, and the field of the text."""
+"""Part kind → its list in the item, prefixes of the part's events and of its text's, and the text field."""
 _INPUTS: Final = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "mcp_call": ("response.mcp_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
     "code_interpreter_call": ("response.code_interpreter_call_code", "code"),
 }
-"""Type of an item → the events of its input, and its field."""
+"""Item type → prefix of its input events, and the input field."""
 _STAGES: Final = {
     "web_search_call": ("in_progress", "searching", "completed"),
     "file_search_call": ("in_progress", "searching", "completed"),
@@ -34,15 +34,15 @@ _STAGES: Final = {
     "mcp_call": ("in_progress", "completed", "failed"),
     "mcp_list_tools": ("in_progress", "completed", "failed"),
 }
-"""Type of an item → its stages, in order."""
+"""Item type → its stages, in order."""
 
 
 class EventOrderError(AssertionError):
-    """A caller wanted an event that must not come here. A bug of the caller, never of a provider."""
+    """An event was emitted out of order, which is a bug in the caller and never caused by a provider."""
 
 
 class OpenPart:
-    """A part of the content of an item, while it grows."""
+    """A content part of an item, while it is streamed."""
 
     __slots__ = ("annotations", "index", "is_open", "kind", "logprobs", "texts")
 
@@ -56,14 +56,14 @@ class OpenPart:
 
     @property
     def text(self) -> str:
-        """What its deltas have said."""
+        """The text streamed so far."""
         if len(self.texts) > 1:
             self.texts = ["".join(self.texts)]
         return self.texts[0] if self.texts else ""
 
     @property
     def content(self) -> JsonObject:
-        """As it stands in the item."""
+        """The part as it appears in the item."""
         field = _TEXTS[self.kind][3]
         if self.kind == "output_text":
             return {
@@ -76,7 +76,7 @@ class OpenPart:
 
 
 class OpenItem:
-    """An output item, while it grows."""
+    """An output item, while it is streamed."""
 
     __slots__ = ("fields", "has_input", "index", "input", "is_open", "parts", "stage")
 
@@ -86,9 +86,9 @@ class OpenItem:
         self.parts: list[OpenPart] = []
         self.input: list[str] = []
         self.has_input = False
-        """True once its input is complete."""
+        """Whether the input is complete."""
         self.stage = -1
-        """Its last stage, by its place in the order of stages."""
+        """Index of the last stage reported; -1 means none."""
         self.is_open = True
 
     @property
@@ -101,7 +101,7 @@ class OpenItem:
 
     @property
     def item(self) -> JsonObject:
-        """The item as it is now."""
+        """The current item object."""
         if not self.parts:
             return dict(self.fields)
         place = _TEXTS[self.parts[0].kind][0]
@@ -109,7 +109,7 @@ class OpenItem:
 
 
 class ResponseStream:
-    """Makes the events of one response. `take` gives those since the last time."""
+    """An emitter of one response's events, which collects them until `take` is called."""
 
     def __init__(self, head: ResponseHead, dialect: Dialect = "openai") -> None:
         self.head = head
@@ -118,13 +118,13 @@ class ResponseStream:
         self.sequence = 0
         self.is_begun = False
         self.is_cut = False
-        """True if the response ends before it is complete: what is open then is incomplete."""
+        """Whether the response ended early, so that its last item may be incomplete."""
         self.outcome: ResponseOutcome | None = None
-        """How it ended."""
+        """Outcome of the response; None means it has not ended."""
         self._out: list[JsonObject] = []
 
     def take(self) -> list[JsonObject]:
-        """The events since the last time."""
+        """Return the events emitted since the last call."""
         out, self._out = self._out, []
         return out
 
@@ -135,13 +135,13 @@ class ResponseStream:
 
     @property
     def response(self) -> JsonObject:
-        """The response as it is now."""
+        """The current response object."""
         return self.head.response(self.outcome or ResponseOutcome("in_progress"), self.output, self.dialect)
 
     # The response
 
     def begin(self) -> None:
-        """`response.created`, `response.in_progress`; one in the background is queued first."""
+        """Emit `response.created` and `response.in_progress`, with `response.queued` between them in the background."""
         self._check(not self.is_begun, "begin")
         self.is_begun = True
         first = "queued" if self.head.is_background else "in_progress"
@@ -151,7 +151,7 @@ class ResponseStream:
         self._event("response.in_progress", response=self._response("in_progress"))
 
     def end(self, outcome: ResponseOutcome) -> None:
-        """The last event; before it, `error` if the response failed."""
+        """Emit the last event, preceded by an `error` event if the response failed."""
         self._check(self.is_begun and self.outcome is None, "end")
         self._check(not any(item.is_open for item in self.items), "end with open items")
         self.outcome = outcome
@@ -165,21 +165,21 @@ class ResponseStream:
     # Items
 
     def next_id(self, type: str) -> str:
-        """The id of the next item, if it is of this type."""
+        """Return the id for the next item, given its type."""
         return item_id(type, self.head.id, len(self.items), self.dialect)
 
     def add(self, fields: JsonObject) -> OpenItem:
-        """`response.output_item.added`."""
+        """Emit `response.output_item.added` and return the open item."""
         self._check(self.is_begun and self.outcome is None, "add an item")
         if self.dialect == "open-responses":
-            fields = {**fields, "status": fields.get("status", "in_progress")}  # Its text wants one of every item.
+            fields = {**fields, "status": fields.get("status", "in_progress")}  # The specification requires it.
         item = OpenItem(len(self.items), fields)
         self.items.append(item)
         self._event("response.output_item.added", output_index=item.index, item=item.item)
         return item
 
     def done(self, item: OpenItem, **changes: Any) -> None:
-        """`response.output_item.done`, with the fields that have changed."""
+        """Emit `response.output_item.done` with the changed fields."""
         self._check(item.is_open and not any(part.is_open for part in item.parts), "end an item")
         if self.dialect == "open-responses" and item.fields.get("status") == "in_progress":
             changes.setdefault("status", "completed")
@@ -190,11 +190,11 @@ class ResponseStream:
         self._event("response.output_item.done", output_index=item.index, item=item.item)
 
     def _may_be_incomplete(self, item: OpenItem) -> bool:
-        """In the specification, only the last item of a response that is cut off."""
+        """Return whether the item may be incomplete; the specification allows it only at the end of a cut response."""
         return self.dialect == "openai" or (self.is_cut and item is self.items[-1])
 
     def stage(self, item: OpenItem, stage: str, **fields: Any) -> None:
-        """A stage of a tool. One that the item is past already is left out; so is one that its type does not have."""
+        """Emit a stage of a tool, unless its item type lacks the stage or the item is past it."""
         self._check(item.is_open, "report a stage")
         stages = _STAGES.get(item.type, ())
         if stage not in stages or stages.index(stage) < item.stage:
@@ -203,14 +203,14 @@ class ResponseStream:
         self._of(item, f"response.{item.type}.{stage}", **fields)
 
     def other(self, item: OpenItem, type: str, **fields: Any) -> None:
-        """An event of the item that belongs to no order of its own, such as a command of a shell."""
+        """Emit an event that is not subject to an order, such as a shell command."""
         self._check(item.is_open, "send an event")
         self._of(item, type, **fields)
 
     # Content
 
     def add_part(self, item: OpenItem, kind: PartKind) -> OpenPart:
-        """A part of the content begins."""
+        """Begin a content part."""
         self._check(item.is_open and not any(part.is_open for part in item.parts), "add a part")
         part = OpenPart(kind, len(item.parts))
         item.parts.append(part)
@@ -218,7 +218,7 @@ class ResponseStream:
         return part
 
     def delta(self, item: OpenItem, part: OpenPart, text: str, logprobs: list[Json] | None = None) -> None:
-        """More text of a part."""
+        """Emit a delta of a part's text."""
         self._check(part.is_open, "add text")
         part.texts.append(text)
         more: JsonObject = {"logprobs": logprobs or []} if part.kind == "output_text" else {}
@@ -226,7 +226,7 @@ class ResponseStream:
         self._of_part(item, part, f"{_TEXTS[part.kind][2]}.delta", delta=text, **more)
 
     def annotate(self, item: OpenItem, part: OpenPart, annotation: Json) -> None:
-        """Where a span of the text comes from."""
+        """Emit an annotation of a part's text."""
         self._check(part.is_open and part.kind == "output_text", "annotate")
         place = len(part.annotations)
         part.annotations.append(annotation)
@@ -234,7 +234,7 @@ class ResponseStream:
         self._of_part(item, part, name, annotation_index=place, annotation=annotation)
 
     def end_part(self, item: OpenItem, part: OpenPart) -> None:
-        """The part is complete: its text, then the part."""
+        """End a part by emitting its text and then the part."""
         self._check(part.is_open, "end a part")
         part.is_open = False
         _, of_part, of_text, field = _TEXTS[part.kind]
@@ -245,13 +245,16 @@ class ResponseStream:
     # Inputs of calls
 
     def input_delta(self, item: OpenItem, text: str) -> None:
-        """More of the input of a call."""
+        """Emit a delta of a call's input."""
         self._check(item.is_open and not item.has_input and item.type in _INPUTS, "add input")
         item.input.append(text)
         self._of(item, f"{_INPUTS[item.type][0]}.delta", delta=text)
 
     def end_input(self, item: OpenItem, text: str | None = None) -> None:
-        """The input is complete. What no delta had is a last delta; a text that is another does not count."""
+        """End a call's input, emitting a last delta if `text` extends what was streamed.
+
+        A `text` that contradicts the streamed input is ignored.
+        """
         self._check(item.is_open and not item.has_input and item.type in _INPUTS, "end input")
         streamed = "".join(item.input)
         if text is not None and text.startswith(streamed) and len(text) > len(streamed):
@@ -280,9 +283,9 @@ class ResponseStream:
 
     def _check(self, is_allowed: bool, what: str) -> None:
         if not is_allowed:
-            raise EventOrderError(f"this is not the place to {what}")
+            raise EventOrderError(f"cannot {what} in the current state of the response")
 
 
 def input_field(type: str) -> str | None:
-    """The field with the input of such an item; None if it has none that is streamed."""
+    """Return the field with the streamed input of this item type, or None if it has none."""
     return _INPUTS[type][1] if type in _INPUTS else None

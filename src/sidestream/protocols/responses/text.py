@@ -1,7 +1,7 @@
-"""Text and reasoning as items of a response: a block of the stream is a part of an item's content.
+"""Conversion of text and reasoning blocks to content parts of a response's items.
 
-The blocks of one message of a provider, with nothing between them, are parts of one item. An item is done when
-something else begins, so sources that come after a block's end still find it.
+Consecutive blocks of one provider message become parts of one item. An item ends when something else begins, so
+that sources arriving after a block's end can still annotate it.
 """
 
 import re
@@ -18,7 +18,7 @@ Kind = Literal["message", "reasoning"]
 
 
 class _Block:
-    """A block of the stream, and its part of an item."""
+    """A block of the stream and the content part it becomes."""
 
     __slots__ = ("is_ended", "item", "kind", "part", "repeats", "said", "sources")
 
@@ -28,38 +28,38 @@ class _Block:
         self.part: OpenPart | None = None
         self.is_ended = False
         self.repeats: str | None = None
-        """Of a step that is made again: text that was sent before and has not come again yet."""
+        """Text of an interrupted step that the repeated step has not sent again yet. None means there is no more."""
         self.said = ""
-        """Of a step that is made again: text that has come again."""
+        """Text that the repeated step has sent again so far."""
         self.sources: list[JsonObject] = []
 
 
 class TextItems:
-    """The messages and the reasoning of one response."""
+    """The messages and reasoning items of one response."""
 
     def __init__(self, stream: ResponseStream, *, encrypted: bool) -> None:
         self._stream = stream
         self._has_encrypted = encrypted
         self.has_refusal = False
-        """True once the model has said that it refuses, in a part of its own kind."""
+        """Whether the model has refused explicitly, in a refusal part."""
         self._blocks: dict[str, _Block] = {}
         self._early: dict[str, list[parts.Source]] = {}
-        """Sources of blocks that have not begun: a log has a block where it ends."""
+        """Sources of blocks that have not begun, by block id. Logs store a block where it ends, after its sources."""
         self._cited: list[JsonObject] = []
-        """Citations of files that no text has yet."""
+        """File citations that wait for text to annotate."""
         self._known_files: set[str] = set()
-        """Files that the provider itself cites."""
+        """Ids of files that the provider itself cites."""
         self._current: tuple[OpenItem, str] | None = None
-        """The item that is open, and the name that its blocks share."""
+        """The open item, and the id prefix that its blocks share."""
         self._made: list[OpenItem] = []
-        """Items of this step."""
+        """Items of the current step."""
         self._again: list[OpenItem] = []
-        """Items of an interrupted step that the step which is made again may continue."""
+        """Items of an interrupted step that the repeated step may continue."""
 
     # Blocks
 
     def text_start(self, part: parts.TextStart) -> None:
-        """A block of text begins."""
+        """Open a block of text, and add its pending sources and citations."""
         details = [as_object(fields) for fields in (part.provider_metadata or {}).values()]
         phase = next((found["phase"] for found in details if isinstance(found.get("phase"), str)), None)
         is_refusal = any(found.get("refusal") is True for found in details)
@@ -78,32 +78,32 @@ class TextItems:
             self._cited = []
 
     def text_delta(self, part: parts.TextDelta) -> None:
-        """More text."""
+        """Emit a delta of text, with its log probabilities if there are any."""
         found = [as_list(as_object(fields).get("logprobs")) for fields in (part.provider_metadata or {}).values()]
         self._grow(part.id, part.delta, next((logprobs for logprobs in found if logprobs), None))
 
     def text_end(self, part: parts.TextEnd) -> None:
-        """A block of text is complete."""
+        """End a block of text."""
         self._end(part.id, part.text)
 
     def reasoning_start(self, part: parts.ReasoningStart) -> None:
-        """A block of reasoning begins; its part begins with its text, since most reasoning shows none."""
+        """Open a block of reasoning. Its part is added with the first text, because most reasoning has none."""
         fields: JsonObject = {"type": "reasoning", "summary": []}
         self._open(part.id, "reasoning", fields, "summary_text")
 
     def reasoning_delta(self, part: parts.ReasoningDelta) -> None:
-        """More reasoning."""
+        """Emit a reasoning delta."""
         self._grow(part.id, part.delta)
 
     def reasoning_end(self, part: parts.ReasoningEnd) -> None:
-        """A block of reasoning is complete."""
+        """End a block of reasoning."""
         block = self._blocks.get(part.id)
         if block is not None and part.encrypted_content is not None and self._has_encrypted and block.item.is_open:
             block.item.fields = {**block.item.fields, "encrypted_content": part.encrypted_content}
         self._end(part.id, part.text)
 
     def source(self, part: parts.Source) -> None:
-        """Where text comes from. A source that names no block belongs to the open one."""
+        """Annotate the source's block, or the open one if the source names none."""
         if part.text_id is not None and part.text_id not in self._blocks:
             self._early.setdefault(part.text_id, []).append(part)
             return
@@ -114,14 +114,14 @@ class TextItems:
         if block is None or annotation is None or not block.item.is_open or block.kind != "output_text":
             return
         if self._stream.dialect == "open-responses" and annotation["type"] != "url_citation":
-            return  # The only kind that the specification has.
+            return  # The specification has URL citations only.
         if block.part is not None and block.part.is_open:
             self._stream.annotate(block.item, block.part, annotation)
         elif block.part is None:
             block.sources.append(annotation)
 
     def cite(self, annotation: JsonObject, file: str) -> None:
-        """A file of the text that is open, or of the next one, unless the provider has cited it."""
+        """Annotate the open text, or else the next one, with a file, unless the provider has cited the file itself."""
         if file in self._known_files:
             return
         block = self._last_text()
@@ -132,7 +132,7 @@ class TextItems:
             self._cited.append(annotation)
 
     def end_citations(self) -> None:
-        """The response is over: files that no text was there for have an empty one."""
+        """Emit an empty message to hold the file citations that had no text to annotate."""
         if not self._cited:
             return
         fields: JsonObject = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
@@ -146,7 +146,7 @@ class TextItems:
     # Items
 
     def continues(self, part: parts.StreamPart) -> bool:
-        """True if the open item stays open: the part belongs to it, or says nothing of the output."""
+        """Return whether the open item stays open because the part belongs to it or produces no output."""
         if self._current is None:
             return True
         item, name = self._current
@@ -163,7 +163,7 @@ class TextItems:
                 return part.type in _SILENT
 
     def leave(self) -> None:
-        """Something else begins: the open item is done, or will be when the block that is open in it ends."""
+        """End the open item, or let it end with its last open block."""
         if self._current is None:
             return
         item, _ = self._current
@@ -172,7 +172,7 @@ class TextItems:
             self._done(item, is_cut=False)
 
     def end_step(self, *, is_cut: bool) -> None:
-        """The step is over."""
+        """End the items of the step."""
         self._current = None
         for item in self._again:
             self._done(item, is_cut=True)
@@ -181,18 +181,18 @@ class TextItems:
         self._blocks, self._early, self._made, self._again = {}, {}, [], []
 
     def interrupt(self) -> None:
-        """The step was interrupted, and is made again."""
+        """Keep the items of an interrupted step open, so that the repeated step can continue them."""
         self._again = [*self._made]
         self._current = None
         self._blocks, self._early, self._made = {}, {}, []
 
     def diverged(self) -> None:
-        """The step that is made again says something else than before."""
+        """End the items of the interrupted step, because the repeated step differs from it."""
         again, self._again = self._again, []
         for item in again:
             self._done(item, is_cut=True)
 
-    # Making them
+    # Emitting items
 
     def _open(self, id: str, kind: Kind, fields: JsonObject, part: PartKind) -> _Block:
         name = _name(id)
@@ -225,12 +225,12 @@ class TextItems:
         if not block.item.is_open:
             self._replace(block)
         if block.part is None or not block.part.is_open:
-            self._end_open_part(block.item)  # Of two blocks that grow side by side, each time one.
+            self._end_open_part(block.item)  # Only one part of an item can be open.
             block.part = self._stream.add_part(block.item, block.kind)
         self._stream.delta(block.item, block.part, text, logprobs)
 
     def _unsaid(self, block: _Block, text: str) -> str:
-        """What is new in text that may have been sent before."""
+        """Return the text that was not sent before the step was interrupted."""
         repeats = block.repeats or ""
         if repeats.startswith(text):
             block.said, block.repeats = block.said + text, repeats[len(text) :]
@@ -244,7 +244,7 @@ class TextItems:
         return said
 
     def _replace(self, block: _Block) -> None:
-        """Another item in place of one that says something else."""
+        """Continue a block in a new item, because its text differs from what was sent."""
         old, kind = block.item, block.item.type
         if old in self._made:
             self._made.remove(old)
@@ -264,7 +264,7 @@ class TextItems:
         if block is None or block.is_ended:
             return
         if block.repeats and final is None:
-            said = block.said  # It ended earlier than before.
+            said = block.said  # The repeated block is shorter.
             self._replace(block)
             self._grow(id, said)
         elif final is not None:
@@ -280,7 +280,10 @@ class TextItems:
             self._done(block.item, is_cut=False)
 
     def _supersede(self, id: str, block: _Block, final: str) -> None:
-        """A final text that is not what was streamed: it extends it, or stands in the events that end its part."""
+        """Correct a block whose final text differs from its deltas.
+
+        Missing text is sent as a delta. Other text replaces the streamed one in the events that end the part.
+        """
         if block.repeats is not None:
             self._grow(id, final.removeprefix(block.said))
             return
@@ -314,11 +317,11 @@ class TextItems:
 _SILENT = frozenset(
     {"response-metadata", "raw", "stream-start", "step-start", "step-finish", "steer", "error", "finish"}
 )
-"""Parts that begin no item; those that end one do it themselves."""
+"""Types of parts that leave the open item open, or end it in their own handler."""
 
 
 def _name(block_id: str) -> str:
-    """What the blocks of one message have in common."""
+    """Return the id prefix that the blocks of one message share."""
     return _NUMBER.sub("", block_id)
 
 

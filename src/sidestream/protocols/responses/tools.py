@@ -1,7 +1,7 @@
-"""Tool calls as items of a response: those of the client, of the server, and of providers.
+"""Conversion of tool calls run by the client, the server and providers to items of a response.
 
-A provider that speaks this API itself sends its items and stages as events; they are passed on, under the numbers and
-ids of this response. For all others the items are made of the calls and their results.
+Providers that use this API send items and lifecycle events of their own, which are forwarded with this response's
+sequence numbers and ids. For other providers, the items are built from the calls and their results.
 """
 
 from collections.abc import Collection
@@ -18,39 +18,42 @@ _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
 _CODE = "code_interpreter_call"
 _NOT_IN_SPECIFICATION = frozenset({"mcp_list_tools"})
-"""Items that have no form in the specification, and no content that a client needs."""
+"""Item types without an equivalent in the specification, and without content that clients need."""
 _STARTS = ("searching", "interpreting", "generating")
-"""The stage in which a hosted tool works, by the type of its items."""
+"""Names of the stage in which a hosted tool works. Each item type has at most one of them."""
 
 
 class ToolItems:
-    """The calls of one response. `functions` are those that the client runs; None: all that are not hosted."""
+    """The tool calls of one response.
+
+    `functions` are the functions that the client runs. None means all tools that are not hosted.
+    """
 
     def __init__(self, stream: ResponseStream, functions: Collection[str] | None, custom: Collection[str] = ()) -> None:
         self._stream = stream
         self._functions = None if functions is None else frozenset(functions)
         self._custom = frozenset(custom)
-        """Of the client's functions, those whose input is a text."""
+        """Names of client functions whose input is a string."""
         self._native_owner: dict[int, str | None] = {}
-        """Index of an item → the id of its call."""
+        """Call ids, by the provider's item index."""
         self._native: dict[int, OpenItem] = {}
-        """Open items that a provider sends itself, by its own numbers."""
+        """Open items that the provider sent, by its item index."""
         self._native_calls: set[str] = set()
-        """Ids of calls that such items report."""
+        """Ids of calls that the provider reports in items of its own."""
         self._open: dict[str, OpenItem] = {}
-        """Call id → its item."""
+        """Open items, by call id."""
         self._code: dict[str, CodeExtractor] = {}
-        """Hosted calls whose code is being written."""
+        """Extractors of the code of hosted calls with incomplete input, by call id."""
         self._calls: dict[str, parts.ToolCall] = {}
         self._files: dict[str, list[parts.File]] = {}
-        """Call id → images that belong into its item."""
+        """Images to add to a call's item, by call id."""
         self._ended: tuple[parts.ToolCall, parts.ToolResult] | None = None
-        """A call of a code interpreter whose result has come: its images come after that."""
+        """Finished code interpreter call and its result. Kept open because its images arrive after the result."""
         self._over: set[str] = set()
-        """Calls whose items are done."""
+        """Ids of calls whose items are done."""
         self._file_count = 0
         self._approvals: dict[str, str] = {}
-        """Call id → the approval that it waits, or waited, for."""
+        """Id of a call's approval, pending or decided, by call id."""
 
     @property
     def _is_strict(self) -> bool:
@@ -59,15 +62,15 @@ class ToolItems:
     # Beginnings
 
     def knows(self, call: parts.ToolCall) -> None:
-        """A call of an earlier response of the same turn."""
+        """Register a call from an earlier response of the same turn."""
         self._calls[call.id] = call
 
     def asked_before(self, part: parts.ToolApprovalRequest) -> None:
-        """An approval that an earlier response of the same turn requested."""
+        """Register an approval that an earlier response of the same turn requested."""
         self._approvals[part.id] = part.approval_id
 
     def input_start(self, part: parts.ToolInputStart) -> None:
-        """The input of a call begins."""
+        """Open an item for a client function, or start extracting a hosted call's code."""
         if part.id in self._native_calls:
             return
         if part.provider_executed:
@@ -77,7 +80,7 @@ class ToolItems:
             self._open_function(part.id, part.name)
 
     def input_delta(self, part: parts.ToolInputDelta) -> None:
-        """More of the input of a call."""
+        """Emit a delta of a call's input."""
         if (extractor := self._code.get(part.id)) is not None:
             code = extractor.feed(part.delta)
             if code and not self._is_strict:
@@ -86,7 +89,7 @@ class ToolItems:
             self._stream.input_delta(item, part.delta)
 
     def call(self, part: parts.ToolCall) -> None:
-        """A call is complete."""
+        """Handle a complete call, which ends a client function's item or begins a hosted call's."""
         self._calls[part.id] = part
         if part.id in self._native_calls:
             return
@@ -97,7 +100,7 @@ class ToolItems:
             self._end_function(part)
 
     def started(self, call_id: str) -> None:
-        """The server begins to run a call."""
+        """Begin the item of a call that the server starts to run."""
         call = self._calls.get(call_id)
         if call is None or self._is_strict or call_id in self._open or call_id in self._native_calls:
             return
@@ -107,7 +110,10 @@ class ToolItems:
     # Ends
 
     def result(self, part: parts.ToolResult) -> None:
-        """A result; a preview is a stage of its own."""
+        """End the item of a call, ignoring previews, denials and results of client functions.
+
+        A code interpreter call stays open until `settle`, because its images arrive after the result.
+        """
         call = self._calls.get(part.id)
         if call is None or part.id in self._native_calls or (not part.provider_executed and self._is_client(call.name)):
             return
@@ -119,7 +125,7 @@ class ToolItems:
             self._close(call, part)
 
     def settle(self, part: parts.StreamPart | None = None) -> None:
-        """Something follows: a call whose result has come is done, unless it is one more file of it."""
+        """End the finished code interpreter call, unless the next part may be one of its files."""
         if self._ended is None or (part is not None and part.type in _BESIDE_FILES):
             return
         call, result = self._ended
@@ -151,7 +157,7 @@ class ToolItems:
                 self._image(file)
 
     def approval(self, part: parts.ToolApprovalRequest) -> None:
-        """A call waits for a decision; one of the client's functions is an item already."""
+        """Emit an approval request, except for the client's own functions, which already have an item."""
         if part.is_external or part.id in self._approvals:
             return
         self._approvals[part.id] = part.approval_id
@@ -159,7 +165,7 @@ class ToolItems:
             self._whole(items.approval_item(part))
 
     def file(self, part: parts.File) -> JsonObject | None:
-        """A deliverable: part of its call, an item, or an annotation, which is returned, of the text beside it."""
+        """Add a file to its call's item or emit an item for it, else return an annotation for the text beside it."""
         number, self._file_count = self._file_count, self._file_count + 1
         if part.call_id is not None and part.call_id in self._native_calls:
             return None
@@ -174,19 +180,19 @@ class ToolItems:
         return None
 
     def is_cited(self, part: parts.File) -> bool:
-        """True for a file that becomes an annotation."""
+        """Return whether the file becomes an annotation."""
         is_native = part.call_id is not None and part.call_id in self._native_calls
         return not (is_native or self._is_strict or self._belongs_to_call(part) or self._is_made_image(part))
 
     def _belongs_to_call(self, part: parts.File) -> bool:
-        """True for an image of a call that is not over, and whose item has a place for it."""
+        """Return whether the file is an image of an unfinished call whose item has a field for images."""
         call = self._calls.get(part.call_id or "")
         if call is None or call.id in self._over or not call.provider_executed:
             return False
         return part.mime_type.startswith("image/") and items.item_type(call) in (_CODE, "image_generation_call")
 
     def _is_made_image(self, part: parts.File) -> bool:
-        """True for an image that is an item of its own: a model made it, with or without a call."""
+        """Return whether the file is a generated image, which gets an item of its own."""
         is_image = part.mime_type.startswith("image/") and part.data is not None
         return is_image and part.tool in (None, "image_generation")
 
@@ -194,13 +200,13 @@ class ToolItems:
         self._whole({**items.image_item(part), "id": self._stream.next_id("image_generation_call")})
 
     def _file_function(self, part: parts.File, number: int) -> None:
-        """A file in the specification's terms: a call of its tool, whose output is the file."""
+        """Emit a file as the output of a call to its tool, because the specification has no items for files."""
         name = items.function_name(part.tool or "file")
         output = [items.file_content(part)]
         self._pair(f"{name}_{items.file_id(number)}", name, "{}", output)
 
     def end_step(self, *, is_cut: bool) -> None:
-        """The step is over: what is still open was cut off. Calls that the server runs stay open."""
+        """End items that the step left open as incomplete, except those of calls that the server runs."""
         self.settle()
         for index in list(self._native):
             call = self._calls.get(self._native_owner.get(index) or "")
@@ -213,13 +219,13 @@ class ToolItems:
                 self._cut(self._open.pop(id))
 
     def end(self) -> None:
-        """The response is over."""
+        """End all open items as incomplete."""
         self.end_step(is_cut=True)
 
     # Items that a provider sends itself
 
     def event(self, part: parts.ToolEvent) -> None:
-        """What a provider that speaks this API says of its tools."""
+        """Forward a tool event of a provider that uses this API."""
         event = as_object(part.event)
         kind = text_in(event, "type") or ""
         index = event.get("output_index", part.output_index)
@@ -228,7 +234,7 @@ class ToolItems:
         if kind in (_ADDED, _DONE):
             given = as_object(event.get("item"))
         elif part.stage == "done" and not kind.startswith("response.") and kind in items_sent():
-            given = event  # A response that came whole has items, and no events.
+            given = event  # Non-streaming responses have items but no events.
         else:
             self._native_stage(index, kind, event)
             return
@@ -280,7 +286,7 @@ class ToolItems:
             self._as_function(given, text_in(given, "call_id") or str(given.get("id")))
 
     def _own(self, given: JsonObject, id: str | None = None) -> JsonObject:
-        """A provider's item under an id of this response, and with ids that its approvals have here."""
+        """Return a provider's item with its own id and the id of its approval replaced by this response's."""
         kind, was = str(given.get("type")), text_in(given, "id") or ""
         if id is None:
             id = items.approval_item_id(was) if kind == "mcp_approval_request" else self._stream.next_id(kind)
@@ -321,7 +327,7 @@ class ToolItems:
         return item
 
     def _begin_hosted(self, call: parts.ToolCall) -> OpenItem:
-        """The item of a call that the client does not run, up to where the tool works."""
+        """Open the item of a call that the client does not run, and emit its events up to the tool's working stage."""
         stream = self._stream
         item = self._open.get(call.id)
         if item is None:
@@ -340,7 +346,7 @@ class ToolItems:
         return item
 
     def _as_function(self, item: JsonObject, call_id: str) -> None:
-        """What others ran, in the specification's terms: a function's call with its output."""
+        """Emit a call run by others as a function call and its output, as the specification requires."""
         self._pair(call_id, *items.as_function(item))
 
     def _pair(self, call_id: str, name: str, arguments: str, output: Any) -> None:
@@ -354,9 +360,9 @@ class ToolItems:
         stream.done(answered, status="completed")
 
     def _whole(self, item: JsonObject) -> None:
-        """An item that comes whole."""
+        """Emit an item that is complete from the start."""
         if self._is_strict and item["type"] == "mcp_approval_request":
-            # An extension, as the specification names those: it has no item for approvals.
+            # The specification has no item for approvals; this is how it names extensions.
             item = {**item, "type": "sidestream:approval_request", "status": "completed"}
         elif self._is_strict:
             self._as_function(item, item["id"])
@@ -373,14 +379,14 @@ class ToolItems:
 
 
 _BESIDE_FILES = frozenset({"raw", "response-metadata", "tool-event"})
-"""Parts that may come between the result of a call and its files."""
+"""Types of parts that may come between a call's result and its files."""
 _IDS = ("id", "call_id", "approval_request_id")
 _OWN_FIELDS = frozenset({"type", "sequence_number", "output_index", "item_id", "obfuscation", "stream_id"})
-"""Fields of an event that this response has values of its own for."""
+"""Event fields that this response replaces with its own values."""
 
 
 def items_sent() -> Collection[str]:
-    """Types of items that tools have."""
+    """Return the types of tool items."""
     return _TYPES
 
 
@@ -395,7 +401,7 @@ _TYPES = frozenset(
 
 
 def _origin(call: parts.ToolCall) -> JsonObject:
-    """What the provider says of where a call comes from, in this API's terms."""
+    """Return the namespace and caller of a call, if its provider reported them."""
     found: JsonObject = {}
     for details in map(as_object, (call.provider_metadata or {}).values()):
         if isinstance(namespace := details.get("namespace"), str):
@@ -406,12 +412,12 @@ def _origin(call: parts.ToolCall) -> JsonObject:
 
 
 def _begun(item: JsonObject) -> JsonObject:
-    """An item of which only the end is known, as it began."""
+    """Return the initial form of an item of which only the final form is known."""
     return {**item, "status": "in_progress"} if "status" in item else item
 
 
 def passed_on(data: Any, *, is_strict: bool) -> JsonObject | None:
-    """An item that only one provider has, if clients of the dialect know it."""
+    """Return a provider-specific item if clients of the dialect can read it, else None."""
     match as_object(data):
         case {"type": "compaction", "encrypted_content": str()} as item:
             return item
