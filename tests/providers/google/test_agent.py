@@ -51,7 +51,7 @@ def weather(city: str) -> dict[str, Any]:
 
 @requirement("R9", "R10")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_streamed_or_whole_gives_the_same_result(stream: bool):
+async def test_streamed_and_non_streaming_results_are_equal(stream: bool):
     script = GeminiScript().thought("Hm.").code("plot()", "ok", call_id="c").inline_data(PNG).text("Here it is.")
     async with gemini(script.reply() if stream else script.whole_reply()) as fake:
         result = await agent_at(fake, server_side_tools=[CodeInterpreter()]).send("plot", stream=stream)
@@ -70,7 +70,7 @@ async def test_an_answer_streamed_or_whole_gives_the_same_result(stream: bool):
 
 
 @requirement("R63", "R73")
-async def test_a_tool_round_sends_the_signed_call_and_its_result_back():
+async def test_tool_round_resends_signed_call_and_result():
     first = (
         GeminiScript().text("Let me see.", signature="s0").function_call("weather", {"city": "Köln"}, signature="s1")
     )
@@ -93,7 +93,7 @@ async def test_a_tool_round_sends_the_signed_call_and_its_result_back():
     assert response["functionResponse"]["response"]["output"] == {"city": "Köln", "temperature": 20}
 
 
-async def test_grounding_is_on_message_and_result_with_its_sources():
+async def test_grounding_and_sources_are_on_message_and_result():
     script = GeminiScript().text("Köln ist schön.")
     script.grounding(
         {"web": {"uri": "https://k.example", "title": "K"}},
@@ -109,7 +109,7 @@ async def test_grounding_is_on_message_and_result_with_its_sources():
     assert len(result.metadata["google_search"]) == 1
 
 
-async def test_both_keys_are_warned_of_in_the_stream(monkeypatch: pytest.MonkeyPatch):
+async def test_stream_warns_when_both_api_keys_are_set(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GOOGLE_API_KEY", "google-key-000000")
     monkeypatch.setenv("GEMINI_API_KEY", "gemini-key-000000")
     async with gemini(GeminiScript().text("Hi").reply()) as fake:
@@ -118,7 +118,7 @@ async def test_both_keys_are_warned_of_in_the_stream(monkeypatch: pytest.MonkeyP
 
 
 @requirement("F01")
-async def test_a_cut_stream_raises_with_what_had_come():
+async def test_truncated_stream_raises_with_partial_result():
     chunks = GeminiScript().text("So far so good").chunks()
     async with gemini(sse(chunks[:-1])) as fake:
         with pytest.raises(StreamTruncatedError) as caught:
@@ -128,7 +128,7 @@ async def test_a_cut_stream_raises_with_what_had_come():
 
 
 @requirement("F03")
-async def test_an_error_in_the_stream_is_raised_and_not_tried_again():
+async def test_stream_error_is_reported_and_not_retried():
     async with gemini(GeminiScript().text("So far").error(503, "UNAVAILABLE", "overloaded").reply()) as fake:
         parts = await run_parts(agent_at(fake))
         assert len(fake.requests) == 1
@@ -137,13 +137,13 @@ async def test_an_error_in_the_stream_is_raised_and_not_tried_again():
 
 
 @requirement("F05", "R65")
-async def test_a_blocked_prompt_is_a_result_and_no_exception():
+async def test_blocked_prompt_returns_content_filter_result():
     async with gemini(GeminiScript().blocked("PROHIBITED_CONTENT").reply()) as fake:
         result = await agent_at(fake).send("something bad")
     assert (result.finish_reason, result.output) == ("content-filter", "")
 
 
-async def test_a_paused_answer_is_asked_to_go_on_by_itself():
+async def test_paused_answer_is_continued_automatically():
     first = GeminiScript().text("One, ").finish("CONTINUATION").candidate(continuationToken="t0")
     async with gemini(first.reply(), GeminiScript().text("two.").reply()) as fake:
         result = await agent_at(fake).send("Count.")
@@ -154,7 +154,7 @@ async def test_a_paused_answer_is_asked_to_go_on_by_itself():
 
 
 @requirement("R66")
-async def test_an_interaction_goes_on_from_the_one_before():
+async def test_interaction_continues_from_previous_one():
     first = InteractionScript(interaction_id="v1_a").thought(signature="s").text("Hello Ann.")
     second = InteractionScript(interaction_id="v1_b").text("You are Ann.")
     async with gemini(first.reply(), second.whole_reply()) as fake:
@@ -169,7 +169,7 @@ async def test_an_interaction_goes_on_from_the_one_before():
 
 
 @requirement("R66")
-async def test_a_tool_round_of_an_interaction_sends_only_the_result():
+async def test_interaction_tool_round_sends_only_result():
     first = InteractionScript(interaction_id="v1_a").function_call("weather", {"city": "Köln"}, call_id="f1")
     async with gemini(first.reply(), InteractionScript().text("20 degrees.").reply()) as fake:
         result = await agent_at(fake, "google:interactions/gemini-3-flash-preview", tools=[weather]).send("Köln?")
@@ -185,7 +185,7 @@ async def test_a_tool_round_of_an_interaction_sends_only_the_result():
 
 
 @requirement("R66")
-async def test_a_refused_session_falls_back_once_and_the_stream_says_so():
+async def test_refused_session_falls_back_once_with_notice():
     error = {"error": {"code": 404, "message": "Previous interaction not found.", "status": "NOT_FOUND"}}
     first = InteractionScript(interaction_id="v1_a").thought(signature="s").text("Hello.")
     async with gemini(first.reply(), json_reply(error, status=404), InteractionScript().text("Yes.").reply()) as fake:
@@ -199,7 +199,7 @@ async def test_a_refused_session_falls_back_once_and_the_stream_says_so():
     assert [step["type"] for step in sent["input"]] == ["user_input", "model_output", "user_input"]
 
 
-async def test_a_second_refusal_surfaces():
+async def test_second_refusal_raises():
     error = {"error": {"code": 404, "message": "Previous interaction not found.", "status": "NOT_FOUND"}}
     async with gemini(json_reply(error, status=404), json_reply(error, status=404)) as fake:
         options = GoogleInteractionsOptions(previous_interaction_id="v1_gone")
@@ -207,7 +207,7 @@ async def test_a_second_refusal_surfaces():
             await agent_at(fake, "google:interactions/gemini-3-flash-preview", options=options).send("Hi.")
 
 
-async def test_a_history_moves_between_both_apis():
+async def test_history_moves_between_both_apis():
     first = InteractionScript(interaction_id="v1_a").thought(signature="s").text("Hello.")
     second = GeminiScript().text("Again.", signature="g")
     async with gemini(first.reply(), second.reply(), InteractionScript().text("Third.").reply()) as fake:
@@ -223,7 +223,7 @@ async def test_a_history_moves_between_both_apis():
 
 
 @requirement("R75")
-async def test_a_history_of_another_provider_is_welcome():
+async def test_history_from_other_provider_is_accepted():
     history = [
         ChatMessage.user("Weather?"),
         ChatMessage.model("I do not know.", metadata={"_responses_session": {"response_id": "resp_1"}}),
@@ -246,7 +246,7 @@ KOELN = '{"name": "Köln", "temperature": 20}'
 
 
 @requirement("R64")
-async def test_typed_output_beside_tools_is_native_where_the_model_can():
+async def test_typed_output_with_tools_is_native_when_supported():
     first = GeminiScript().function_call("weather", {"city": "Köln"}, call_id="f", signature="s")
     async with gemini(first.reply(), GeminiScript().text(KOELN).reply()) as fake:
         result = await agent_at(fake, tools=[weather], output_type=City).send("Köln?")
@@ -258,7 +258,7 @@ async def test_typed_output_beside_tools_is_native_where_the_model_can():
 
 
 @requirement("R64")
-async def test_typed_output_beside_tools_comes_in_two_phases_where_the_model_cannot():
+async def test_typed_output_with_tools_takes_two_phases_as_fallback():
     call = GeminiScript(model="gemini-2.5-flash").function_call("weather", {"city": "Köln"})
     draft = GeminiScript(model="gemini-2.5-flash").thought("Hm.").text("It is 20 degrees in Köln.")
     typed = GeminiScript(model="gemini-2.5-flash").text(KOELN)
@@ -276,7 +276,7 @@ async def test_typed_output_beside_tools_comes_in_two_phases_where_the_model_can
 
 
 @requirement("R64")
-async def test_draft_of_typed_output_is_in_metadata():
+async def test_typed_output_draft_is_in_metadata():
     model = {"model": "gemini-2.5-flash"}
     call = GeminiScript(**model).text("I look.").function_call("weather", {"city": "Köln"})
     drafted, typed = GeminiScript(**model).text("It is 20 degrees."), GeminiScript(**model).text(KOELN)
@@ -285,7 +285,7 @@ async def test_draft_of_typed_output_is_in_metadata():
     assert result.metadata["draft"] == "I look.\nIt is 20 degrees."
 
 
-async def test_images_are_made_by_the_models_own_output():
+async def test_generate_media_uses_image_output_for_images():
     script = GeminiScript().inline_data(PNG, thought=True).text("Here:").inline_data(PNG)
     async with gemini(script.reply()) as fake:
         agent = agent_at(fake, "google:gemini-2.5-flash-image")
@@ -296,7 +296,7 @@ async def test_images_are_made_by_the_models_own_output():
     assert (result.metadata["way"], result.text) == ("image_output", "Here:")
 
 
-async def test_other_files_are_made_by_code():
+async def test_generate_media_uses_code_for_other_files():
     script = GeminiScript().code("write()", "ok").inline_data(b"x,y\n1,2\n", "text/csv").text("Done.")
     async with gemini(script.reply()) as fake:
         result = await agent_at(fake).generate_media("a table", mime_types=["text/csv"])

@@ -92,7 +92,7 @@ class Desk:
 @requirement("R114")
 @pytest.mark.parametrize("api", MODELS)
 @pytest.mark.parametrize(("name", "args", "expected"), CALLS)
-async def test_predefined_functions_reach_one_function_in_pixels_and_its_screenshot_is_an_image(
+async def test_predefined_functions_map_to_computer_actions(
     name: str, args: dict[str, Any], expected: Any, api: str
 ) -> None:
     desk = Desk()
@@ -116,7 +116,7 @@ async def test_predefined_functions_reach_one_function_in_pixels_and_its_screens
 @requirement("R114", "R76")
 @pytest.mark.parametrize("api", MODELS)
 @pytest.mark.parametrize("approves", [True, False])
-async def test_a_call_that_needs_confirmation_waits_for_a_person(api: str, approves: bool) -> None:
+async def test_call_with_safety_decision_waits_for_approval(api: str, approves: bool) -> None:
     desk = Desk()
     call = call_of(api, "click_at", {"x": 500, "y": 100, "safety_decision": DECISION})
     async with FakeProvider([call, done(api)], base_path="") as fake:
@@ -138,7 +138,7 @@ async def test_a_call_that_needs_confirmation_waits_for_a_person(api: str, appro
 
 @requirement("R114")
 @pytest.mark.parametrize("decision", ["regular", "allowed"])
-async def test_a_call_that_is_allowed_needs_no_confirmation(decision: str) -> None:
+async def test_allowed_call_needs_no_approval(decision: str) -> None:
     desk = Desk()
     call = call_of("generate", "click_at", {"x": 500, "y": 100, "safety_decision": {"decision": decision}})
     async with FakeProvider([call, done("generate")], base_path="") as fake:
@@ -146,7 +146,7 @@ async def test_a_call_that_is_allowed_needs_no_confirmation(decision: str) -> No
     assert desk.seen == [Click(1000, 50)]
 
 
-async def test_a_declared_function_is_called_by_its_own_name() -> None:
+async def test_declared_function_is_called_by_its_own_name() -> None:
     seen: list[Any] = []
 
     def click_at(x: int, y: int) -> str:
@@ -161,7 +161,7 @@ async def test_a_declared_function_is_called_by_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("api", MODELS)
-async def test_files_that_a_function_returns_are_sent_as_files(api: str) -> None:
+async def test_files_returned_by_function_are_sent_as_files(api: str) -> None:
     def plot(title: str) -> list[Any]:
         """Plots."""
         return [title, DataPart(PNG, "image/png")]

@@ -70,7 +70,7 @@ def agent_at(fake: FakeProvider, environment: GoogleEnvironment = ENVIRONMENT, *
 
 
 @requirement("R66")
-async def test_an_environment_is_sent_with_its_domains_and_variables():
+async def test_environment_is_sent_with_domains_and_variables():
     async with FakeProvider([InteractionScript().text("ok").reply()]) as fake:
         await agent_at(fake).send("hi")
         sent = fake.requests[0].json["environment"]
@@ -90,7 +90,7 @@ async def test_an_environment_is_sent_with_its_domains_and_variables():
 
 @requirement("R66")
 @pytest.mark.parametrize("network", ["disabled", {"allowlist": "disabled"}, {"allowlist": [{"domain": "*"}]}])
-async def test_the_network_may_be_off_or_the_object_of_the_api(network: Any):
+async def test_network_may_be_disabled_or_raw_object(network: Any):
     async with FakeProvider([InteractionScript().text("ok").reply()]) as fake:
         await agent_at(fake, GoogleEnvironment(network=network)).send("hi")
         assert fake.requests[0].json["environment"] == {"type": "remote", "network": network}
@@ -107,7 +107,7 @@ async def test_the_network_may_be_off_or_the_object_of_the_api(network: Any):
         {"env": {"A": {}}},
     ],
 )
-def test_an_environment_that_is_wrong_is_refused_without_showing_its_values(fields: dict[str, Any]):
+def test_invalid_environment_raises_without_showing_values(fields: dict[str, Any]):
     with pytest.raises(ConfigurationError) as caught:
         GoogleEnvironment(**fields)
     assert CANARY not in str(caught.value)
@@ -138,7 +138,7 @@ def test_credentials_are_created_changed_listed_and_deleted():
 
 
 @requirement("R66", "R95")
-async def test_secrets_appear_in_no_repr_error_log_or_recording(caplog: pytest.LogCaptureFixture, tmp_path: Path):
+async def test_secrets_stay_out_of_reprs_errors_logs_and_recordings(caplog: pytest.LogCaptureFixture, tmp_path: Path):
     caplog.set_level(logging.DEBUG)
     shown = repr([BEARER, OAUTH, VARIABLE, ENVIRONMENT, GoogleInteractionsOptions(environment=ENVIRONMENT)])
     recorder = RecordingTransport(HttpTransport())

@@ -30,7 +30,7 @@ def script() -> GeminiScript:
     return GeminiScript()
 
 
-def test_text_that_follows_text_is_one_block_in_stream_and_whole():
+def test_consecutive_text_parts_form_one_block():
     for parts in both(script().text("Hello my world").text(" again")):
         assert streamed_text(parts) == "Hello my world again"
         assert [part.id for part in of(parts, TextStart)] == ["text-0"]
@@ -38,7 +38,7 @@ def test_text_that_follows_text_is_one_block_in_stream_and_whole():
 
 
 @requirement("R63")
-def test_thoughts_are_reasoning_and_end_before_the_text():
+def test_thoughts_become_reasoning_closed_before_text():
     for parts in both(script().thought("Let me think.", signature="sig==").text("Yes.")):
         assert [type(part).__name__ for part in inside(parts) if "Delta" not in type(part).__name__] == [
             "ReasoningStart",
@@ -53,19 +53,19 @@ def test_thoughts_are_reasoning_and_end_before_the_text():
         ]
 
 
-def test_blocks_of_one_kind_with_something_between_them_have_ids_of_their_own():
+def test_separated_text_blocks_get_distinct_ids():
     parts = decode(script().text("a").code("1", "1").text("b").thought("c").text("d").chunks())
     assert [part.id for part in of(parts, TextStart)] == ["text-0", "text-1", "text-2"]
     assert [part.id for part in of(parts, ReasoningStart)] == ["thought-0"]
 
 
-def test_empty_text_makes_no_block():
+def test_empty_text_creates_no_block():
     parts = decode(script().text([""]).function_call("f", {}).text([""]).chunks())
     assert of(parts, TextStart) == []
 
 
 @requirement("R63")
-def test_a_function_call_keeps_the_id_that_the_api_gave():
+def test_function_call_keeps_api_id():
     for parts in both(script().function_call("weather", {"city": "Köln"}, call_id="x8i00o1q", signature="s")):
         call = one(parts, ToolCall)
         assert (call.id, call.name, call.input, call.provider_executed) == (
@@ -88,7 +88,7 @@ def test_a_function_call_keeps_the_id_that_the_api_gave():
 
 
 @requirement("R63")
-def test_function_calls_without_ids_get_made_up_ones_that_stay_out_of_what_goes_back():
+def test_generated_call_ids_are_not_kept_in_session():
     for parts in both(script().function_call("a", {"n": 1}).function_call("a", {"n": 2})):
         first, second = of(parts, ToolCall)
         assert first.id != second.id
@@ -98,13 +98,13 @@ def test_function_calls_without_ids_get_made_up_ones_that_stay_out_of_what_goes_
         ]
 
 
-def test_made_up_ids_differ_between_responses():
+def test_generated_call_ids_differ_between_responses():
     ids = {one(decode(GeminiScript(response_id=name).function_call("f", {}).chunks()), ToolCall).id for name in "ab"}
     assert len(ids) == 2
 
 
 @requirement("F50")
-def test_made_up_ids_differ_where_responses_have_no_id():
+def test_generated_call_ids_differ_when_response_ids_are_missing():
     chunks = [{**chunk, "responseId": None} for chunk in script().function_call("f", {}).chunks()]
     histories = [(ChatMessage.user("a"),), (ChatMessage.user("a"), ChatMessage.user("b"))]
     ids = [one(decode(chunks, messages=history), ToolCall).id for history in histories]
@@ -112,13 +112,13 @@ def test_made_up_ids_differ_where_responses_have_no_id():
     assert one(decode(chunks, messages=histories[0]), ToolCall).id == ids[0]
 
 
-def test_a_call_without_arguments_has_empty_ones():
+def test_call_without_arguments_has_empty_input():
     for parts in both(script().function_call("now")):
         assert one(parts, ToolCall).input == {}
         assert json.loads(input_text(parts, one(parts, ToolCall).id)) == {}
 
 
-def test_a_second_call_with_the_same_id_is_another_call():
+def test_repeated_call_id_makes_separate_call():
     parts = decode(
         script().function_call("f", {"n": 1}, call_id="x").function_call("f", {"n": 2}, call_id="x").chunks()
     )
@@ -127,7 +127,7 @@ def test_a_second_call_with_the_same_id_is_another_call():
 
 
 @requirement("R63")
-def test_arguments_that_stream_in_pieces_are_one_growing_json_text():
+def test_streamed_arguments_form_growing_json():
     pieces = [
         ("$.recipe.ingredients[0].amount", "16 oz"),
         ("$.recipe.ingredients[0].name", 'Lasagna "wide"\n'),
@@ -157,14 +157,14 @@ def test_arguments_that_stream_in_pieces_are_one_growing_json_text():
         }
 
 
-def test_pieces_that_go_back_in_the_text_still_make_the_right_call():
+def test_out_of_order_argument_pieces_form_correct_input():
     pieces = [("$.a.x", 1), ("$.b", 2), ("$.a.y", 3)]
     parts = decode(script().streamed_call("f", *pieces).chunks())
     assert one(parts, ToolCall).input == {"a": {"x": 1, "y": 3}, "b": 2}
 
 
 @requirement("F18")
-def test_two_calls_that_stream_at_once_by_id_never_cross():
+def test_interleaved_streamed_calls_stay_separate():
     def piece(call_id: str, **fields: object) -> dict[str, object]:
         return {"functionCall": {"id": call_id, "willContinue": True, **fields}}
 
@@ -192,7 +192,7 @@ def test_two_calls_that_stream_at_once_by_id_never_cross():
         assert json.loads(input_text(parts, call.id)) == call.input
 
 
-def test_a_call_that_never_got_its_end_is_emitted_as_failed_and_not_executed():
+def test_unfinished_call_is_emitted_with_input_error():
     composed = script().part({"functionCall": {"name": "rm", "willContinue": True}})
     composed.part(
         {"functionCall": {"partialArgs": [{"jsonPath": "$.path", "stringValue": "/tm"}], "willContinue": True}}
@@ -204,7 +204,7 @@ def test_a_call_that_never_got_its_end_is_emitted_as_failed_and_not_executed():
 
 
 @requirement("R62")
-def test_code_and_its_result_are_events_a_call_and_a_result():
+def test_code_and_result_emit_events_call_and_result():
     for parts in both(script().code("print(1)", "1\n", call_id="c1", signature="s").text("One.")):
         events = of(parts, ToolEvent)
         assert [(e.tool, e.stage, e.call_id) for e in events] == [
@@ -228,13 +228,13 @@ def test_code_and_its_result_are_events_a_call_and_a_result():
 
 
 @pytest.mark.parametrize("outcome", ["OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED"])
-def test_code_that_failed_is_an_error_result(outcome: str):
+def test_failed_code_is_error_result(outcome: str):
     parts = decode(script().code("1/0", "ZeroDivisionError", outcome=outcome).chunks())
     assert one(parts, ToolResult).is_error
     assert of(parts, ToolEvent)[-1].stage == "failed"
 
 
-def test_a_picture_as_the_output_of_code_is_a_file_of_the_call():
+def test_image_in_code_output_becomes_file_of_call():
     url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}\n"
     for parts in both(script().code("plot()", url, call_id="c1").code("1", "1", call_id="c2")):
         file = one(parts, File)
@@ -242,17 +242,17 @@ def test_a_picture_as_the_output_of_code_is_a_file_of_the_call():
         assert (file.tool, file.call_id) == ("code_execution", "c1")
 
 
-def test_code_without_ids_is_paired_with_the_result_that_follows():
+def test_code_without_ids_is_paired_with_next_result():
     parts = decode(script().code("1", "1").code("2", "2").chunks())
     assert [result.id for result in of(parts, ToolResult)] == [call.id for call in of(parts, ToolCall)]
 
 
-def test_a_result_without_its_call_gets_one():
+def test_result_without_call_creates_call():
     parts = decode(script().part({"codeExecutionResult": {"outcome": "OUTCOME_OK", "id": "c9"}}).chunks())
     assert one(parts, ToolCall).id == one(parts, ToolResult).id == "c9"
 
 
-def test_a_second_result_of_a_call_is_an_event_only():
+def test_second_result_of_call_is_only_event():
     composed = script().code("1", "1", call_id="c").part({"codeExecutionResult": {"outcome": "OUTCOME_OK", "id": "c"}})
     parts = decode(composed.chunks())
     assert len(of(parts, ToolResult)) == 1
@@ -271,7 +271,7 @@ def test_a_second_result_of_a_call_is_an_event_only():
         ("SOMETHING_NEW", "something_new"),
     ],
 )
-def test_calls_of_hosted_tools_go_by_the_key_of_their_type(tool_type: str, key: str):
+def test_hosted_calls_use_key_of_their_type(tool_type: str, key: str):
     composed = script().tool_call(tool_type, {"queries": ["x"]}, call_id="t1", signature="a")
     composed.tool_response(tool_type, {"found": 1}, call_id="t1", signature="b").text("Done.")
     for parts in both(composed):
@@ -282,7 +282,7 @@ def test_calls_of_hosted_tools_go_by_the_key_of_their_type(tool_type: str, key: 
 
 
 @requirement("R62")
-def test_inline_data_of_any_type_is_a_file_of_the_code_that_made_it():
+def test_inline_data_becomes_file_of_its_code_call():
     composed = script().code("plot()", "ok", call_id="c1").inline_data(PNG).inline_data(b"a,b\n1,2\n", "text/csv")
     for parts in both(composed):
         image, table = of(parts, File)
@@ -300,7 +300,7 @@ def test_inline_data_of_any_type_is_a_file_of_the_code_that_made_it():
         ]
 
 
-def test_an_image_is_named_by_its_content_not_by_its_claim():
+def test_image_type_comes_from_content_not_claim():
     parts = decode(script().inline_data(PNG, "image/jpeg").inline_data(b"<html>", "image/png").chunks())
     assert [(file.mime_type, file.name) for file in of(parts, File)] == [
         ("image/png", "image_0.png"),
@@ -313,20 +313,20 @@ def test_raw_audio_keeps_its_claimed_type():
     assert one(parts, File).mime_type == "audio/L16;codec=pcm;rate=24000"
 
 
-def test_an_image_of_a_thought_is_no_deliverable():
+def test_thought_image_is_not_deliverable():
     for parts in both(script().inline_data(PNG, thought=True).inline_data(PNG)):
         assert one(parts, Custom).kind == "google.thought-image"
         assert len(of(parts, File)) == 1
 
 
-def test_a_file_by_its_uri_is_a_link():
+def test_file_uri_becomes_link():
     parts = decode(script().part({"fileData": {"fileUri": "gs://b/x.png", "mimeType": "image/png"}}).chunks())
     assert one(parts, File).url == "gs://b/x.png"
     assert [part for m in messages(parts) for part in m.parts] == [LinkPart("gs://b/x.png", "image/png")]
 
 
 @requirement("R63")
-def test_each_signature_stays_with_the_slice_of_text_it_came_on():
+def test_signatures_keep_their_text_span():
     chunks = [
         {"candidates": [{"content": {"parts": [{"text": "Hello ", "thoughtSignature": "first"}]}}]},
         {"candidates": [{"content": {"parts": [{"text": "wor"}]}}]},
@@ -342,7 +342,7 @@ def test_each_signature_stays_with_the_slice_of_text_it_came_on():
     ]
 
 
-def test_a_signature_alone_is_kept_where_it_came():
+def test_lone_signature_keeps_its_position():
     for parts in both(script().function_call("f", {}, call_id="1").part({"text": "", "thoughtSignature": "t"})):
         assert session(parts)["parts"][1] == {"part": {"text": "", "thoughtSignature": "t"}}
     parts = decode(script().part({"thoughtSignature": "alone"}).chunks())
@@ -350,7 +350,7 @@ def test_a_signature_alone_is_kept_where_it_came():
 
 
 @requirement("R64")
-def test_text_of_a_first_phase_is_a_draft_and_no_output():
+def test_first_phase_text_is_draft_not_output():
     composed = script().thought("Hm.").tool_call("URL_CONTEXT", call_id="t").text("It is 42.", signature="s")
     composed.grounding({"web": {"uri": "https://x.example", "title": "x"}}, supports=[(0, 9, "It is 42.", [0])])
     for parts in both(composed, drafts=True):
@@ -362,7 +362,7 @@ def test_text_of_a_first_phase_is_a_draft_and_no_output():
         assert drafts[-1]["thoughtSignature"] == "s"
 
 
-def test_a_whole_answer_may_be_a_list_of_chunks():
+def test_non_streaming_answer_may_be_list_of_chunks():
     composed = script().text("Hello world")
     assert streamed_text(decode_whole(composed.chunks())) == "Hello world"
 

@@ -26,7 +26,7 @@ from support.streams import messages, of, one, streamed_text
 
 @requirement("R65", "R7")
 @pytest.mark.parametrize(("raw", "reason"), REASONS.items())
-def test_each_finish_reason_has_its_meaning_and_is_no_error(raw: str, reason: str):
+def test_finish_reasons_are_mapped_without_errors(raw: str, reason: str):
     for parts in both(GeminiScript().text("So far").finish(raw, "why")):
         finish = one(parts, Finish)
         assert (finish.reason, finish.raw_reason) == (reason, raw)
@@ -36,7 +36,7 @@ def test_each_finish_reason_has_its_meaning_and_is_no_error(raw: str, reason: st
 
 @requirement("R65", "F05")
 @pytest.mark.parametrize("reason", ["SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "JAILBREAK", "NEW_REASON"])
-def test_a_blocked_prompt_is_a_content_filter_with_its_reason(reason: str):
+def test_blocked_prompt_is_content_filter_with_reason(reason: str):
     for parts in both(GeminiScript().blocked(reason)):
         finish = one(parts, Finish)
         assert (finish.reason, finish.raw_reason) == ("content-filter", reason)
@@ -47,7 +47,7 @@ def test_a_blocked_prompt_is_a_content_filter_with_its_reason(reason: str):
 
 @requirement("R65", "F05")
 @pytest.mark.parametrize("reason", ["SAFETY", "MODEL_ARMOR", "PROHIBITED_CONTENT", "RECITATION", "BLOCKLIST", "SPII"])
-def test_an_answer_that_a_filter_stopped_is_a_content_filter_with_its_reason(reason: str):
+def test_filtered_answer_is_content_filter_with_reason(reason: str):
     for parts in both(GeminiScript().text("So far").finish(reason)):
         finish = one(parts, Finish)
         assert (finish.reason, finish.raw_reason) == ("content-filter", reason)
@@ -58,7 +58,7 @@ def test_an_answer_that_a_filter_stopped_is_a_content_filter_with_its_reason(rea
 @pytest.mark.parametrize(
     ("number", "name"), [(1, "STOP"), (2, "MAX_TOKENS"), (3, "SAFETY"), (5, "OTHER"), (13, "TOO_MANY_TOOL_CALLS")]
 )
-def test_finish_reason_may_be_number_of_its_enum(number: int, name: str):
+def test_finish_reason_may_be_enum_number(number: int, name: str):
     chunks = GeminiScript().text(["So ", "far"]).finish(name).chunks()
     for chunk in chunks:
         for candidate in chunk.get("candidates", ()):
@@ -68,7 +68,7 @@ def test_finish_reason_may_be_number_of_its_enum(number: int, name: str):
     assert one(decode(chunks[:-1]), Finish).reason == "error"
 
 
-def test_enums_of_prompts_and_code_may_be_numbers():
+def test_block_reason_and_code_enums_may_be_numbers():
     blocked = one(decode(GeminiScript().blocked(4).chunks()), Finish)  # pyright: ignore[reportArgumentType]
     assert (blocked.reason, blocked.raw_reason) == ("content-filter", "PROHIBITED_CONTENT")
     parts = decode(
@@ -83,12 +83,12 @@ def test_enums_of_prompts_and_code_may_be_numbers():
 
 
 @requirement("R65")
-def test_a_reason_that_is_new_is_other():
+def test_unknown_finish_reason_is_other():
     assert one(decode(GeminiScript().text("x").finish("BRAND_NEW").chunks()), Finish).reason == "other"
 
 
 @requirement("R65", "F05")
-def test_a_candidate_without_content_is_an_empty_message():
+def test_candidate_without_content_is_empty_message():
     for content in ({}, {"content": None}, {"content": {}}, {"content": {"role": "model"}}, {"content": {"parts": []}}):
         parts = decode([{"candidates": [{"finishReason": "SAFETY", **content}]}])
         assert one(parts, Finish).reason == "content-filter"
@@ -96,12 +96,12 @@ def test_a_candidate_without_content_is_an_empty_message():
 
 
 @requirement("R65")
-def test_no_candidate_at_all_is_no_exception():
+def test_missing_candidates_finish_as_other():
     assert one(decode_whole({"candidates": [], "usageMetadata": {}}), Finish).reason == "other"
     assert one(decode_whole({"usageMetadata": {"promptTokenCount": 3}}), Finish).reason == "other"
 
 
-def test_chunks_without_candidates_only_add_what_they_hold():
+def test_chunks_without_candidates_add_metadata_and_usage():
     chunks = [
         {"responseId": "r", "modelVersion": "m", "createTime": "2026-01-01T00:00:00Z"},
         *GeminiScript(response_id="r", model="m").text("Hi").chunks(),
@@ -130,7 +130,7 @@ def test_usage_counts_tools_as_input_and_thoughts_as_output():
 
 
 @requirement("F01", "R4")
-def test_a_stream_cut_after_any_chunk_ends_its_blocks_and_is_truncated():
+def test_stream_cut_after_any_chunk_is_truncated():
     script = GeminiScript().thought("Let me see").code("1", "1").text("It is one")
     script.streamed_call("f", ("$.a", "b"))
     chunks = script.chunks()
@@ -142,7 +142,7 @@ def test_a_stream_cut_after_any_chunk_ends_its_blocks_and_is_truncated():
     assert one(decode(chunks), Finish).reason == "tool-calls"
 
 
-def test_a_call_that_was_cut_off_is_never_called():
+def test_truncated_call_is_never_emitted():
     chunks = GeminiScript().streamed_call("rm", ("$.path", "/tmp/x")).chunks()
     parts = decode(chunks[:3])
     assert of(parts, ToolCall) == []
@@ -159,7 +159,7 @@ def test_a_call_that_was_cut_off_is_never_called():
         (500, "INTERNAL", "provider", True),
     ],
 )
-def test_an_error_in_the_stream_ends_it_with_one_error(code: int, status: str, kind: str, retryable: bool):
+def test_stream_error_ends_stream_with_one_error(code: int, status: str, kind: str, retryable: bool):
     chunks = GeminiScript().text("So far").error(code, status, "no more").chunks()
     parts = decode([*chunks, *GeminiScript().text("never").chunks(), chunks[-1]])
     error = one(parts, Error)
@@ -174,18 +174,18 @@ def test_an_error_in_the_stream_ends_it_with_one_error(code: int, status: str, k
     assert len(of(parts, TextEnd)) == 1
 
 
-def test_a_whole_error_object_is_an_error():
+def test_non_streaming_error_object_is_error():
     error = one(decode_whole(GeminiScript().error().response()), Error)
     assert (error.kind, error.status) == ("provider", 503)
 
 
 @pytest.mark.parametrize("body", [b"not json", b"[]", b"{}", b"null", b'"text"', b'{"hello": 1}'])
-def test_a_body_that_is_no_answer_is_an_error(body: bytes):
+def test_invalid_body_is_protocol_error(body: bytes):
     assert one(decode_whole(body), Error).kind == "protocol"
 
 
 @requirement("F03")
-def test_what_the_connection_reports_is_the_only_error():
+def test_connection_error_is_only_error():
     from providers.google.gemini_wire import as_run
     from sidestream.providers.google.context import GoogleContext
     from sidestream.providers.google.decode.decoder import GenerateContentDecoder
@@ -196,7 +196,7 @@ def test_what_the_connection_reports_is_the_only_error():
     assert one(parts, Error).kind == "timeout"
 
 
-def test_a_second_candidate_is_distinguished_from_the_first():
+def test_second_candidate_becomes_custom_part():
     def candidates(*texts: str, **fields: Any) -> dict[str, Any]:
         return {
             "candidates": [
@@ -210,20 +210,20 @@ def test_a_second_candidate_is_distinguished_from_the_first():
     assert {custom.kind for custom in of(parts, Custom)} == {"google.candidate"}
 
 
-def test_an_index_of_the_wrong_type_does_not_lose_the_candidate():
+def test_candidate_with_malformed_index_is_kept():
     parts = decode([{"candidates": [{"index": "0", "content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}]}])
     assert streamed_text(parts) == "Hi"
     assert one(parts, Raw).event == {"index": "0"}
 
 
-def test_a_paused_answer_is_continued_and_keeps_its_token():
+def test_paused_answer_keeps_continuation_token():
     script = GeminiScript().text("Part one").finish("CONTINUATION").candidate(continuationToken="t0ken")
     for parts in both(script):
         assert kept(parts)["_google_session"]["continuation_token"] == "t0ken"
         assert (one(parts, StepFinish).outcome or StepOutcome()).is_paused
 
 
-def test_what_comes_after_the_finish_reason_still_counts():
+def test_metadata_after_finish_reason_is_kept():
     chunks = [
         *GeminiScript().text("Paris.").chunks(),
         {"candidates": [{"groundingMetadata": {"webSearchQueries": ["capital"]}}]},

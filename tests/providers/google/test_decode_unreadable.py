@@ -41,7 +41,7 @@ BAD_PARTS: list[Any] = [
 
 @requirement("F06", "F07", "R2")
 @pytest.mark.parametrize("part", BAD_PARTS, ids=lambda part: json.dumps(part)[:40])
-def test_a_part_that_cannot_be_read_is_raw_and_the_text_is_unharmed(part: Any):
+def test_unreadable_part_is_raw_and_text_is_intact(part: Any):
     script = GeminiScript().text(["Hel"]).part(part).text(["lo"])
     parts = decode(script.chunks())
     (raw,) = of(parts, Raw)
@@ -71,7 +71,7 @@ def test_a_part_that_cannot_be_read_is_raw_and_the_text_is_unharmed(part: Any):
     ],
     ids=lambda field: json.dumps(field)[:40],
 )
-def test_a_field_that_cannot_be_read_is_raw_and_the_stream_continues(field: Any):
+def test_unreadable_field_is_raw_and_stream_continues(field: Any):
     chunks = GeminiScript().text(["Hel", "lo"]).chunks()
     parts = decode([chunks[0], json.dumps(field).encode(), *chunks[1:]])
     assert len(of(parts, Raw)) == 1
@@ -94,7 +94,7 @@ def test_a_field_that_cannot_be_read_is_raw_and_the_stream_continues(field: Any)
     ],
     ids=lambda piece: piece["jsonPath"],
 )
-def test_a_piece_of_arguments_that_fits_nowhere_is_raw(piece: dict[str, Any]):
+def test_unplaceable_argument_piece_is_raw(piece: dict[str, Any]):
     script = GeminiScript().part({"functionCall": {"name": "f", "willContinue": True}})
     known = {"jsonPath": "$.known", "stringValue": "v"}
     script.part({"functionCall": {"partialArgs": [known], "willContinue": True}})
@@ -138,7 +138,7 @@ JSON = st.recursive(
 
 @requirement("F07", "R5")
 @given(st.lists(JSON, max_size=6))
-def test_whatever_json_comes_the_stream_is_legal_and_ends(chunks: list[Any]):
+def test_arbitrary_json_yields_legal_finished_stream(chunks: list[Any]):
     wrapped = [
         chunk if number % 2 else {"candidates": [{"content": {"parts": [chunk]}, "groundingMetadata": chunk}]}
         for number, chunk in enumerate(chunks)
@@ -149,7 +149,7 @@ def test_whatever_json_comes_the_stream_is_legal_and_ends(chunks: list[Any]):
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5))
-def test_any_bytes_are_an_error(data: list[bytes]):
+def test_arbitrary_bytes_are_error(data: list[bytes]):
     decoder = GenerateContentDecoder(GoogleContext())
     emitted = [part for chunk in data for part in decoder.feed(chunk)]
     assert one(as_run(emitted + decoder.close()), Error).kind in ("truncated", "protocol")

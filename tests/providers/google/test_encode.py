@@ -49,7 +49,7 @@ def answer(script: GeminiScript, model: str = MODEL, **context: Any) -> ChatMess
     return message
 
 
-def test_user_content_of_all_kinds():
+def test_user_content_of_all_kinds_is_encoded():
     user = ChatMessage.user(
         "Look:",
         DataPart(PNG, "image/png"),
@@ -73,14 +73,14 @@ def test_user_content_of_all_kinds():
     ]
 
 
-def test_instructions_of_request_and_history_go_together_and_apart_from_contents():
+def test_instructions_are_joined_and_kept_out_of_contents():
     sent = body(ChatMessage.system("Be brief."), HELLO, system="Be kind.")
     assert sent["systemInstruction"] == {"parts": [{"text": "Be kind."}, {"text": "Be brief."}]}
     assert [content["role"] for content in sent["contents"]] == ["user"]
 
 
 @requirement("R63")
-def test_signatures_go_back_exactly_where_they_came_and_texts_are_never_merged():
+def test_signatures_are_resent_in_place_with_texts_unmerged():
     script = GeminiScript().thought("Hm.", signature="s0").text("Hello world", signature="s1")
     script.code("1", "1", call_id="c", signature="s2").text("Bye", signature="s3")
     script.function_call("weather", {"city": "Köln"}, call_id="f1", signature="s4")
@@ -109,7 +109,7 @@ def test_signatures_go_back_exactly_where_they_came_and_texts_are_never_merged()
 
 
 @requirement("R63")
-def test_ids_that_were_made_up_are_never_sent():
+def test_generated_call_ids_are_never_sent():
     model = answer(GeminiScript().function_call("weather", {"city": "A"}).function_call("weather", {"city": "B"}))
     first, second = model.tool_calls
     results = ChatMessage("tool", (ToolResultPart(second.id, "weather", "b"), ToolResultPart(first.id, "weather", "a")))
@@ -125,7 +125,7 @@ def test_ids_that_were_made_up_are_never_sent():
     ]
 
 
-def test_an_edited_text_goes_as_it_is_now_without_its_signatures_and_others_keep_theirs():
+def test_edited_text_drops_only_its_own_signatures():
     model = answer(GeminiScript().text("First", signature="s1").code("1", "1").text("Second", signature="s2"))
     edited = tuple(
         msgspec.structs.replace(part, text="Changed") if isinstance(part, TextPart) and part.id == "text-0" else part
@@ -136,14 +136,14 @@ def test_an_edited_text_goes_as_it_is_now_without_its_signatures_and_others_keep
     assert texts == [{"text": "Changed"}, {"text": "Second"}, {"text": "", "thoughtSignature": "s2"}]
 
 
-def test_what_was_removed_from_a_message_is_not_sent():
+def test_parts_removed_from_message_are_not_sent():
     model = answer(GeminiScript().thought("Hm.").text("Keep").function_call("weather", {}, call_id="f"))
     kept = tuple(part for part in model.parts if isinstance(part, TextPart))
     sent = contents(HELLO, msgspec.structs.replace(model, parts=kept))
     assert sent[1]["parts"] == [{"text": "Keep"}]
 
 
-def test_arguments_that_were_edited_go_as_they_are_now():
+def test_edited_arguments_are_sent_without_original_signature():
     model = answer(GeminiScript().function_call("weather", {"city": "A"}, call_id="f", signature="s"))
     edited = (ToolCallPart("f", "weather", {"city": "B"}),)
     (part,) = contents(HELLO, msgspec.structs.replace(model, parts=edited))[1]["parts"]
@@ -151,13 +151,13 @@ def test_arguments_that_were_edited_go_as_they_are_now():
     assert part["thoughtSignature"] == "skip_thought_signature_validator"
 
 
-def test_another_model_gets_no_signatures_and_no_hosted_calls_of_the_first():
+def test_other_model_gets_no_signatures_or_hosted_calls():
     script = GeminiScript().tool_call("URL_CONTEXT", call_id="t", signature="a").text("Hi", signature="b")
     model = answer(script, model="gemini-3-pro-preview")
     assert contents(HELLO, model)[1]["parts"] == [{"text": "Hi"}]
 
 
-def test_another_server_gets_the_message_by_its_parts():
+def test_other_server_gets_message_parts_without_session():
     model = answer(GeminiScript().thought("Hm.").text("Hi", signature="b").function_call("weather", {}, call_id="f"))
     sent = contents(HELLO, model, base_url="https://other.example/v1")
     assert sent[1]["parts"] == [
@@ -167,7 +167,7 @@ def test_another_server_gets_the_message_by_its_parts():
 
 
 @requirement("R75")
-def test_messages_of_other_providers_are_sent_without_their_ids_signatures_and_thinking():
+def test_foreign_messages_lose_ids_signatures_and_thinking():
     foreign = ChatMessage.model(
         ThinkingPart("secret"),
         "Let me see.",
@@ -186,14 +186,14 @@ def test_messages_of_other_providers_are_sent_without_their_ids_signatures_and_t
     assert sent[2]["parts"] == [{"functionResponse": {"name": "get_weather_", "response": {"error": [1, 2]}}}]
 
 
-def test_older_models_get_no_mark_on_unsigned_calls():
+def test_older_models_get_no_placeholder_signature():
     call = ChatMessage.model(ToolCallPart("1", "weather", {}))
     assert contents(HELLO, call, model="gemini-2.5-flash")[1]["parts"] == [
         {"functionCall": {"name": "weather", "args": {}}}
     ]
 
 
-def test_every_call_gets_one_answer_and_results_without_a_call_are_left_out():
+def test_every_call_gets_one_result_and_strays_are_dropped():
     call = ChatMessage.model(ToolCallPart("1", "weather", {}), ToolCallPart("2", "weather", None, "{bad"))
     stray = ChatMessage("tool", (ToolResultPart("9", "other", 1),))
     made = encoded(HELLO, call, stray, HELLO)
@@ -207,7 +207,7 @@ def test_every_call_gets_one_answer_and_results_without_a_call_are_left_out():
     assert any("9" in warning for warning in made.warnings)
 
 
-def test_files_of_a_model_go_back_in_their_place_or_as_the_users():
+def test_model_files_are_resent_in_place_or_as_user_content():
     model = answer(GeminiScript().text("Here:").inline_data(PNG, thoughtSignature="s"))
     sent = contents(HELLO, model, HELLO)
     assert sent[1]["parts"][1] == {
@@ -224,7 +224,7 @@ def test_files_of_a_model_go_back_in_their_place_or_as_the_users():
     }
 
 
-def test_a_history_survives_its_json_form():
+def test_history_survives_json_round_trip():
     from sidestream.messages.message import messages_from_json, messages_to_json
 
     script = (
@@ -235,7 +235,7 @@ def test_a_history_survives_its_json_form():
     assert contents(*stored) == contents(HELLO, model)
 
 
-def test_a_paused_answer_goes_on_by_its_token_from_the_same_request():
+def test_paused_answer_resends_request_with_token():
     def part(text: str, token: str) -> ChatMessage:
         return answer(GeminiScript().text(text).finish("CONTINUATION").candidate(continuationToken=token))
 
@@ -247,7 +247,7 @@ def test_a_paused_answer_goes_on_by_its_token_from_the_same_request():
     assert later["contents"][1] == {"role": "model", "parts": [{"text": "One"}, {"text": "Two"}]}
 
 
-def test_functions_are_declared_with_their_json_schema():
+def test_functions_are_declared_with_json_schema():
     sent = body(HELLO, tools=(TOOL,))
     assert sent["tools"] == [
         {
@@ -260,7 +260,7 @@ def test_functions_are_declared_with_their_json_schema():
 
 
 @requirement("R61")
-def test_hosted_tools_beside_functions_show_their_invocations():
+def test_hosted_tools_with_functions_include_invocations():
     sent = body(HELLO, tools=(TOOL,), server_side_tools=(WebSearch(),))
     assert [next(iter(tool)) for tool in sent["tools"]] == ["googleSearch", "functionDeclarations"]
     assert sent["toolConfig"] == {"includeServerSideToolInvocations": True}
@@ -289,7 +289,7 @@ def test_hosted_tools_beside_functions_show_their_invocations():
         ("gemini-2.5-pro", (), True),
     ],
 )
-def test_a_schema_goes_with_tools_where_the_family_can(model: str, tools: tuple[ToolSpec, ...], native: bool):
+def test_schema_is_sent_with_tools_when_family_supports_it(model: str, tools: tuple[ToolSpec, ...], native: bool):
     made = encoded(HELLO, model=model, tools=tools, output_schema=SCHEMA)
     config = json.loads(made.call.body or b"").get("generationConfig", {})
     assert made.defers_output is not native
@@ -299,7 +299,7 @@ def test_a_schema_goes_with_tools_where_the_family_can(model: str, tools: tuple[
 
 
 @requirement("R64")
-def test_the_second_phase_has_the_schema_and_the_draft_but_no_tools():
+def test_second_phase_has_schema_and_draft_but_no_tools():
     draft = answer(
         GeminiScript().thought("Hm.").text("It is Köln.", signature="s").finish("STOP"),
         drafts=True,
@@ -322,13 +322,13 @@ def test_the_second_phase_has_the_schema_and_the_draft_but_no_tools():
     assert "JSON" in sent["contents"][-1]["parts"][0]["text"]
 
 
-def test_an_option_overrules_the_family():
+def test_option_overrides_family_default():
     options = GoogleOptions(typed_output_beside_tools=True)
     made = encoded(HELLO, model="gemini-2.5-pro", tools=(TOOL,), output_schema=SCHEMA, options=options)
     assert not made.defers_output
 
 
-def test_cached_content_brings_its_own_tools_and_instructions():
+def test_cached_content_replaces_tools_and_instructions():
     options = GoogleOptions(cached_content="cachedContents/1")
     made = encoded(HELLO, tools=(TOOL,), system="Be kind.", options=options)
     sent = json.loads(made.call.body or b"")
@@ -336,14 +336,14 @@ def test_cached_content_brings_its_own_tools_and_instructions():
     assert made.warnings
 
 
-def test_nothing_to_send_is_said_before_anything_is_sent():
+def test_empty_request_and_unknown_options_raise():
     with pytest.raises(ConfigurationError):
         encoded(ChatMessage.user())
     with pytest.raises(UnsupportedError):
         encoded(HELLO, options=object())
 
 
-def test_streams_and_whole_answers_have_their_own_verbs():
+def test_streaming_and_non_streaming_use_different_verbs():
     call = encoded(HELLO).call
     assert call.url == f"{BASE_URL}/models/{MODEL}:streamGenerateContent?alt=sse"
     assert call.stream

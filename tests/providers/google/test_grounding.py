@@ -25,7 +25,7 @@ def place(text: str, part: str) -> tuple[int, int]:
 
 @requirement("R62")
 @pytest.mark.parametrize("part", ["Grüße 🌍", "🌍", "Köln.", "Schönes Wetter 😀!", TEXT])
-def test_byte_offsets_become_characters_of_the_text_block(part: str):
+def test_byte_offsets_become_character_offsets(part: str):
     start, end = place(TEXT, part)
     for stated in (part, None):
         for parts in both(GeminiScript().text(TEXT).grounding(WEB, supports=[(start, end, stated, [0])])):
@@ -60,39 +60,39 @@ def test_byte_offsets_become_characters_of_the_text_block(part: str):
         (-3, 0),
     ],
 )
-def test_an_offset_inside_a_character_is_moved_to_its_start(offset: int, character: int):
+def test_offset_inside_character_moves_to_its_start(offset: int, character: int):
     # Bytes: G 0, r 1, ü 2-3, ß 4-5, e 6, space 7, 🌍 8-11, a 12.
     text = GrowingText()
     text.pieces += ["Grü", "ße 🌍a"]
     assert text.characters(0, offset).end == character
 
 
-def test_a_span_that_ends_inside_a_character_ends_before_it():
+def test_span_ending_inside_character_ends_before_it():
     parts = decode(GeminiScript().text("ab🌍cd").grounding(WEB, supports=[(0, 4, None, [0])]).chunks())
     source = one(parts, Source)
     assert (source.start, source.end, source.cited_text) == (0, 2, "ab")
 
 
-def test_a_wrong_offset_is_corrected_by_the_segments_own_text():
+def test_wrong_offset_is_corrected_by_segment_text():
     parts = decode(GeminiScript().text("One. Two. Three.").grounding(WEB, supports=[(3, 7, "Two.", [0])]).chunks())
     assert (one(parts, Source).start, one(parts, Source).end) == (5, 9)
 
 
-def test_offsets_count_over_all_text_blocks_and_the_span_is_of_its_own():
+def test_offsets_across_text_blocks_map_to_own_block():
     script = GeminiScript().text("Für Anna. ").code("1", "1").text("Für Otto.")
     start, end = place("Für Anna. Für Otto.", "Otto")
     source = one(decode(script.grounding(WEB, supports=[(start, end, "Otto", [0])]).chunks()), Source)
     assert (source.text_id, source.start, source.end) == ("text-1", 4, 8)
 
 
-def test_offsets_may_count_in_one_block_alone():
+def test_offsets_may_be_relative_to_one_block():
     script = GeminiScript().text("One. ").code("1", "1").text("Two and three.")
     source = one(decode(script.grounding(WEB, supports=[(4, 7, "and", [0])]).chunks()), Source)
     assert (source.text_id, source.start, source.end) == ("text-1", 4, 7)
 
 
 @requirement("R62")
-def test_each_chunk_of_a_support_is_a_source_and_uncited_chunks_are_too():
+def test_cited_and_uncited_chunks_become_sources():
     script = GeminiScript().text("One. Two.")
     script.grounding(
         WEB, OTHER, {"web": {"uri": "https://c.example"}}, supports=[(0, 4, "One.", [0, 1]), (5, 9, "Two.", [1])]
@@ -142,7 +142,7 @@ def test_each_chunk_of_a_support_is_a_source_and_uncited_chunks_are_too():
         ),
     ],
 )
-def test_documents_places_and_images_are_sources_too(chunk: dict[str, Any], tool: str, fields: dict[str, Any]):
+def test_documents_places_and_images_become_sources(chunk: dict[str, Any], tool: str, fields: dict[str, Any]):
     for parts in both(GeminiScript().text("A fact.").grounding(chunk, supports=[(0, 7, "A fact.", [0])])):
         source = one(parts, Source)
         assert {name: getattr(source, name) for name in fields} == fields
@@ -151,7 +151,7 @@ def test_documents_places_and_images_are_sources_too(chunk: dict[str, Any], tool
 
 
 @requirement("R3", "R14", "R62")
-def test_grounding_is_one_event_before_its_sources_and_on_message_and_result():
+def test_grounding_is_one_event_kept_on_message_and_result():
     script = GeminiScript().text("A fact.")
     script.grounding(WEB, supports=[(0, 7, "A fact.", [0])], webSearchQueries=["fact", ""])
     for parts in both(script):
@@ -166,12 +166,12 @@ def test_grounding_is_one_event_before_its_sources_and_on_message_and_result():
         assert message.metadata["grounding_metadata"] == metadata
 
 
-def test_grounding_that_says_nothing_is_no_event():
+def test_empty_grounding_emits_no_event():
     parts = decode(GeminiScript().text("x").candidate(groundingMetadata={}).chunks())
     assert of(parts, ToolEvent) == []
 
 
-def test_a_widget_token_is_an_event_of_maps():
+def test_widget_token_is_google_maps_event():
     parts = decode(GeminiScript().text("x").candidate(groundingMetadata={"googleMapsWidgetContextToken": "t"}).chunks())
     assert one(parts, ToolEvent).tool == "google_maps"
 
@@ -184,7 +184,7 @@ def test_a_widget_token_is_an_event_of_maps():
         ({"retrievedContext": {"uri": "gs://x", "title": "Doc"}}, "file_search"),
     ],
 )
-def test_a_search_beside_another_grounding_keeps_its_key(chunk: dict[str, Any], other: str):
+def test_search_beside_other_grounding_keeps_its_key(chunk: dict[str, Any], other: str):
     script = GeminiScript().text("A fact.").grounding(chunk, WEB, webSearchQueries=["fact"])
     for parts in both(script):
         assert [event.tool for event in of(parts, ToolEvent)] == ["google_search", other]
@@ -193,7 +193,7 @@ def test_a_search_beside_another_grounding_keeps_its_key(chunk: dict[str, Any], 
 
 
 @requirement("R62")
-def test_pages_that_were_read_are_events_of_url_context():
+def test_fetched_pages_are_url_context_events():
     script = GeminiScript().text("x").url_context("https://a.example").grounding(WEB, supports=[(0, 1, "x", [0])])
     for parts in both(script):
         read, grounded = of(parts, ToolEvent)
@@ -204,19 +204,19 @@ def test_pages_that_were_read_are_events_of_url_context():
     assert one(decode(failed.chunks()), ToolEvent).stage == "failed"
 
 
-def test_citations_of_what_the_model_recited_are_sources():
+def test_recitation_citations_become_sources():
     citations = {"citationSources": [{"startIndex": 3, "endIndex": 7, "uri": "https://c.example", "license": "mit"}]}
     source = one(decode(GeminiScript().text("ab code").candidate(citationMetadata=citations).chunks()), Source)
     assert (source.url, source.start, source.end) == ("https://c.example", 3, 7)
 
 
-def test_a_chunk_of_an_unknown_kind_is_raw():
+def test_grounding_chunk_of_unknown_kind_is_raw():
     parts = decode(GeminiScript().text("x").grounding({"hologram": {"uri": "x"}}, WEB).chunks())
     assert one(parts, Raw).event == {"groundingChunk": {"hologram": {"uri": "x"}}}
     assert len(of(parts, Source)) == 1
 
 
-def test_grounding_in_several_chunks_is_joined_and_no_source_is_emitted_twice():
+def test_grounding_chunks_are_merged_without_duplicate_sources():
     def grounded(chunk: Any, end: int) -> dict[str, Any]:
         support = {"segment": {"startIndex": end - 4, "endIndex": end}, "groundingChunkIndices": [0]}
         return {"groundingMetadata": {"groundingChunks": [chunk], "groundingSupports": [support]}}
@@ -233,7 +233,7 @@ def test_grounding_in_several_chunks_is_joined_and_no_source_is_emitted_twice():
     assert joined["groundingSupports"][1]["groundingChunkIndices"] == [1]
 
 
-def test_grounding_that_repeats_what_it_said_supersedes():
+def test_repeated_grounding_replaces_earlier_grounding():
     grounding = {"groundingChunks": [WEB]}
     merge(grounding, {"groundingChunks": [WEB, OTHER]})
     assert grounding == {"groundingChunks": [WEB, OTHER]}
@@ -242,7 +242,7 @@ def test_grounding_that_repeats_what_it_said_supersedes():
 @requirement("R62")
 @pytest.mark.parametrize("is_stated", [True, False])
 @pytest.mark.parametrize("start", [{"startIndex": 0}, {}], ids=["zero", "missing"])
-def test_a_support_at_offset_0_is_a_source_from_there_on(start: dict[str, int], is_stated: bool):
+def test_support_at_offset_zero_starts_at_zero(start: dict[str, int], is_stated: bool):
     stated = {"text": "Hello"} if is_stated else {}
     support = {"segment": {**start, "endIndex": 5, **stated}, "groundingChunkIndices": [0]}
     grounding = {"groundingChunks": [WEB], "groundingSupports": [support]}
@@ -256,14 +256,14 @@ def test_a_support_at_offset_0_is_a_source_from_there_on(start: dict[str, int], 
 
 
 @pytest.mark.parametrize("start", [{"startIndex": 0}, {}], ids=["zero", "missing"])
-def test_a_recitation_at_offset_0_is_a_source_from_there_on(start: dict[str, int]):
+def test_recitation_at_offset_zero_starts_at_zero(start: dict[str, int]):
     citations = {"citationSources": [{**start, "endIndex": 5, "uri": "https://c.example"}]}
     candidate = {"content": {"parts": [{"text": "Hello world"}]}, "citationMetadata": citations, "finishReason": "STOP"}
     source = one(decode([{"candidates": [candidate]}]), Source)
     assert (source.start, source.end, source.cited_text) == (0, 5, "Hello")
 
 
-def test_a_long_span_is_quoted_in_part_and_keeps_its_end():
+def test_long_span_keeps_its_end_and_truncates_quote():
     text = "é" * 100_000
     support = {"segment": {"startIndex": 0, "endIndex": 200_000}, "groundingChunkIndices": [0]}
     grounding = {"groundingChunks": [WEB], "groundingSupports": [support]}

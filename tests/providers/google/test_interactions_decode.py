@@ -50,7 +50,7 @@ def script() -> InteractionScript:
 
 
 @requirement("R66")
-def test_thoughts_and_text_are_blocks_of_their_steps():
+def test_thoughts_and_text_become_blocks_of_their_steps():
     for parts in both_interactions(script().thought("Let me see", signature="s1").text("Hello world")):
         assert one(parts, ReasoningEnd).signature == "s1"
         assert [part for m in messages(parts) for part in m.parts] == [
@@ -61,14 +61,14 @@ def test_thoughts_and_text_are_blocks_of_their_steps():
         assert one(parts, ResponseMetadata).provider == "google"
 
 
-def test_a_thought_without_a_summary_is_no_block_but_its_signature_is_kept():
+def test_thought_without_summary_keeps_only_signature():
     for parts in both_interactions(script().thought(signature="s1").text("Hi")):
         assert of(parts, ReasoningEnd) == []
         assert kept(parts)["_google_interactions_session"]["steps"][0] == {"type": "thought", "signature": "s1"}
 
 
 @requirement("R66")
-def test_a_function_call_streams_its_arguments():
+def test_function_call_streams_its_arguments():
     for parts in both_interactions(script().function_call("weather", {"city": "Köln"}, call_id="f1")):
         call = one(parts, ToolCall)
         assert (call.id, call.name, call.input, call.provider_executed) == ("f1", "weather", {"city": "Köln"}, False)
@@ -77,7 +77,7 @@ def test_a_function_call_streams_its_arguments():
 
 
 @pytest.mark.parametrize("text", ['{"a": ', "[1]", "nonsense"])
-def test_arguments_that_are_no_object_are_emitted_and_never_executed(text: str):
+def test_non_object_arguments_are_emitted_with_input_error(text: str):
     call = one(interaction(script().function_call("f", text).chunks()), ToolCall)
     assert call.input is None
     assert call.input_error
@@ -93,7 +93,7 @@ def test_blank_arguments_are_an_empty_object(text: str):
 
 @requirement("R66")
 @pytest.mark.parametrize(("name", "key"), HOSTED.items())
-def test_each_hosted_tool_is_events_a_call_and_a_result(name: str, key: str):
+def test_hosted_tool_emits_events_call_and_result(name: str, key: str):
     composed = script().hosted(name, {"q": ["x"]}, [{"found": 1}], call_id="t1").text("Done.")
     streamed, whole = both_interactions(composed)
     events = of(streamed, ToolEvent)
@@ -108,13 +108,13 @@ def test_each_hosted_tool_is_events_a_call_and_a_result(name: str, key: str):
     assert [event.event for event in of(whole, ToolEvent)] == composed.response()["steps"][:2]
 
 
-def test_a_failed_tool_is_an_error_result():
+def test_failed_tool_is_error_result():
     parts = interaction(script().hosted("code_execution", {"code": "1/0"}, "Traceback", is_error=True).chunks())
     assert one(parts, ToolResult).is_error
 
 
 @requirement("F18")
-def test_steps_that_interleave_never_cross():
+def test_interleaved_steps_stay_separate():
     composed = script().hosted("google_search", {"queries": ["a"]}, ["A"], call_id="t1")
     composed.text("Hello world").hosted("code_execution", {"code": "1"}, "1", call_id="t2")
     composed.function_call("f", {"n": 1}, call_id="f1").function_call("f", {"n": 2}, call_id="f2")
@@ -129,7 +129,7 @@ def test_steps_that_interleave_never_cross():
     assert streamed_text(parts) == "Hello world"
 
 
-def test_files_of_the_model_and_of_code_are_deliverables():
+def test_files_from_model_and_code_are_deliverables():
     content = {
         "type": "image",
         "mime_type": "image/png",
@@ -146,7 +146,7 @@ def test_files_of_the_model_and_of_code_are_deliverables():
         ]
 
 
-def test_a_file_by_uri_is_a_link():
+def test_file_uri_becomes_link():
     content = {"type": "video", "mime_type": "video/mp4", "uri": "https://x.example/v.mp4"}
     parts = interaction(script().step({"type": "model_output"}, content, content=[content]).chunks())
     assert one(parts, File).url == "https://x.example/v.mp4"
@@ -176,7 +176,7 @@ def test_a_file_by_uri_is_a_link():
         ),
     ],
 )
-def test_annotations_are_sources_whose_bytes_became_characters(annotation: dict[str, Any], fields: dict[str, Any]):
+def test_annotations_become_sources_with_character_offsets(annotation: dict[str, Any], fields: dict[str, Any]):
     text = "Grüße 🌍 aus Köln."
     start = len("Grüße 🌍 aus ".encode())
     cited = {**annotation, "start_index": start, "end_index": start + len("Köln.".encode())}
@@ -189,7 +189,7 @@ def test_annotations_are_sources_whose_bytes_became_characters(annotation: dict[
 
 @requirement("R66")
 @pytest.mark.parametrize(("status", "reason"), STATUSES.items())
-def test_each_status_has_its_meaning(status: str, reason: str):
+def test_statuses_map_to_finish_reasons(status: str, reason: str):
     for parts in both_interactions(script().text("So far").finish(status)):
         finish = one(parts, Finish)
         expected = "stop" if status == "requires_action" else reason
@@ -212,7 +212,7 @@ def test_usage_counts_tools_as_input_and_thoughts_as_output():
         assert (found.output.total, found.output.text, found.output.reasoning) == (12, 7, 5)
 
 
-def test_an_interaction_that_pauses_is_continued():
+def test_paused_interaction_keeps_continuation_token():
     composed = script().text("One").finish("requires_continuation", continuation_token="t")
     for parts in both_interactions(composed):
         assert (one(parts, StepFinish).outcome or StepOutcome()).is_paused
@@ -220,7 +220,7 @@ def test_an_interaction_that_pauses_is_continued():
 
 
 @requirement("F01")
-def test_a_stream_cut_after_any_event_is_truncated():
+def test_stream_cut_after_any_event_is_truncated():
     composed = script().thought("Hm.", signature="s").hosted("google_search", {}, []).text("Hi there")
     events = composed.function_call("f", {"a": 1}).chunks()
     for count in range(len(events)):
@@ -229,14 +229,14 @@ def test_a_stream_cut_after_any_event_is_truncated():
         assert one(parts, StepFinish).outcome is None
 
 
-def test_a_stream_may_end_with_the_status_of_a_failure():
+def test_cancelled_status_update_ends_stream_as_other():
     events = script().text("So far").chunks()[:-1]
     update = {"event_type": "interaction.status_update", "interaction_id": "x", "status": "cancelled"}
     assert one(interaction([*events, update]), Finish).reason == "other"
 
 
 @requirement("F03")
-def test_an_error_event_ends_the_stream_with_one_error():
+def test_error_event_ends_stream_with_one_error():
     events = script().text("So far").error("internal", "broken").chunks()
     parts = interaction([*events, *events])
     error = one(parts, Error)
@@ -246,12 +246,12 @@ def test_an_error_event_ends_the_stream_with_one_error():
     assert one(bare, Error).retryable
 
 
-def test_an_output_that_failed_is_an_error():
+def test_failed_output_is_error():
     composed = script().step({"type": "model_output"}, error={"code": "x", "message": "no"}, content=[])
     assert one(whole_interaction(composed.response()), Error).message == "no"
 
 
-def test_a_delta_whose_start_was_missed_opens_its_step():
+def test_delta_without_start_opens_its_step():
     events = script().text("Hello world").hosted("google_search", {"queries": ["x"]}, ["y"], call_id="t").chunks()
     resumed = [event for event in events if event["event_type"] not in ("step.start", "interaction.created")]
     parts = interaction(resumed)
@@ -260,7 +260,7 @@ def test_a_delta_whose_start_was_missed_opens_its_step():
     assert of(parts, Raw) == []
 
 
-def test_the_clients_own_steps_are_not_emitted_again():
+def test_client_steps_are_not_emitted():
     composed = script().step(
         {"type": "user_input"}, {"type": "text", "text": "Hi?"}, content=[{"type": "text", "text": "Hi?"}]
     )
@@ -270,20 +270,20 @@ def test_the_clients_own_steps_are_not_emitted_again():
         assert of(parts, Raw) == []
 
 
-def test_steps_that_come_only_with_the_end_are_emitted():
+def test_steps_in_final_event_are_emitted():
     composed = script().thought("Hm.").text("Hello.")
     created, completed = composed.chunks()[0], composed.chunks()[-1]
     parts = interaction([created, {**completed, "interaction": composed.response()}])
     assert streamed_text(parts) == "Hello."
 
 
-def test_a_stop_without_its_step_is_raw():
+def test_stop_without_step_is_raw():
     events = script().text("Hi").chunks()
     parts = interaction([*events[:-1], {"event_type": "step.stop", "index": 9}, events[-1]])
     assert len(of(parts, Raw)) == 1
 
 
-def test_the_decoder_knows_where_a_broken_stream_can_be_resumed():
+def test_decoder_reports_resume_point_of_broken_stream():
     decoder = InteractionsDecoder(InteractionContext())
     assert decoder.resume_point is None
     events = InteractionScript(interaction_id="v1_a").text("Hello world").chunks()
@@ -293,7 +293,7 @@ def test_the_decoder_knows_where_a_broken_stream_can_be_resumed():
 
 
 @requirement("R64")
-def test_text_of_a_first_phase_is_a_draft_and_no_output():
+def test_first_phase_text_is_draft_not_output():
     for parts in both_interactions(script().thought("Hm.", signature="s").text("It is 42."), drafts=True):
         assert of(parts, TextStart) == []
         assert one(parts, Custom) == Custom("sidestream.draft", {"text": "It is 42."})
@@ -329,7 +329,7 @@ BAD_EVENTS: list[Any] = [
 
 @requirement("F06", "F07", "R2")
 @pytest.mark.parametrize("bad", BAD_EVENTS, ids=lambda bad: json.dumps(bad)[:60])
-def test_an_event_that_cannot_be_read_is_raw_and_the_text_is_unharmed(bad: Any):
+def test_unreadable_event_is_raw_and_text_is_intact(bad: Any):
     events = script().text(["Hel", "lo"]).chunks()
     parts = interaction([*events[:3], json.dumps(bad).encode(), *events[3:]])
     assert len(of(parts, Raw)) == 1
@@ -338,7 +338,7 @@ def test_an_event_that_cannot_be_read_is_raw_and_the_text_is_unharmed(bad: Any):
 
 
 @pytest.mark.parametrize("body", [b"no json", b"[]", b"{}", b'{"error": {"message": "no"}}'])
-def test_a_body_that_is_no_interaction_is_an_error(body: bytes):
+def test_invalid_body_is_error(body: bytes):
     assert len(of(whole_interaction(body), Error)) == 1
 
 
@@ -373,13 +373,13 @@ EVENTS = st.fixed_dictionaries(
 
 @requirement("F07", "R5")
 @given(st.lists(EVENTS | VALUES, max_size=8), VALUES)
-def test_whatever_json_comes_the_stream_is_legal_and_ends(events: list[Any], steps: Any):
+def test_arbitrary_json_yields_legal_finished_stream(events: list[Any], steps: Any):
     parts = interaction(json.dumps(event).encode() for event in events)
     assert isinstance(parts[-1], Finish)
     whole_interaction({"status": "completed", "steps": [steps, *events]})
 
 
-def test_close_after_the_end_says_nothing():
+def test_close_after_end_returns_no_parts():
     decoder = InteractionsDecoder(InteractionContext())
     emitted = [part for event in script().text("Hi").chunks() for part in decoder.feed(json.dumps(event).encode())]
     as_run(emitted)
@@ -400,7 +400,7 @@ def test_close_after_the_end_says_nothing():
     ],
     ids=lambda delta: delta["type"],
 )
-def test_a_delta_in_a_step_that_it_does_not_belong_to_leaves_a_legal_stream(delta: Any, kind: str, is_cut: bool):
+def test_misplaced_delta_leaves_legal_stream(delta: Any, kind: str, is_cut: bool):
     start = {"event_type": "step.start", "index": 0, "step": {"type": kind, "id": "c1", "name": "f"}}
     events = [start, {"event_type": "step.delta", "index": 0, "delta": delta}, {"event_type": "step.stop", "index": 0}]
     first, *_, last = script().text("Hi").chunks()
@@ -410,7 +410,7 @@ def test_a_delta_in_a_step_that_it_does_not_belong_to_leaves_a_legal_stream(delt
 
 
 @requirement("F09")
-def test_events_that_come_twice_change_nothing_and_are_raw():
+def test_repeated_events_are_raw_and_change_no_message():
     whole = script().thought("Let me see", signature="s1").text("Hello world").function_call("f", {"a": 1}).chunks()
     once = interaction(whole)
     for place, event in enumerate(whole[:-1]):
@@ -422,20 +422,20 @@ def test_events_that_come_twice_change_nothing_and_are_raw():
 
 
 @requirement("F09")
-def test_a_stream_that_is_sent_again_from_its_middle_keeps_its_text():
+def test_stream_resent_from_middle_keeps_its_text():
     events = script().text("Hello ").text("world").chunks()
     parts = interaction([*events[:-1], *events[2:]])
     assert streamed_text(parts) == streamed_text(interaction(events))
 
 
-def test_events_without_ids_are_never_taken_for_repeated():
+def test_events_without_ids_are_never_deduplicated():
     events = [{k: v for k, v in e.items() if k != "event_id"} for e in script().text("ha").chunks()]
     (delta,) = [e for e in events if e["event_type"] == "step.delta"][:1]
     place = events.index(delta)
     assert streamed_text(interaction([*events[:place], delta, *events[place:]])).startswith(delta["delta"]["text"] * 2)
 
 
-def test_an_annotation_at_offset_0_is_a_source_from_there_on():
+def test_annotation_at_offset_zero_starts_at_zero():
     annotation = {"type": "url_citation", "url": "https://a.example", "start_index": 0, "end_index": 5}
     for cited in (annotation, {key: value for key, value in annotation.items() if key != "start_index"}):
         content = {"type": "text", "text": "Hello world", "annotations": [cited]}

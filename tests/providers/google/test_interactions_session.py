@@ -53,7 +53,7 @@ def user_input(text: str) -> dict[str, Any]:
     return {"type": "user_input", "content": [{"type": "text", "text": text}]}
 
 
-def test_a_first_request_has_its_steps_and_names():
+def test_first_request_has_model_input_and_instructions():
     made = encoded(ChatMessage.system("Be brief."), HELLO, system="Be kind.")
     assert made.call.url == f"{BASE_URL}/interactions"
     assert json.loads(made.call.body or b"") == {
@@ -64,21 +64,21 @@ def test_a_first_request_has_its_steps_and_names():
     }
 
 
-def test_agents_are_called_as_agents():
+def test_agent_names_are_sent_as_agents():
     assert body(HELLO, name="deep-research-preview-04-2026")["agent"] == "deep-research-preview-04-2026"
     assert body(HELLO, name="agents/mine")["agent"] == "mine"
     assert body(HELLO, name="mine", options=GoogleInteractionsOptions(agent=True))["agent"] == "mine"
 
 
 @requirement("R66")
-def test_only_what_came_after_the_newest_session_is_sent():
+def test_only_messages_after_newest_session_are_sent():
     sent = body(HELLO, answer(said()), MORE)
     assert sent["previous_interaction_id"] == "v1_first"
     assert sent["input"] == [user_input("And now?")]
 
 
 @requirement("R66")
-def test_messages_of_other_providers_may_stand_between():
+def test_foreign_messages_after_session_are_sent_in_order():
     foreign = ChatMessage.model("Elsewhere.", metadata={"_responses_session": {"response_id": "resp_1"}})
     sent = body(HELLO, answer(said()), MORE, foreign, HELLO)
     assert sent["previous_interaction_id"] == "v1_first"
@@ -89,7 +89,7 @@ def test_messages_of_other_providers_may_stand_between():
     ]
 
 
-def test_results_answer_the_calls_that_the_server_holds():
+def test_every_stored_call_gets_function_result():
     script = InteractionScript(interaction_id="v1_first").function_call("weather", {"city": "A"}, call_id="f1")
     call = answer(script.function_call("weather", {"city": "B"}, call_id="f2"))
     sent = body(HELLO, call, ChatMessage("tool", (ToolResultPart("f1", "weather", {"t": 20}),)))
@@ -113,7 +113,7 @@ def test_results_answer_the_calls_that_the_server_holds():
         ("base-url-changed", {"base_url": "https://other.example/v1"}),
     ],
 )
-def test_another_model_or_server_gets_the_whole_history_and_the_stream_says_so(reason: str, fields: dict[str, Any]):
+def test_other_model_or_server_gets_full_history_with_notice(reason: str, fields: dict[str, Any]):
     made = encoded(HELLO, answer(said()), MORE, **fields)
     sent = json.loads(made.call.body or b"")
     assert "previous_interaction_id" not in sent
@@ -128,7 +128,7 @@ def test_another_model_or_server_gets_the_whole_history_and_the_stream_says_so(r
 
 
 @requirement("R66")
-def test_edits_are_seen_and_lead_to_a_full_replay():
+def test_edited_history_is_resent_in_full_with_notice():
     first = answer(said())
     edited = msgspec.structs.replace(first, parts=(TextPart("Changed", "text-1"),))
     for history, reason in (((HELLO, edited), "message-edited"), ((MORE, first), "history-edited")):
@@ -142,7 +142,7 @@ def test_edits_are_seen_and_lead_to_a_full_replay():
 
 
 @requirement("R66")
-def test_a_session_that_the_server_refuses_is_done_without_once():
+def test_refused_session_is_dropped_once():
     refused = ProviderError("Previous interaction v1_first not found", status=404)
     recovery = model().recover(refused)
     assert recovery is not None
@@ -155,7 +155,7 @@ def test_a_session_that_the_server_refuses_is_done_without_once():
 
 
 @requirement("R66")
-def test_without_store_no_session_is_written_or_read_and_steps_are_replayed():
+def test_store_false_replays_steps_without_session():
     options = GoogleInteractionsOptions(store=False)
     unstored = answer(InteractionScript(stored=False).thought(signature="sig").text("Hi!"), store=False)
     assert unstored.metadata.keys() == {"_google_interactions_replay_session"}
@@ -165,14 +165,14 @@ def test_without_store_no_session_is_written_or_read_and_steps_are_replayed():
     assert "previous_interaction_id" not in body(HELLO, answer(said()), MORE, options=options)
 
 
-def test_an_option_names_the_interaction_to_go_on_from():
+def test_option_sets_previous_interaction():
     options = GoogleInteractionsOptions(previous_interaction_id="v1_first")
     assert body(HELLO, answer(said()), MORE, options=options)["input"] == [user_input("And now?")]
     sent = body(MORE, options=GoogleInteractionsOptions(previous_interaction_id="v1_elsewhere"))
     assert sent["previous_interaction_id"] == "v1_elsewhere"
 
 
-def test_a_full_replay_has_calls_results_hosted_steps_and_files_in_their_order():
+def test_full_replay_keeps_step_order():
     script = said().hosted("google_search", {"queries": ["x"]}, ["y"], call_id="t").file(PNG)
     call = answer(script.function_call("weather", {"city": "A"}, call_id="f1"), store=False)
     result = ChatMessage("tool", (ToolResultPart("f1", "weather", [1], is_error=True),))
@@ -196,7 +196,7 @@ def test_a_full_replay_has_calls_results_hosted_steps_and_files_in_their_order()
     assert left == ["user_input", "thought", "google_search_call", "google_search_result", "user_input"]
 
 
-def test_content_of_all_kinds():
+def test_content_of_all_kinds_is_encoded():
     user = ChatMessage.user(
         DataPart(PNG, "image/png"),
         DataPart(b"x", "text/csv"),
@@ -211,7 +211,7 @@ def test_content_of_all_kinds():
     ]
 
 
-def test_calls_of_other_providers_keep_their_pairs():
+def test_foreign_calls_keep_their_result_pairs():
     foreign = ChatMessage.model(ToolCallPart("toolu_1", "weather", {"a": 1}))
     sent = body(HELLO, foreign, ChatMessage("tool", (ToolResultPart("toolu_1", "weather", 3),)))["input"]
     assert sent[1:] == [
@@ -221,7 +221,7 @@ def test_calls_of_other_providers_keep_their_pairs():
     assert encoded(HELLO, ChatMessage("tool", (ToolResultPart("x", "y", 1),))).warnings
 
 
-def test_code_goes_on_in_the_last_environment():
+def test_reused_container_is_last_environment():
     first = answer(said().finish("completed", environment_id="env_1"))
     assert first.metadata["_google_interactions_session"]["environment_id"] == "env_1"
     assert (
@@ -230,7 +230,7 @@ def test_code_goes_on_in_the_last_environment():
     assert "environment" not in body(HELLO, first, MORE, server_side_tools=(CodeInterpreter(),))
 
 
-def test_a_paused_interaction_goes_on_by_its_token():
+def test_paused_interaction_continues_by_token():
     first = answer(said("One").finish("requires_continuation", continuation_token="t"))
     sent = body(HELLO, first)
     assert sent["continuation_token"] == "t"
@@ -238,7 +238,7 @@ def test_a_paused_interaction_goes_on_by_its_token():
 
 
 @requirement("R64")
-def test_typed_output_is_native_or_in_two_phases_by_family():
+def test_typed_output_is_native_or_two_phase_by_family():
     schema = OutputSchema("City", {"type": "object"})
     native = encoded(HELLO, tools=(TOOL,), output_schema=schema)
     assert not native.defers_output
@@ -275,7 +275,7 @@ def test_interactions_are_fetched_resumed_cancelled_and_deleted():
     assert (background["background"], background["stream"]) == (True, False)
 
 
-def test_files_of_environments_are_downloaded_by_their_path():
+def test_environment_files_are_downloaded_by_path():
     ref = FileRef(id="out/plot 1.png", container_id="env_1")
     assert model().download(ref).url == f"{BASE_URL}/environments/env_1/files/out/plot%201.png?alt=media"
     with pytest.raises(ProtocolError):
@@ -283,6 +283,6 @@ def test_files_of_environments_are_downloaded_by_their_path():
     assert model().download(FileRef(id="files/abc")).url == f"{BASE_URL}/files/abc:download?alt=media"
 
 
-def test_nothing_to_send_is_said_before_anything_is_sent():
+def test_empty_request_raises():
     with pytest.raises(ConfigurationError):
         encoded(ChatMessage.user())

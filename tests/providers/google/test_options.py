@@ -158,14 +158,14 @@ ELSEWHERE = {"typed_output_beside_tools"}
 
 @requirement("R46")
 @pytest.mark.parametrize(("kind", "values"), [(GoogleOptions, GENERATE), (GoogleInteractionsOptions, INTERACT)])
-def test_every_field_of_the_options_changes_what_is_sent(kind: type, values: dict[str, Any]):
+def test_every_option_field_changes_request(kind: type, values: dict[str, Any]):
     assert values.keys() | ELSEWHERE == set(kind.__struct_fields__)
     for name, value in values.items():
         beside, chosen = value if isinstance(value, tuple) else ({}, value)
         assert wire(kind(**beside, **{name: chosen})) != wire(kind(**beside)), name
 
 
-def test_generation_settings_stand_under_their_names():
+def test_generation_settings_use_api_names():
     config = body(options=GoogleOptions(**{name: GENERATE[name] for name in ("thinking", "image", "media_resolution")}))
     assert config["generationConfig"] == {
         "mediaResolution": "MEDIA_RESOLUTION_LOW",
@@ -181,7 +181,7 @@ def test_generation_settings_stand_under_their_names():
 
 
 @requirement("R61")
-def test_enum_members_and_portable_tools_mean_the_same():
+def test_enum_members_and_portable_tools_are_equivalent():
     pairs = [
         (Tool.CODE_EXECUTION, CodeInterpreter(), {"codeExecution": {}}),
         (Tool.GOOGLE_SEARCH, WebSearch(), {"googleSearch": {}}),
@@ -194,7 +194,7 @@ def test_enum_members_and_portable_tools_mean_the_same():
 
 
 @requirement("R61")
-def test_file_search_stores_are_an_option_field_and_a_portable_tool():
+def test_file_search_option_and_portable_tool_are_equivalent():
     expected = {
         "fileSearch": {
             "fileSearchStoreNames": ["fileSearchStores/a", "fileSearchStores/b"],
@@ -211,7 +211,7 @@ def test_file_search_stores_are_an_option_field_and_a_portable_tool():
 
 
 @requirement("R61")
-def test_maps_grounding_has_its_widget_and_its_place():
+def test_maps_grounding_sends_widget_and_location():
     maps = GoogleMaps(enable_widget=True, latitude=50.9, longitude=6.9, language="de")
     sent = body(options=GoogleOptions(maps_grounding=maps))
     assert sent["tools"][0] == {"googleMaps": {"enableWidget": True}}
@@ -223,7 +223,7 @@ def test_maps_grounding_has_its_widget_and_its_place():
         GoogleMaps(latitude=1)
 
 
-def test_a_search_has_kinds_times_and_domains():
+def test_search_sends_types_times_and_domains():
     search = GoogleSearch(
         search_types=["web", "image"],
         start_time="2026-01-01T00:00:00Z",
@@ -264,12 +264,12 @@ def test_a_search_has_kinds_times_and_domains():
         ),
     ],
 )
-def test_filters_are_written_in_the_apis_own_language(value: Any, expected: str):
+def test_filters_use_api_syntax(value: Any, expected: str):
     sent = body(FileSearch(stores=["s"], filters=value))
     assert sent["tools"][0]["fileSearch"]["metadataFilter"] == expected
 
 
-def test_images_are_an_output_modality():
+def test_image_generation_is_output_modality():
     sent = body(ImageGeneration(size="1536x1024", output_format="jpeg", compression=80))
     assert sent["generationConfig"] == {
         "responseModalities": ["TEXT", "IMAGE"],
@@ -282,7 +282,7 @@ def test_images_are_an_output_modality():
     assert "toolConfig" not in sent
 
 
-def test_mcp_servers_are_one_tool_with_their_headers():
+def test_mcp_servers_share_one_tool_and_keep_headers():
     sent = body(
         RemoteMCP(
             label="a",
@@ -331,24 +331,24 @@ REFUSED: list[ServerSideTool] = [
 
 @requirement("R46")
 @pytest.mark.parametrize("tool", REFUSED, ids=repr)
-def test_what_google_does_not_have_raises(tool: ServerSideTool):
+def test_unsupported_tool_raises(tool: ServerSideTool):
     with pytest.raises(UnsupportedError):
         body(tool)
 
 
-def test_a_tool_that_is_not_hosted_says_what_is():
+def test_unsupported_tool_error_lists_supported_tools():
     with pytest.raises(UnsupportedError, match=r"CodeInterpreter, ComputerUse, FileSearch, .*WebSearch"):
         body(Shell())
 
 
-def test_a_tool_that_is_configured_twice_and_differently_raises():
+def test_conflicting_tool_settings_raise():
     with pytest.raises(ConfigurationError):
         body(FileSearch(stores=["a"]), options=GoogleOptions(file_search=GoogleFileSearch(stores=["b"])))
     with pytest.raises(ConfigurationError):
         wire(GoogleOptions(function_options={"other": GoogleFunctionOptions()}))
 
 
-def test_interactions_have_the_same_tools_in_their_own_form():
+def test_interactions_encode_same_tools_in_own_form():
     sent = interaction(
         WebSearch(content_types=["text"]),
         WebFetch(),
@@ -375,7 +375,7 @@ def test_interactions_have_the_same_tools_in_their_own_form():
     ]
 
 
-def test_interactions_make_images_and_run_code_in_an_environment():
+def test_interactions_encode_images_and_environments():
     sent = interaction(ImageGeneration(size="1024x1024"), CodeInterpreter(container_id="env_1"))
     assert sent["response_format"] == {"type": "image", "aspect_ratio": "1:1"}
     assert sent["environment"] == "env_1"
@@ -399,12 +399,12 @@ def test_interactions_make_images_and_run_code_in_an_environment():
     ],
     ids=repr,
 )
-def test_what_interactions_do_not_have_raises(tool: ServerSideTool):
+def test_interactions_reject_unsupported_tool(tool: ServerSideTool):
     with pytest.raises(UnsupportedError):
         interaction(tool)
 
 
-def test_options_of_the_other_api_are_refused_with_the_right_name():
+def test_options_of_other_api_raise_with_right_name():
     with pytest.raises(UnsupportedError, match="GoogleInteractionsOptions"):
         MODELS[GoogleInteractionsOptions].encode(request(GoogleOptions()))
     with pytest.raises(UnsupportedError, match="GoogleOptions"):

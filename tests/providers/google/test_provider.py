@@ -31,7 +31,7 @@ def encoded(name: str = "gemini-3-flash-preview", **settings: Any) -> Encoded:
 
 
 @requirement("R60")
-def test_the_provider_goes_by_its_name_and_aliases():
+def test_provider_is_found_by_name_and_aliases():
     provider: Provider = PROVIDER
     assert provider.display_name == "Google Gemini"
     for name in ("google", "gemini", "google-gla"):
@@ -43,7 +43,7 @@ def test_the_provider_goes_by_its_name_and_aliases():
 
 @requirement("R60")
 @pytest.mark.parametrize("model", ["gemini-3-flash-preview", "interactions/gemini-3-flash-preview"])
-def test_google_api_key_wins_over_gemini_api_key_with_a_warning(monkeypatch: pytest.MonkeyPatch, model: str):
+def test_google_api_key_wins_over_gemini_api_key_with_warning(monkeypatch: pytest.MonkeyPatch, model: str):
     monkeypatch.setenv("GEMINI_API_KEY", "gemini-key-000000")
     alone = encoded(model)
     assert alone.call.headers["x-goog-api-key"] == "gemini-key-000000"
@@ -60,14 +60,14 @@ def test_google_api_key_wins_over_gemini_api_key_with_a_warning(monkeypatch: pyt
 
 
 @requirement("R60")
-def test_without_a_key_the_error_names_both_variables():
+def test_missing_key_error_names_both_variables():
     with pytest.raises(MissingKeyError, match=r"GOOGLE_API_KEY.*GEMINI_API_KEY"):
         encoded()
     assert "x-goog-api-key" not in encoded(base_url="http://127.0.0.1:8080").call.headers
 
 
 @requirement("R60")
-def test_a_callable_makes_the_auth_headers_for_each_request(monkeypatch: pytest.MonkeyPatch):
+def test_auth_callable_provides_headers_per_request(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GOOGLE_API_KEY", "google-key-000000")
     tokens = iter(["one", "two"])
     base = "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google"
@@ -80,7 +80,7 @@ def test_a_callable_makes_the_auth_headers_for_each_request(monkeypatch: pytest.
     assert first.key_variable is None
 
 
-def test_the_key_stays_out_of_reprs():
+def test_api_key_stays_out_of_reprs():
     model = PROVIDER.chat_model("gemini-3-flash-preview", Settings(api_key="canary-key-123456"))
     interactions = PROVIDER.chat_model("interactions/x", Settings(api_key="canary-key-123456"))
     endpoint = endpoint_of(Settings(api_key="canary-key-123456"))
@@ -99,13 +99,13 @@ def test_the_key_stays_out_of_reprs():
         ("https://v.example/v1/projects/p/publishers/google", "https://v.example/v1/projects/p/publishers/google"),
     ],
 )
-def test_a_base_url_without_a_version_gets_one(monkeypatch: pytest.MonkeyPatch, given: str, expected: str):
+def test_base_url_without_version_gets_default(monkeypatch: pytest.MonkeyPatch, given: str, expected: str):
     monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", given)
     assert encoded(api_key="key-123456789").call.url.startswith(f"{expected}/models/")
     assert normal_base_url(given) == expected
 
 
-def test_the_version_can_be_chosen(monkeypatch: pytest.MonkeyPatch):
+def test_api_version_can_be_set_by_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GOOGLE_GENAI_API_VERSION", "beta")
     assert encoded(api_key="key-123456789").call.url.startswith("https://generativelanguage.googleapis.com/v1beta/")
 
@@ -113,12 +113,12 @@ def test_the_version_can_be_chosen(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     "url", ["ftp://x", "x", "https://", "https://u:p@x.example", "https://x.example?a=1", "http://x:y"]
 )
-def test_a_base_url_that_cannot_be_called_raises(url: str):
+def test_invalid_base_url_raises(url: str):
     with pytest.raises(ConfigurationError):
         normal_base_url(url)
 
 
-def test_names_of_models_are_paths():
+def test_model_names_become_url_paths():
     def url(name: str) -> str:
         return encoded(name, api_key="key-123456789").call.url
 
@@ -129,7 +129,7 @@ def test_names_of_models_are_paths():
         url("models/../secret")
 
 
-def test_what_a_recording_holds_is_decoded_by_its_path():
+def test_recorded_decoder_is_chosen_by_path():
     def decoder(method: str, path: str) -> str | None:
         found = PROVIDER.recorded_decoder(method, path, {"model": "m"})
         return type(found).__name__ if found else None
@@ -152,7 +152,7 @@ def test_what_a_recording_holds_is_decoded_by_its_path():
     assert decoder("DELETE", "/v1/interactions/x") is None
 
 
-def test_there_is_nothing_to_recover_and_files_have_a_place():
+def test_model_has_no_recovery_and_downloads_files():
     model = PROVIDER.chat_model("gemini-x", Settings(api_key="key-123456789", base_url="https://g.example/v1"))
     assert model.recover(ProviderError("previous interaction not found", status=404)) is None
     assert model.download(FileRef(id="abc")).url == "https://g.example/v1/files/abc:download?alt=media"
@@ -162,7 +162,7 @@ def test_there_is_nothing_to_recover_and_files_have_a_place():
 ENDPOINT = endpoint_of(Settings(api_key="key-123456789", base_url="https://g.example"))
 
 
-def test_models_are_listed_page_by_page_with_their_kinds():
+def test_models_are_listed_by_page_with_kinds():
     assert list_models_call(ENDPOINT).url == "https://g.example/v1/models?pageSize=1000"
     assert list_models_call(ENDPOINT, "a/b").url.endswith("&pageToken=a%2Fb")
     page = {
@@ -206,7 +206,7 @@ def test_models_are_listed_page_by_page_with_their_kinds():
 
 
 @pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 250])
-def test_texts_are_embedded_in_batches_of_a_hundred_in_their_order(count: int):
+def test_strings_are_embedded_in_order_in_batches_of_100(count: int):
     texts = [f"text {number}" for number in range(count)]
     options = GoogleEmbeddingOptions(task_type="RETRIEVAL_DOCUMENT", title="T", dimensions=8)
     calls = embedding_calls(ENDPOINT, "gemini-embedding-001", texts, options)
@@ -237,7 +237,7 @@ def test_texts_are_embedded_in_batches_of_a_hundred_in_their_order(count: int):
     assert vectors == [(float(number), 0.5) for number in range(count)]
 
 
-def test_vectors_that_are_missing_or_malformed_raise():
+def test_missing_or_malformed_vectors_raise():
     with pytest.raises(ProtocolError):
         decode_embeddings(b'{"embeddings": []}', 1, "e")
     for body in (b"no json", b"[]", b'{"embeddings": [{"values": "x"}]}'):
