@@ -45,7 +45,7 @@ async def run_parts(agent: Agent, prompt: str = "hi") -> list[StreamPart]:
 @requirement("R50", "R54")
 @pytest.mark.parametrize("base_path", ["", "/v1"])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_tool_is_called_and_thinking_goes_back_before_its_result(base_path: str, stream: bool):
+async def test_tool_round_resends_thinking_before_result(base_path: str, stream: bool):
     calls = MessagesScript().thinking("Hm", signature="EqQB").tool_use("get_weather", {"city": "Rome"}, "toolu_1")
     last = MessagesScript().text("It is sunny.")
     replies = [s.reply() if stream else s.whole_reply() for s in (calls, last)]
@@ -63,7 +63,7 @@ async def test_a_tool_is_called_and_thinking_goes_back_before_its_result(base_pa
 
 
 @requirement("R55")
-async def test_a_paused_answer_goes_on_by_itself():
+async def test_paused_answer_is_continued_automatically():
     paused = MessagesScript(container="container_1").text("I look.").web_search("a", FOUND[:1])
     paused.server_tool_use("web_search", {"query": "b"}, "srvtoolu_9").pause_turn()
     rest = MessagesScript().result("web_search_tool_result", FOUND, "srvtoolu_9").text("Found.")
@@ -84,7 +84,7 @@ async def test_a_paused_answer_goes_on_by_itself():
 
 
 @requirement("R53", "R55")
-async def test_links_stand_in_the_messages_once_though_two_answers_found_them():
+async def test_links_are_deduplicated_across_continued_answers():
     paused = MessagesScript().web_search("a", FOUND[:1]).pause_turn()
     rest = MessagesScript().web_search("b", FOUND).text("Found.")
     async with FakeProvider([paused.reply(), rest.reply()]) as fake:
@@ -94,7 +94,7 @@ async def test_links_stand_in_the_messages_once_though_two_answers_found_them():
 
 
 @requirement("R55")
-async def test_pauses_are_bounded():
+async def test_pauses_are_limited_by_max_steps():
     async with FakeProvider() as fake:
         fake.on("POST", "*/messages", MessagesScript().text("…").pause_turn().reply())
         parts = await run_parts(agent_at(fake, limits=Limits(max_steps=3)))
@@ -103,7 +103,7 @@ async def test_pauses_are_bounded():
 
 
 @requirement("R53")
-async def test_files_of_the_sandbox_are_downloaded_with_the_key():
+async def test_sandbox_files_are_downloaded_with_key():
     made = MessagesScript(container="container_1").bash("plot", files=["file_1", "file_1", "file_2"]).text("Done.")
     async with no_leaks(), FakeProvider([made.reply()]) as fake:
         fake.add_file("/v1/files/file_1/content", PNG)
@@ -117,7 +117,7 @@ async def test_files_of_the_sandbox_are_downloaded_with_the_key():
 
 
 @requirement("R55", "F24")
-async def test_a_container_that_is_gone_is_replaced_once_and_said():
+async def test_expired_container_is_replaced_once_with_notice():
     first = MessagesScript(container="container_1").bash("ls").text("ok")
     gone = error_reply(400, "invalid_request_error", "container: Container container_1 has expired")
     async with no_leaks(), FakeProvider([first.reply(), gone, MessagesScript().text("new").reply()]) as fake:
@@ -132,7 +132,7 @@ async def test_a_container_that_is_gone_is_replaced_once_and_said():
 
 
 @requirement("F03", "R55")
-async def test_an_overloaded_server_in_mid_stream_is_an_error_that_keeps_what_had_come():
+async def test_mid_stream_overload_raises_with_partial_result():
     async with no_leaks(), FakeProvider([MessagesScript().text("Half of it").error().reply()]) as fake:
         with pytest.raises(ProviderError) as caught:
             await agent_at(fake).send("hi")
@@ -143,20 +143,20 @@ async def test_an_overloaded_server_in_mid_stream_is_an_error_that_keeps_what_ha
 
 
 @requirement("F01")
-async def test_a_stream_that_breaks_off_is_never_a_success():
+async def test_truncated_stream_raises():
     events = MessagesScript().text("Half of it").events()[:-2]
     async with no_leaks(), FakeProvider([sse(events)]) as fake:
         with pytest.raises(StreamTruncatedError):
             await agent_at(fake).send("hi")
 
 
-async def test_a_refusal_raises_nothing():
+async def test_refusal_does_not_raise():
     async with FakeProvider([MessagesScript().refusal("cyber").reply()]) as fake:
         result = await agent_at(fake).send("hi")
     assert (result.output, result.finish_reason) == ("", "content-filter")
 
 
-async def test_a_function_answers_the_provider_s_own_client_tool():
+async def test_function_answers_provider_defined_client_tool():
     def memory(command: str, path: str) -> str:
         """Keeps notes."""
         return f"{command} {path}: the user lives in Mexico City"
@@ -171,7 +171,7 @@ async def test_a_function_answers_the_provider_s_own_client_tool():
     assert result.output == "Mexico City"
 
 
-async def test_without_such_a_function_the_call_is_handed_over():
+async def test_client_tool_call_is_returned_when_function_is_missing():
     asks = MessagesScript().tool_use("memory", {"command": "view", "path": "/memories"}, "toolu_1")
     async with FakeProvider([asks.reply()]) as fake:
         result = await agent_at(fake, server_side_tools=[Memory(execution="provider")]).send("Where do I live?")
@@ -180,7 +180,7 @@ async def test_without_such_a_function_the_call_is_handed_over():
 
 
 @requirement("F13")
-async def test_broken_arguments_are_not_executed_and_the_model_is_told():
+async def test_broken_arguments_are_reported_to_model_not_executed():
     ran: list[str] = []
 
     def get(city: str) -> str:
@@ -197,7 +197,7 @@ async def test_broken_arguments_are_not_executed_and_the_model_is_told():
 
 
 @requirement("R75")
-async def test_a_history_of_another_provider_goes_on_here():
+async def test_history_from_other_provider_is_continued():
     foreign = ResponsesScript().reasoning("Hm", encrypted_content="gAAA").function_call("get_weather", {"city": "Rome"})
     async with FakeProvider([foreign.reply(), ResponsesScript().text("Sunny.").reply()]) as fake:
         history = (await Agent("openai-responses", base_url=fake.base_url, tools=[get_weather]).send("hi")).messages
@@ -210,7 +210,7 @@ async def test_a_history_of_another_provider_goes_on_here():
 
 
 @requirement("R10", "R54")
-async def test_a_conversation_survives_being_stored():
+async def test_conversation_survives_json_round_trip():
     first = MessagesScript().thinking("Hm").web_fetch(URL, "The page", title="A").text("Read.")
     async with FakeProvider([first.reply(), MessagesScript().text("Yes.").reply()]) as fake:
         agent = agent_at(fake)
@@ -224,7 +224,7 @@ async def test_a_conversation_survives_being_stored():
 
 @requirement("R56")
 @pytest.mark.parametrize("model", ["claude", "claude:claude-sonnet-4-0"], ids=["native", "by tool"])
-async def test_typed_output_is_a_value_natively_or_by_the_reserved_tool(model: str):
+async def test_typed_output_works_natively_and_by_reserved_tool(model: str):
     script = MessagesScript().text('{"name": "Rome"}')
     if "4-0" in model:
         script = MessagesScript().text("Here:").tool_use("return_result", {"name": "Rome"})
@@ -236,7 +236,7 @@ async def test_typed_output_is_a_value_natively_or_by_the_reserved_tool(model: s
     assert of(list(result.parts), Error) == []
 
 
-async def test_options_reach_the_server():
+async def test_options_reach_server():
     async with FakeProvider([MessagesScript().text("Hi").reply()]) as fake:
         await agent_at(fake, options=AnthropicOptions(max_tokens=7, betas=["b1"])).send("hi")
         request = fake.requests[0]
@@ -245,7 +245,7 @@ async def test_options_reach_the_server():
 
 
 @requirement("R53")
-async def test_sandbox_files_come_with_the_names_that_the_provider_knows():
+async def test_sandbox_files_have_provider_names():
     script = MessagesScript().code_execution("plot()", files=["file_1", "file_2"]).text("Done")
     async with no_leaks(), FakeProvider([script.reply()]) as fake:
         fake.add_file("/v1/files/file_1/content", PNG)
@@ -266,7 +266,7 @@ async def test_sandbox_files_come_with_the_names_that_the_provider_knows():
     ]
 
 
-async def test_a_tool_can_give_the_model_an_image_to_see():
+async def test_tool_can_return_image_to_model():
     def draw() -> list[Any]:
         """Draws."""
         return ["a dot", DataPart(PNG, "image/png", "dot.png")]

@@ -114,9 +114,7 @@ DONE = MessagesScript().text("Done.").reply()
 
 @requirement("R114")
 @pytest.mark.parametrize(("name", "given", "expected"), CALLS)
-async def test_every_member_reaches_the_function_typed_and_its_result_goes_back(
-    name: str, given: dict[str, Any], expected: Any
-) -> None:
+async def test_browser_members_reach_function_typed(name: str, given: dict[str, Any], expected: Any) -> None:
     seen: list[Any] = []
 
     def browser(action: BrowserAction) -> DataPart:
@@ -143,7 +141,7 @@ async def test_every_member_reaches_the_function_typed_and_its_result_goes_back(
     assert answer["content"] == [made]
 
 
-def test_each_member_of_the_vendor_has_a_class_with_its_fields() -> None:
+def test_browser_members_match_vendor_fields() -> None:
     assert set(get_args(BrowserMemberName)) == BROWSER_MEMBERS == {name for name, _, _ in CALLS} - {"pinch"}
     ours = {type(action).__struct_config__.tag: type(action) for _, _, action in CALLS}
     names = sorted(name for name in vars(browser_member_input) if name.startswith("Browser") and name.endswith("Input"))
@@ -157,7 +155,7 @@ def test_each_member_of_the_vendor_has_a_class_with_its_fields() -> None:
 
 
 @requirement("R114")
-async def test_a_call_that_is_not_as_it_should_be_is_an_error_for_the_model() -> None:
+async def test_invalid_browser_call_is_error_for_model() -> None:
     def browser(action: BrowserAction) -> str:
         """Carries out an action."""
         raise AssertionError(action)
@@ -169,7 +167,7 @@ async def test_a_call_that_is_not_as_it_should_be_is_an_error_for_the_model() ->
 
 
 @requirement("R114")
-async def test_a_function_returns_the_state_of_the_browser_beside_its_screenshot() -> None:
+async def test_function_can_return_browser_state_with_screenshot() -> None:
     state = BrowserState(
         (BrowserTab("t1", "A", "https://a.example", active=True), BrowserTab("t2", "B", "https://b.example")),
         (BrowserDownloadCompleted("d1", "https://a.example/f", size_bytes=5),),
@@ -203,7 +201,7 @@ async def test_a_function_returns_the_state_of_the_browser_beside_its_screenshot
 
 @requirement("R114")
 @pytest.mark.parametrize("hosted", [Browser(), AnthropicTool(type="browser_toolset_20260801")])
-async def test_calls_without_a_function_are_handed_over(hosted: Any) -> None:
+async def test_browser_calls_are_returned_when_function_is_missing(hosted: Any) -> None:
     async with FakeProvider([called("navigate", {"url": "a.example"})]) as fake:
         result = await agent_at(fake, hosted=hosted).send("hi")
         assert fake.requests[0].json["tools"] == [{"type": "browser_toolset_20260801"}]
@@ -212,7 +210,7 @@ async def test_calls_without_a_function_are_handed_over(hosted: Any) -> None:
     assert (made.name, made.input) == ("navigate", {"url": "a.example"})
 
 
-async def test_members_are_enabled_disabled_and_deferred() -> None:
+async def test_browser_members_are_enabled_disabled_and_deferred() -> None:
     hosted = Browser(enable=("read_console",), disable=("type", "key"), defer_loading=True)
     async with FakeProvider([DONE]) as fake:
         await agent_at(fake, hosted=hosted).send("hi")
@@ -226,7 +224,7 @@ async def test_members_are_enabled_disabled_and_deferred() -> None:
 
 
 @pytest.mark.parametrize("hosted", [Browser(enable=("pinch",)), Browser(enable=("type",), disable=("type",))])
-async def test_a_member_that_is_unknown_or_both_enabled_and_disabled_is_refused(hosted: Browser) -> None:
+async def test_unknown_or_contradictory_browser_member_raises(hosted: Browser) -> None:
     async with FakeProvider([]) as fake:
         with pytest.raises(ConfigurationError):
             await agent_at(fake, hosted=hosted).send("hi")

@@ -70,7 +70,7 @@ def agent_at(fake: FakeProvider, *tools: Any, hosted: Any, **settings: Any) -> A
 @requirement("R114")
 @pytest.mark.parametrize("form", ["one tool", "toolset", "explicit toolset"])
 @pytest.mark.parametrize(("name", "given", "expected"), CALLS)
-async def test_every_action_reaches_the_function_typed_and_its_screenshot_is_an_image(
+async def test_computer_actions_reach_function_typed(
     name: str, given: dict[str, Any], expected: Any, form: str
 ) -> None:
     seen: list[Any] = []
@@ -106,12 +106,12 @@ async def test_every_action_reaches_the_function_typed_and_its_screenshot_is_an_
     ]
 
 
-def test_every_member_of_the_toolset_is_known() -> None:
+def test_every_computer_toolset_member_is_known() -> None:
     assert ACTIONS.keys() == set(get_args(ComputerMemberName))
 
 
 @requirement("R114")
-async def test_calls_of_the_toolset_without_a_function_are_handed_over() -> None:
+async def test_computer_calls_are_returned_when_function_is_missing() -> None:
     call = MessagesScript().tool_use("left_click", {"coordinate": [1, 2]}, "toolu_1", toolset_name="computer")
     async with FakeProvider([call.reply()]) as fake:
         result = await agent_at(fake, hosted=ComputerUse(), options=TOOLSET).send("hi")
@@ -122,7 +122,7 @@ async def test_calls_of_the_toolset_without_a_function_are_handed_over() -> None
     assert (made.name, made.input) == ("left_click", {"coordinate": [1, 2]})
 
 
-async def test_the_toolset_has_no_display_size() -> None:
+async def test_computer_toolset_rejects_display_size() -> None:
     async with FakeProvider([]) as fake:
         with pytest.raises(UnsupportedError, match="display_width"):
             await agent_at(fake, hosted=ComputerUse(display_width=800), options=TOOLSET).send("hi")
@@ -136,7 +136,7 @@ async def test_the_toolset_has_no_display_size() -> None:
         ({"restart": True}, LocalShellCall(restart=True)),
     ],
 )
-async def test_bash_calls_the_same_function_as_other_shells(given: dict[str, Any], expected: Any) -> None:
+async def test_bash_calls_same_function_as_other_shells(given: dict[str, Any], expected: Any) -> None:
     seen: list[Any] = []
 
     def local_shell(call: LocalShellCall) -> str:

@@ -52,7 +52,7 @@ def message(**fields: Any) -> MessagesScript:
     return MessagesScript(id="msg_1", **fields)
 
 
-def test_text_and_thinking_stream_with_their_signature():
+def test_text_and_thinking_stream_with_signature():
     parts = inside(decode(message().thinking(["Let ", "me"], signature="EqQB").text(["Hi ", "you"]).events()))
     assert parts == [
         ReasoningStart("msg_1:0"),
@@ -67,21 +67,21 @@ def test_text_and_thinking_stream_with_their_signature():
 
 
 @requirement("R54")
-def test_redacted_thinking_is_kept_though_nobody_can_read_it():
+def test_redacted_thinking_is_kept():
     parts = decode(message().redacted_thinking("EmwK").text("So.").events())
     assert one(parts, ReasoningEnd).encrypted_content == "EmwK"
     assert session(parts)["blocks"][0] == {"type": "redacted_thinking", "data": "EmwK"}
 
 
 @requirement("R54")
-def test_interleaved_thinking_keeps_its_place_between_calls():
+def test_interleaved_thinking_keeps_position_between_calls():
     built = message().thinking("A", signature="s1").tool_use("f", {}, "toolu_1").thinking("B", signature="s2")
     parts = decode(built.tool_use("g", {}, "toolu_2").events())
     assert [block["type"] for block in session(parts)["blocks"]] == ["thinking", "tool_use"] * 2
     assert [end.signature for end in of(parts, ReasoningEnd)] == ["s1", "s2"]
 
 
-def test_a_client_call_streams_its_input_and_ends_as_tool_calls():
+def test_client_call_streams_input_and_finishes_as_tool_calls():
     parts = decode(message().tool_use("get_weather", ['{"city":', ' "Rome"}'], "toolu_1").events())
     assert inside(parts) == [
         ToolInputStart("toolu_1", "get_weather", False),
@@ -95,12 +95,12 @@ def test_a_client_call_streams_its_input_and_ends_as_tool_calls():
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", "  "])
-def test_a_call_without_arguments_has_an_empty_object(text: str):
+def test_call_without_arguments_has_empty_object(text: str):
     assert one(decode(message().tool_use("f", [text]).events()), ToolCall).input == {}
 
 
 @requirement("F13")
-def test_broken_arguments_are_emitted_with_their_text_and_carry_no_input():
+def test_broken_arguments_are_emitted_as_text_without_input():
     call = one(decode(message().tool_use("f", ['{"city": "Ro', "me"]).events()), ToolCall)
     assert (call.input, call.input_text) == (None, '{"city": "Rome')
     assert call.input_error
@@ -108,7 +108,7 @@ def test_broken_arguments_are_emitted_with_their_text_and_carry_no_input():
 
 @requirement("F04")
 @pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
-def test_a_call_that_a_limit_may_have_cut_off_is_never_whole(reason: str):
+def test_call_truncated_by_limit_has_no_input(reason: str):
     built = message().tool_use("f", {"a": 1}, "toolu_1").tool_use("rm", {"path": "/"}, "toolu_2").stop(reason)
     for parts in (decode(built.events()), decode_whole(built.response())):
         first, last = of(parts, ToolCall)
@@ -120,7 +120,7 @@ def test_a_call_that_a_limit_may_have_cut_off_is_never_whole(reason: str):
 
 
 @requirement("R52")
-def test_a_server_call_is_emitted_event_by_event_then_called_then_answered():
+def test_server_call_emits_events_then_call_then_result():
     built = message().web_search("news", FOUND)
     parts = inside(decode(built.events()))
     call_id = built.response()["content"][0]["id"]
@@ -151,7 +151,7 @@ def test_a_server_call_is_emitted_event_by_event_then_called_then_answered():
         ("advisor_tool_result", "advisor"),
     ],
 )
-def test_every_event_of_a_tool_stands_once_under_its_key_before_what_is_derived(kind: str, tool: str):
+def test_tool_events_are_emitted_once_before_derived_parts(kind: str, tool: str):
     sent = EVERY_BLOCK[kind].events()
     hosted = {
         e["index"]
@@ -167,7 +167,7 @@ def test_every_event_of_a_tool_stands_once_under_its_key_before_what_is_derived(
 
 @requirement("R9")
 @pytest.mark.parametrize("kind", sorted(EVERY_BLOCK))
-def test_a_whole_message_gives_the_same_as_its_stream(kind: str):
+def test_non_streaming_message_matches_its_stream(kind: str):
     built = EVERY_BLOCK[kind]
     streamed, whole = decode(built.events()), decode_whole(built.response())
     for kind_of_part in (ToolCall, ToolResult, File, Source, TextEnd, ReasoningEnd, Custom):
@@ -191,14 +191,14 @@ def test_a_whole_message_gives_the_same_as_its_stream(kind: str):
         message().mcp("wiki", "ask", {}, "no such page", is_error=True),
     ],
 )
-def test_a_failed_tool_has_an_error_result_and_delivers_nothing(built: MessagesScript):
+def test_failed_tool_is_error_result_without_files(built: MessagesScript):
     parts = decode(built.events())
     assert one(parts, ToolResult).is_error
     assert of(parts, File) == []
 
 
 @requirement("R52")
-def test_an_mcp_call_streams_its_arguments_and_names_its_server():
+def test_mcp_call_streams_arguments_and_names_server():
     parts = decode(message().mcp("wiki", "ask", ['{"q":', '"why"}'], [{"type": "text", "text": "42"}]).events())
     call = one(parts, ToolCall)
     assert (call.name, call.tool, call.input) == ("ask", "mcp", {"q": "why"})
@@ -208,7 +208,7 @@ def test_an_mcp_call_streams_its_arguments_and_names_its_server():
 
 
 @requirement("R53")
-def test_found_pages_are_links_once_each():
+def test_search_results_become_links_once_each():
     parts = decode(message().web_search("a", FOUND).web_search("b", [*FOUND, {**FOUND[0], "url": URL + "2"}]).events())
     (stored,) = messages(parts)
     links = [part for part in stored.parts if isinstance(part, LinkPart)]
@@ -216,13 +216,13 @@ def test_found_pages_are_links_once_each():
 
 
 @requirement("R53")
-def test_links_of_an_earlier_response_of_the_turn_do_not_come_again():
+def test_links_delivered_earlier_in_turn_are_not_repeated():
     parts = decode(message().web_search("a", FOUND).events(), delivered=frozenset({URL}))
     assert [file.url for file in of(parts, File)] == ["https://example.com/b"]
 
 
 @requirement("R53")
-def test_fetched_pages_are_documents_of_text_or_pdf_once_each():
+def test_fetched_pages_become_text_or_pdf_files_once_each():
     pdf = base64.b64encode(PDF).decode()
     built = message().web_fetch(URL, "The page", title="A page").web_fetch(URL, "The page", title="A page")
     parts = decode(built.web_fetch("https://x.example/paper.pdf", pdf, mime_type="application/pdf").events())
@@ -234,14 +234,14 @@ def test_fetched_pages_are_documents_of_text_or_pdf_once_each():
 
 
 @requirement("R53")
-def test_a_fetched_document_stands_in_the_message_only():
+def test_fetched_document_is_not_duplicated_in_session():
     parts = decode(message().web_fetch(URL, "The page", title="A page").events())
     source = session(parts)["blocks"][1]["content"]["content"]["source"]
     assert source == {"type": "text", "media_type": "text/plain", "file": "A page.txt"}
 
 
 @requirement("R53")
-def test_files_of_the_sandbox_are_fetched_once_each_in_order():
+def test_sandbox_files_are_fetched_once_each_in_order():
     built = message().bash("plot", files=["file_b", "file_a"]).code_execution("x", files=["file_a", "file_c"])
     decoder = MessagesDecoder(MessagesContext(delivered=frozenset({"file_c"})))
     for event in built.events():
@@ -254,7 +254,7 @@ def test_files_of_the_sandbox_are_fetched_once_each_in_order():
 
 
 @requirement("R53", "R57")
-def test_a_picture_inside_the_result_of_code_is_a_file_once():
+def test_image_in_code_result_becomes_file_once():
     data = base64.b64encode(PNG).decode()
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
     content = [picture, {"type": "image", "media_type": "image/png", "data": data}, {"type": "image", "data": "%"}]
@@ -268,7 +268,7 @@ def test_a_picture_inside_the_result_of_code_is_a_file_once():
 
 
 @requirement("R53")
-def test_a_picture_that_the_editor_showed_is_a_file():
+def test_image_viewed_by_editor_becomes_file():
     file = one(decode(EVERY_BLOCK["text_editor_code_execution_tool_result"].events()), File)
     assert (file.data, file.mime_type) == (PNG, "image/png")
 
@@ -290,7 +290,7 @@ SEARCH_CITATION = {"type": "search_result_location", "cited_text": "s", "source"
         ({**SEARCH_CITATION, "source": "kb-1", "title": None}, "document", None, "kb-1"),
     ],
 )
-def test_citations_of_every_kind_are_sources_with_the_cited_text(citation: Any, kind: str, url: Any, title: Any):
+def test_citations_of_every_kind_become_sources(citation: Any, kind: str, url: Any, title: Any):
     parts = decode(message().text("So it is.", citations=[citation]).events())
     source = one(parts, Source)
     assert (source.kind, source.url, source.title, source.text_id) == (kind, url, title, "msg_1:0")
@@ -306,7 +306,7 @@ def test_compaction_and_fallback_are_emitted_as_custom_parts():
         assert custom.data == EVERY_BLOCK[kind].response()["content"][0]
 
 
-def test_tools_that_run_at_the_client_have_the_name_by_which_it_knows_them():
+def test_client_tools_use_client_names():
     parts = decode(
         message().tool_use("computer", {"action": "screenshot"}).events(), client_names={"computer": "computer_use"}
     )
@@ -315,7 +315,7 @@ def test_tools_that_run_at_the_client_have_the_name_by_which_it_knows_them():
     assert of(parts, ToolEvent) == []
 
 
-def test_a_program_s_call_says_who_made_it():
+def test_programmatic_call_names_its_caller():
     caller = {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}
     parts = decode(message().tool_use("f", {}, caller=caller, toolset_name="t").events())
     assert one(parts, ToolCall).provider_metadata == {"anthropic": {"caller": caller, "toolset_name": "t"}}
@@ -338,19 +338,19 @@ def test_a_program_s_call_says_who_made_it():
         ("something_new", "other"),
     ],
 )
-def test_each_stop_reason_has_its_finish_reason(stop: str, reason: str):
+def test_stop_reasons_map_to_finish_reasons(stop: str, reason: str):
     finish = one(decode(message().text("Hi").stop(stop).events()), Finish)
     assert (finish.reason, finish.raw_reason) == (reason, stop)
 
 
 @requirement("R55")
 @pytest.mark.parametrize(("stop", "is_continued"), [("pause_turn", True), ("compaction", True), ("end_turn", None)])
-def test_a_paused_response_is_continued(stop: str, is_continued: bool | None):
+def test_paused_response_is_continued(stop: str, is_continued: bool | None):
     step = one(decode(message().text("Hi").stop(stop).events()), StepFinish)
     assert (step.outcome or StepOutcome()).is_paused is bool(is_continued)
 
 
-def test_a_summary_that_was_requested_is_kept_and_not_continued():
+def test_requested_summary_is_kept_and_not_continued():
     parts = decode(message().compaction("All.").stop("compaction").events(), is_compaction=True)
     assert not (one(parts, StepFinish).outcome or StepOutcome()).is_paused
     (kept,) = messages(parts)
@@ -359,7 +359,7 @@ def test_a_summary_that_was_requested_is_kept_and_not_continued():
 
 
 @requirement("R55", "F05")
-def test_a_refusal_is_a_content_filter_with_its_reason_and_an_empty_message():
+def test_refusal_is_content_filter_with_empty_message():
     parts = decode(message().refusal("cyber").events())
     finish = one(parts, Finish)
     assert finish.reason == "content-filter"
@@ -377,7 +377,7 @@ def test_a_refusal_is_a_content_filter_with_its_reason_and_an_empty_message():
         ("invalid_request_error", "provider", False),
     ],
 )
-def test_an_error_after_the_head_is_an_error_with_its_code(code: str, kind: str, retryable: bool):
+def test_mid_stream_error_keeps_code_and_retryable_flag(code: str, kind: str, retryable: bool):
     parts = decode(message().text("Half").error(code, "boom").events())
     error, finish = parts[-2:]
     assert error == Error(kind, "boom", code=code, retryable=retryable)  # type: ignore[arg-type]
@@ -387,7 +387,7 @@ def test_an_error_after_the_head_is_an_error_with_its_code(code: str, kind: str,
 
 
 @requirement("R8")
-def test_usage_counts_the_cache_and_thinking_and_the_provider_s_own_searches():
+def test_usage_counts_cache_thinking_and_server_tools():
     usage = {
         "input_tokens": 10,
         "cache_read_input_tokens": 100,
@@ -407,7 +407,7 @@ def test_usage_counts_the_cache_and_thinking_and_the_provider_s_own_searches():
 
 
 @requirement("R55")
-def test_the_container_rides_in_the_session_and_in_the_result():
+def test_container_id_is_in_session_and_result():
     parts = decode(message(container="container_1").bash("ls").text("ok").events())
     assert session(parts)["container_id"] == "container_1"
     assert one(parts, Finish).metadata["container_id"] == "container_1"
@@ -417,7 +417,7 @@ def test_the_container_rides_in_the_session_and_in_the_result():
 
 
 @requirement("R56")
-def test_the_reserved_tool_s_input_is_the_answer_as_text():
+def test_reserved_tool_input_becomes_answer_text():
     built = message().tool_use("return_result", ['{"city":', '"Rome"}'])
     for parts in (decode(built.events(), has_result_tool=True), decode_whole(built.response(), has_result_tool=True)):
         assert of(parts, ToolCall) == []
@@ -428,14 +428,14 @@ def test_the_reserved_tool_s_input_is_the_answer_as_text():
 
 
 @requirement("R56")
-def test_words_before_the_answer_do_not_stand_in_it():
+def test_text_before_reserved_tool_is_commentary():
     parts = decode(message().text("Here it is:").tool_use("return_result", {"a": 1}).events(), has_result_tool=True)
     assert streamed_text(parts) == '{"a":1}'
     assert one(parts, Custom) == Custom("anthropic.commentary", {"text": "Here it is:"})
 
 
 @requirement("R56")
-def test_words_before_other_calls_are_words_and_the_call_is_a_call():
+def test_text_before_other_calls_stays_text():
     parts = decode(message().text("I look.").tool_use("look", {}).events(), has_result_tool=True)
     assert streamed_text(parts) == "I look."
     assert one(parts, ToolCall).name == "look"
@@ -443,7 +443,7 @@ def test_words_before_other_calls_are_words_and_the_call_is_a_call():
 
 
 @requirement("R56")
-def test_an_answer_in_plain_text_is_not_lost():
+def test_plain_text_answer_is_kept():
     assert streamed_text(decode(message().text("{}").events(), has_result_tool=True)) == "{}"
 
 
@@ -453,7 +453,7 @@ WAITING = {"srvtoolu_1": {"type": "server_tool_use", "id": "srvtoolu_1", "name":
 
 
 @requirement("R52", "R55")
-def test_the_result_of_a_paused_call_follows_the_call_that_was_emitted_before():
+def test_result_of_paused_call_does_not_repeat_call():
     sent = message().result("web_search_tool_result", FOUND, "srvtoolu_1").events()
     decoder = MessagesDecoder(MessagesContext(waiting=WAITING))
     decoder.take_up([ToolCall("srvtoolu_1", "web_search", "web_search", True, input={"query": "x"})])
@@ -464,13 +464,13 @@ def test_the_result_of_a_paused_call_follows_the_call_that_was_emitted_before():
 
 
 @requirement("R52")
-def test_the_result_of_a_call_of_an_earlier_run_brings_its_call_along():
+def test_result_of_call_from_earlier_run_emits_its_call():
     parts = decode(message().result("web_search_tool_result", [], "srvtoolu_1").events(), waiting=WAITING)
     assert one(parts, ToolCall).input == {"query": "x"}
     assert one(parts, ToolResult).name == "web_search"
     assert one(parts, Finish).usage.server_tool_use == {}
 
 
-def test_a_result_of_an_unknown_call_is_kept_whole():
+def test_result_of_unknown_call_is_custom_part():
     built = message().result("mcp_tool_result", "42", "mcptoolu_9", is_error=False)
     assert one(decode(built.events()), Custom).data == built.response()["content"][0]

@@ -41,7 +41,7 @@ def outcome(parts: list[StreamPart]) -> dict[str, object]:
 
 @requirement("F01", "R4")
 @each_block
-def test_a_stream_that_is_cut_anywhere_is_an_error_and_never_a_success(kind: str):
+def test_stream_cut_at_any_event_is_truncated(kind: str):
     events = EVERY_BLOCK[kind].events()
     for end in range(len(events)):
         parts = decode(events[:end])
@@ -54,7 +54,7 @@ def test_a_stream_that_is_cut_anywhere_is_an_error_and_never_a_success(kind: str
 
 
 @requirement("F01")
-def test_a_stream_without_its_last_event_is_not_whole():
+def test_stream_without_last_event_is_truncated():
     parts = decode(MessagesScript().text("Hello").events()[:-1])
     assert [m.text for m in messages(parts)] == ["Hello"]
     assert one(parts, Error).kind == "truncated"
@@ -62,7 +62,7 @@ def test_a_stream_without_its_last_event_is_not_whole():
 
 @requirement("F03")
 @each_block
-def test_an_error_in_the_middle_of_any_block_is_one_error_with_the_provider_s_code(kind: str):
+def test_error_inside_any_block_is_one_error_with_code(kind: str):
     events = EVERY_BLOCK[kind].events()
     failure = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     for end in range(len(events)):
@@ -73,7 +73,7 @@ def test_an_error_in_the_middle_of_any_block_is_one_error_with_the_provider_s_co
 
 
 @requirement("F03")
-def test_an_error_in_place_of_a_message_is_an_error():
+def test_error_instead_of_message_is_error():
     answer = {"type": "error", "error": {"type": "api_error", "message": "boom"}, "request_id": "req_1"}
     for parts in (decode_whole(answer), decode([answer]), decode([{"error": answer["error"]}])):
         assert (one(parts, Error).message, one(parts, Error).code) == ("boom", "api_error")
@@ -81,7 +81,7 @@ def test_an_error_in_place_of_a_message_is_an_error():
 
 @requirement("F04")
 @each_block
-def test_a_message_that_is_cut_by_a_limit_ends_as_length(kind: str):
+def test_message_cut_by_limit_finishes_as_length(kind: str):
     events = EVERY_BLOCK[kind].events()
     limit = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 1}}
     for end in range(1, len(events) - 2):
@@ -93,7 +93,7 @@ def test_a_message_that_is_cut_by_a_limit_ends_as_length(kind: str):
 
 @requirement("F06")
 @each_block
-def test_an_unknown_event_anywhere_changes_nothing_but_adds_itself(kind: str):
+def test_unknown_event_only_adds_raw_part(kind: str):
     events = EVERY_BLOCK[kind].events()
     clean = decode(events)
     new: Event = {"type": "content_block_telepathy", "index": 0, "thought": 1}
@@ -104,7 +104,7 @@ def test_an_unknown_event_anywhere_changes_nothing_but_adds_itself(kind: str):
 
 
 @requirement("F06")
-def test_an_unknown_block_is_raw_event_by_event_and_the_text_is_unaffected():
+def test_unknown_block_is_raw_and_text_is_intact():
     block = {"type": "hologram", "id": "h1", "content": None}
     built = MessagesScript().text("Be").block(block, {"type": "hologram_delta", "light": 1}).text("fore")
     parts = decode(built.events())
@@ -115,12 +115,12 @@ def test_an_unknown_block_is_raw_event_by_event_and_the_text_is_unaffected():
 
 
 @requirement("F06")
-def test_an_unknown_delta_is_raw():
+def test_unknown_delta_is_raw():
     built = MessagesScript().block({"type": "text", "text": ""}, {"type": "smell_delta", "smell": "rose"}).text("Hi")
     assert one(decode(built.events()), Raw).event["delta"]["type"] == "smell_delta"
 
 
-def test_a_server_side_tool_that_is_newer_than_this_has_its_own_key():
+def test_unknown_server_side_tool_uses_its_name_as_key():
     parts = decode(MessagesScript().server_tool_use("time_travel", {"to": 1985}).text("Hi").events())
     assert {part.tool for part in of(parts, ToolEvent)} == {"time_travel"}
     assert one(parts, ToolCall).provider_executed
@@ -148,7 +148,7 @@ def test_a_server_side_tool_that_is_newer_than_this_has_its_own_key():
         7,
     ],
 )
-def test_an_event_that_cannot_be_read_is_raw_and_changes_nothing(broken: Any):
+def test_unreadable_event_only_adds_raw_part(broken: Any):
     events = MessagesScript().text(["Hi ", "you"]).events()
     clean = decode(events)
     for place in range(len(events)):
@@ -165,7 +165,7 @@ def test_pings_change_nothing():
 
 
 @requirement("F09")
-def test_a_message_that_starts_twice_is_one_message():
+def test_repeated_message_start_is_ignored():
     events = MessagesScript().text("Hello").events()
     parts = decode([events[0], *events])
     assert parts == decode(events)
@@ -174,14 +174,14 @@ def test_a_message_that_starts_twice_is_one_message():
 
 @requirement("F09")
 @each_block
-def test_a_stream_that_is_sent_again_from_its_beginning_is_emitted_once(kind: str):
+def test_stream_resent_from_start_is_emitted_once(kind: str):
     events = EVERY_BLOCK[kind].events()
     assert outcome(decode([*events[:-2], *events])) == outcome(decode(events))
 
 
 @requirement("F09")
 @each_block
-def test_starts_and_stops_that_come_twice_leave_the_same(kind: str):
+def test_repeated_starts_and_stops_change_nothing(kind: str):
     events = EVERY_BLOCK[kind].events()
     doubled = [e for sent in events for e in ((sent,) if sent["type"] == "content_block_delta" else (sent, sent))]
     parts = decode(doubled)
@@ -191,7 +191,7 @@ def test_starts_and_stops_that_come_twice_leave_the_same(kind: str):
 
 
 @requirement("F09")
-def test_a_delta_after_its_end_is_raw():
+def test_delta_after_block_end_is_raw():
     events = MessagesScript().text("Hello").text("Bye").events()
     late = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": " late"}}
     parts = decode([*events[:5], late, *events[5:]])
@@ -200,14 +200,14 @@ def test_a_delta_after_its_end_is_raw():
 
 
 @requirement("F09")
-def test_events_after_the_end_are_not_emitted():
+def test_events_after_end_are_not_emitted():
     events = MessagesScript().text("Hello").events()
     assert decode([*events, *MessagesScript().text("Other").events()]) == decode(events)
 
 
 @requirement("F10")
 @pytest.mark.parametrize("kind", ["text", "thinking"])
-def test_a_block_whose_start_was_lost_is_opened_by_its_first_delta(kind: str):
+def test_block_without_start_is_opened_by_first_delta(kind: str):
     events = EVERY_BLOCK[kind].events()
     parts = decode([event for event in events if event["type"] != "content_block_start"])
     assert [m.parts for m in messages(parts)] == [m.parts for m in messages(decode(events))]
@@ -215,7 +215,7 @@ def test_a_block_whose_start_was_lost_is_opened_by_its_first_delta(kind: str):
 
 @requirement("F10")
 @each_block
-def test_blocks_that_never_stop_leave_the_same(kind: str):
+def test_blocks_without_stop_have_same_outcome(kind: str):
     events = EVERY_BLOCK[kind].events()
     assert outcome(decode([e for e in events if e["type"] != "content_block_stop"])) == outcome(decode(events))
 
@@ -230,7 +230,7 @@ def test_blocks_that_never_stop_leave_the_same(kind: str):
         {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
     ],
 )
-def test_what_belongs_to_no_block_is_raw(stray: Event):
+def test_event_without_block_is_raw(stray: Event):
     events = MessagesScript().text("Hello").events()
     parts = decode([*events[:3], stray, *events[3:]])
     assert one(parts, Raw).event == stray
@@ -238,14 +238,14 @@ def test_what_belongs_to_no_block_is_raw(stray: Event):
 
 
 @requirement("F11")
-def test_a_block_is_known_by_its_place_whatever_ids_its_events_carry():
+def test_blocks_are_matched_by_index_not_id():
     events = MessagesScript().text("Hi ").tool_use("f", {"a": 1}, "toolu_1").text("you").events()
     renamed = [{**event, "id": f"x{number}", "item_id": f"y{number}"} for number, event in enumerate(events)]
     assert decode(renamed) == decode(events)
 
 
 @requirement("F11")
-def test_blocks_that_all_say_they_are_the_first_are_still_distinguished():
+def test_blocks_with_same_index_stay_separate():
     built = MessagesScript().thinking("Hm").text("Hello").web_search("news").tool_use("f", {"a": 1})
     parts = decode([{**event, "index": 0} if "index" in event else event for event in built.events()])
     assert [m.text for m in messages(parts)] == ["Hello"]
@@ -254,7 +254,7 @@ def test_blocks_that_all_say_they_are_the_first_are_still_distinguished():
 
 
 @requirement("F18")
-def test_interleaved_blocks_never_cross():
+def test_interleaved_blocks_stay_separate():
     rows = [MessagesScript().text("The text").events()[1:-2], MessagesScript().bash("ls", stdout="A").events()[1:-2]]
     first = [{**event, "index": 0} for event in rows[0]]
     second = [{**event, "index": event["index"] + 1} for event in rows[1]]
@@ -268,7 +268,7 @@ def test_interleaved_blocks_never_cross():
 
 @requirement("F16")
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"content": "text"}', b"\xff"])
-def test_a_whole_answer_that_is_no_message_is_an_error(body: bytes):
+def test_invalid_non_streaming_body_is_error(body: bytes):
     parts = decode_whole(body)
     assert one(parts, Finish).reason == "error"
     assert len(of(parts, Error)) == 1
@@ -287,7 +287,7 @@ JSON = st.recursive(
 
 @requirement("F07", "R5")
 @given(st.lists(JSON, max_size=4), st.sampled_from(sorted(EVERY_BLOCK)), st.data())
-def test_garbage_never_raises_and_the_stream_stays_legal(garbage: list[Any], kind: str, data: st.DataObject):
+def test_garbage_leaves_legal_stream(garbage: list[Any], kind: str, data: st.DataObject):
     events: list[Any] = EVERY_BLOCK[kind].events()
     for piece in garbage:
         place = data.draw(st.integers(0, len(events)))
@@ -299,7 +299,7 @@ def test_garbage_never_raises_and_the_stream_stays_legal(garbage: list[Any], kin
 
 @requirement("F09", "R5")
 @given(st.data())
-def test_any_order_of_any_events_is_legal(data: st.DataObject):
+def test_arbitrary_event_order_leaves_legal_stream(data: st.DataObject):
     pool = [event for kind in sorted(EVERY_BLOCK) for event in EVERY_BLOCK[kind].events()]
     decode(data.draw(st.lists(st.sampled_from(pool), max_size=40)))
 
@@ -312,7 +312,7 @@ SILENT_DELTA = {"type": "message_delta", "delta": {"stop_reason": None}, "usage"
 
 
 @pytest.mark.parametrize("between", [[], [SILENT_DELTA]], ids=["message_stop", "message_delta"])
-def test_message_may_be_whole_when_it_starts(between: list[Event]):
+def test_message_start_may_contain_complete_message(between: list[Event]):
     message = {**ENDED, "content": [{"type": "text", "text": "Hm."}, CALL], "stop_reason": "tool_use"}
     events: list[Event] = [{"type": "message_start", "message": message}, *between, {"type": "message_stop"}]
     parts = decode(events)

@@ -5,7 +5,7 @@ import runpy
 from support.places import ROOT
 
 
-def test_the_documented_event_matrix_is_up_to_date():
+def test_documented_event_matrix_is_current():
     page = (ROOT / "docs/anthropic.md").read_text(encoding="utf-8")
     matrix = runpy.run_path(str(ROOT / "tools/docs/event_matrix_anthropic.py"))["matrix"]()
     assert page.partition("<!-- matrix -->\n")[2] == matrix, (

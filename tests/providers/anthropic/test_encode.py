@@ -59,7 +59,7 @@ def kinds(message: Json) -> list[str]:
 
 
 @requirement("R50")
-def test_a_request_has_model_messages_and_max_tokens_of_4096():
+def test_request_defaults_to_4096_max_tokens():
     assert encode(HI, system="Be kind.") == {
         "model": MODEL,
         "max_tokens": 4096,
@@ -69,13 +69,13 @@ def test_a_request_has_model_messages_and_max_tokens_of_4096():
     }
 
 
-def test_instructions_in_the_history_stand_first_or_where_they_came():
+def test_system_messages_go_first_or_keep_their_position():
     body = encode(ChatMessage.system("A"), HI, ChatMessage.model("Yes?"), ChatMessage.system("B"), HI, system="S")
     assert body["system"] == "S\n\nA"
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "system", "user"]
 
 
-def test_images_pdfs_text_and_links_are_content():
+def test_images_pdfs_text_and_links_are_encoded():
     pdf = DataPart(b"%PDF-1.7", "application/pdf", "paper.pdf")
     user = ChatMessage.user(
         DataPart(PNG, "image/png"),
@@ -110,7 +110,7 @@ def test_images_pdfs_text_and_links_are_content():
 
 
 @requirement("R75")
-def test_a_file_that_cannot_be_shown_is_named_with_a_warning():
+def test_unsupported_file_is_named_with_warning():
     user = ChatMessage.user("Listen", DataPart(b"\x00\x01", "audio/wav", "song.wav"))
     assert "song.wav" in encode(user)["messages"][0]["content"][1]["text"]
     assert len(warnings(user)) == 1
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_shown_is_named_with_a_warning():
 
 
 @requirement("R54")
-def test_thinking_and_server_blocks_go_back_in_their_order_before_the_result():
+def test_thinking_and_server_blocks_are_resent_in_order():
     script = MessagesScript().thinking("Hm", signature="EqQB").redacted_thinking("EmwK").text("I look.")
     script.web_search("news", FOUND).text("Found.", citations=[WEB_CITATION]).tool_use("f", {"a": 1}, "toolu_1")
     body = encode(HI, answer(script), result("toolu_1"))
@@ -132,7 +132,7 @@ def test_thinking_and_server_blocks_go_back_in_their_order_before_the_result():
 
 
 @requirement("R54")
-def test_thinking_goes_back_only_to_the_models_that_signed_it():
+def test_thinking_is_resent_only_to_models_accepting_it():
     message = answer(MessagesScript().thinking("Hm").text("So."), model="claude-sonnet-4-5-20250929")
     assert kinds(encode(HI, message, HI, model="claude-sonnet-4-5")["messages"][1]) == ["thinking", "text"]
     assert kinds(encode(HI, message, HI, model="claude-opus-5")["messages"][1]) == ["text"]
@@ -141,7 +141,7 @@ def test_thinking_goes_back_only_to_the_models_that_signed_it():
 
 
 @requirement("R19", "R75")
-def test_what_other_providers_and_servers_wrote_never_goes_out():
+def test_foreign_session_blocks_are_never_sent():
     message = answer(MessagesScript().thinking("Hm").bash("ls").text("So."))
     foreign = ChatMessage("model", message.parts, {"_responses_session": message.metadata["_anthropic_session"]})
     assert kinds(encode(HI, foreign, HI)["messages"][1]) == ["text"]
@@ -151,7 +151,7 @@ def test_what_other_providers_and_servers_wrote_never_goes_out():
     assert "_anthropic_session" not in json.dumps(encode(HI, message, HI))
 
 
-def test_edits_of_the_user_are_respected():
+def test_edited_text_and_calls_are_sent_as_edited():
     message = answer(MessagesScript().text("Long text").tool_use("f", {"a": 1}, "toolu_1").tool_use("g", {}, "toolu_2"))
     text, first, _ = message.parts
     assert isinstance(text, TextPart)
@@ -163,7 +163,7 @@ def test_edits_of_the_user_are_respected():
     ]
 
 
-def test_citations_of_an_edited_text_stay_out():
+def test_edited_text_loses_its_citations():
     message = answer(MessagesScript().text("As A says.", citations=[WEB_CITATION]))
     (text,) = message.parts
     assert "citations" in encode(HI, message, HI)["messages"][1]["content"][0]
@@ -171,7 +171,7 @@ def test_citations_of_an_edited_text_stay_out():
     assert encode(HI, edited, HI)["messages"][1]["content"] == [{"type": "text", "text": "As B says."}]
 
 
-def test_a_fetched_document_goes_back_from_the_message_and_only_in_its_block():
+def test_fetched_document_is_resent_only_in_its_block():
     script = MessagesScript().web_fetch(URL, "The page", title="A page").text("Read.")
     message = answer(script)
     sent = encode(HI, message, HI)["messages"]
@@ -182,13 +182,13 @@ def test_a_fetched_document_goes_back_from_the_message_and_only_in_its_block():
 
 
 @requirement("R54")
-def test_a_server_call_without_its_result_is_dropped():
+def test_server_call_without_result_is_dropped():
     message = answer(MessagesScript().text("I look.").server_tool_use("web_search", {"query": "x"}).stop("max_tokens"))
     assert kinds(encode(HI, message, HI)["messages"][1]) == ["text"]
 
 
 @requirement("R55")
-def test_a_paused_answer_goes_back_exactly_as_it_came():
+def test_paused_answer_is_resent_verbatim():
     script = MessagesScript(container="container_1").thinking("Hm").text("I look. ")
     script.web_search("a", FOUND[1:]).server_tool_use("web_search", {"query": "b"}, "srvtoolu_9").pause_turn()
     body = encode(HI, answer(script))
@@ -197,7 +197,7 @@ def test_a_paused_answer_goes_back_exactly_as_it_came():
 
 
 @requirement("R55")
-def test_the_answer_that_went_on_joins_the_paused_one():
+def test_continued_answer_is_merged_with_paused_one():
     paused = answer(
         MessagesScript(id="m1").text("I look.").server_tool_use("web_search", {}, "srvtoolu_9").pause_turn()
     )
@@ -211,7 +211,7 @@ def test_the_answer_that_went_on_joins_the_paused_one():
     assert kinds(body["messages"][1]) == ["text", "server_tool_use", "web_search_tool_result", "text"]
 
 
-def test_a_program_that_waits_for_a_client_s_result_stays_and_names_its_container():
+def test_pending_programmatic_call_is_resent_with_container():
     script = MessagesScript(container="container_1").server_tool_use("code_execution", {"code": "f()"}, "srvtoolu_1")
     caller = {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}
     message = answer(script.tool_use("f", {}, "toolu_1", caller=caller))
@@ -225,7 +225,7 @@ def test_a_program_that_waits_for_a_client_s_result_stays_and_names_its_containe
 
 
 @requirement("R75")
-def test_ids_of_other_providers_are_repaired_in_call_and_result():
+def test_foreign_call_ids_are_repaired_in_call_and_result():
     call = ChatMessage("model", (ToolCallPart("call|1:é", "get.weather", {"a": 1}),))
     body = encode(HI, call, result("call|1:é"), call, result("call|1:é", "rain"))
     ids = [block["id"] for message in body["messages"][1::2] for block in message["content"]]
@@ -236,7 +236,7 @@ def test_ids_of_other_providers_are_repaired_in_call_and_result():
 
 
 @requirement("R75")
-def test_every_call_has_one_result_right_after_it_and_strays_are_left_out():
+def test_every_call_gets_one_result_and_strays_are_dropped():
     calls = ChatMessage("model", (ToolCallPart("a", "f", {}), ToolCallPart("b", "g", {})))
     history = (HI, calls, ChatMessage("tool", (ToolResultPart("b", "g", 1), ToolResultPart("z", "h", 2))), HI)
     body = encode(*history)
@@ -260,7 +260,7 @@ def test_every_call_has_one_result_right_after_it_and_strays_are_left_out():
         ),
     ],
 )
-def test_results_are_text_blocks_of_the_api_pictures_or_json(value: Any, content: Any):
+def test_results_are_encoded_as_text_images_blocks_or_json(value: Any, content: Any):
     body = encode(HI, ChatMessage("model", (ToolCallPart("a", "f", {}),)), result("a", value, is_error=True))
     assert body["messages"][2]["content"][0] == {
         "type": "tool_result",
@@ -270,20 +270,20 @@ def test_results_are_text_blocks_of_the_api_pictures_or_json(value: Any, content
     }
 
 
-def test_a_call_whose_arguments_were_no_json_goes_back_as_an_object():
+def test_invalid_call_arguments_are_resent_as_object():
     call = ChatMessage("model", (ToolCallPart("a", "f", None, '{"broken'),))
     assert encode(HI, call, result("a"))["messages"][1]["content"][0]["input"] == {"input": '{"broken'}
 
 
 @requirement("R75")
-def test_files_of_other_models_come_from_the_user_after_the_results():
+def test_foreign_model_files_follow_results_as_user_content():
     model = ChatMessage("model", (ThinkingPart("hm"), ToolCallPart("a", "f", {}), DataPart(PNG, "image/png", "p.png")))
     body = encode(HI, model, result("a"), ChatMessage.user("And?"))
     assert kinds(body["messages"][1]) == ["tool_use"]
     assert kinds(body["messages"][2]) == ["tool_result", "text", "image", "text"]
 
 
-def test_nothing_to_send_is_an_error():
+def test_empty_request_raises():
     with pytest.raises(ConfigurationError):
         encode(ChatMessage.user(" "))
 
@@ -292,7 +292,7 @@ def test_nothing_to_send_is_an_error():
 
 
 @requirement("R55")
-def test_a_container_is_named_reused_when_asked_and_left_out_when_it_is_gone():
+def test_container_is_reused_on_request_and_dropped_when_missing():
     message = answer(MessagesScript(container="container_1").bash("ls").text("ok"))
     for tool, expected in (
         (CodeInterpreter(), None),
@@ -304,12 +304,12 @@ def test_a_container_is_named_reused_when_asked_and_left_out_when_it_is_gone():
         assert "container" not in gone
 
 
-def test_files_for_the_sandbox_are_uploaded_with_the_first_message():
+def test_sandbox_files_are_uploaded_with_first_message():
     body = encode(HI, server_side_tools=(CodeInterpreter(file_ids=["file_1"]),))
     assert body["messages"][0]["content"][-1] == {"type": "container_upload", "file_id": "file_1"}
 
 
-def test_one_option_caches_system_tools_and_history():
+def test_prompt_cache_marks_system_tools_and_history():
     options = AnthropicOptions(prompt_cache="1h")
     message = answer(MessagesScript().thinking("Hm").text("So."))
     body = encode(HI, message, HI, system="S", tools=(TOOL,), server_side_tools=(WebSearch(),), options=options)
@@ -327,7 +327,7 @@ OLD = "claude-sonnet-4-20250514"
 
 
 @requirement("R56")
-def test_typed_output_is_native_where_the_model_has_it_with_tools_too():
+def test_typed_output_is_native_when_supported():
     body = encode(HI, output_schema=CITY, tools=(TOOL,))
     assert body["output_config"]["format"] == {
         "type": "json_schema",
@@ -338,7 +338,7 @@ def test_typed_output_is_native_where_the_model_has_it_with_tools_too():
 
 
 @requirement("R56")
-def test_else_the_reserved_tool_must_be_called():
+def test_typed_output_forces_reserved_tool_when_not_native():
     body = encode(HI, output_schema=CITY, model=OLD)
     assert [(tool["name"], tool["input_schema"]) for tool in body["tools"]] == [("return_result", CITY.schema)]
     assert body["tool_choice"] == {"type": "tool", "name": "return_result"}
@@ -346,7 +346,7 @@ def test_else_the_reserved_tool_must_be_called():
 
 
 @requirement("R56")
-def test_with_other_tools_or_thinking_the_model_is_asked_to_finish_with_it():
+def test_reserved_tool_is_not_forced_beside_tools_or_thinking():
     body = encode(HI, output_schema=CITY, model=OLD, tools=(TOOL,), system="S")
     assert [tool["name"] for tool in body["tools"]] == ["get_weather", "return_result"]
     assert "tool_choice" not in body
@@ -356,26 +356,26 @@ def test_with_other_tools_or_thinking_the_model_is_asked_to_finish_with_it():
 
 
 @requirement("R56")
-def test_the_name_of_the_reserved_tool_is_reserved():
+def test_reserved_tool_name_cannot_be_used():
     with pytest.raises(ConfigurationError):
         encode(HI, tools=(ToolSpec("return_result", "", {"type": "object"}),))
 
 
 @requirement("R56")
-def test_an_answer_by_the_reserved_tool_goes_back_as_text():
+def test_reserved_tool_answer_is_resent_as_text():
     message = answer(MessagesScript().tool_use("return_result", {"name": "Rome"}), has_result_tool=True)
     content = encode(HI, message, HI, model=OLD)["messages"][1]["content"]
     assert content == [{"type": "text", "text": '{"name":"Rome"}'}]
 
 
-def test_a_model_of_another_maker_answers_by_the_reserved_tool():
+def test_foreign_model_uses_reserved_tool_by_default():
     assert encode(HI, output_schema=CITY, model="smollm2")["tools"][0]["name"] == "return_result"
     native = AnthropicOptions(typed_output="native")
     assert "format" in encode(HI, output_schema=CITY, model="smollm2", options=native)["output_config"]
 
 
 @requirement("R16")
-def test_an_image_that_the_editor_showed_stands_once_in_its_message_and_is_replayed():
+def test_image_viewed_by_editor_is_stored_once_and_resent():
     view = {"type": "text_editor_code_execution_view_result", "file_type": "image", "content": PNG_BASE64}
     shown = answer(MessagesScript().text_editor({"command": "view", "path": "/a.png"}, view).text("There."))
     assert PNG_BASE64 not in str(shown.metadata)

@@ -110,7 +110,7 @@ def assert_fits(body: Any) -> None:
     assert misfit(body, message_create_params.MessageCreateParamsBase) is None
 
 
-def test_the_check_finds_what_does_not_fit():
+def test_misfit_finds_invalid_requests():
     base = message_create_params.MessageCreateParamsBase
     good = body_of(HI)
     assert misfit(good, base) is None
@@ -128,7 +128,7 @@ def test_the_check_finds_what_does_not_fit():
 
 @requirement("R54")
 @pytest.mark.parametrize("kind", sorted(EVERY_BLOCK))
-def test_every_block_that_is_sent_back_fits(kind: str):
+def test_every_resent_block_fits_vendor_types(kind: str):
     script = EVERY_BLOCK[kind]
     (answer,) = messages(decode(script.events(), model=MODEL))
     wiki = RemoteMCP(label="wiki", url="https://mcp.example", require_approval="never")
@@ -137,7 +137,7 @@ def test_every_block_that_is_sent_back_fits(kind: str):
     assert_fits(body)
 
 
-def test_files_citations_and_results_fit():
+def test_files_citations_and_results_fit_vendor_types():
     script = MessagesScript().text("As they say.", citations=[WEB_CITATION, CHAR_CITATION]).web_search("x", FOUND)
     (answer,) = messages(decode(script.tool_use("f", {}, "toolu_1").events()))
     files = (DataPart(PNG, "image/png"), DataPart(b"%PDF-1.7", "application/pdf", "a.pdf"), DataPart(b"a", "text/csv"))
@@ -175,7 +175,7 @@ TOOLS: list[ServerSideTool] = [
 @requirement("R51")
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: type(tool).__name__)
 @pytest.mark.parametrize("model", [MODEL, "claude-sonnet-4-5", "claude-sonnet-4-0"])
-def test_every_tool_fits(tool: ServerSideTool, model: str):
+def test_every_tool_fits_vendor_types(tool: ServerSideTool, model: str):
     chat = PROVIDER.chat_model(model, Settings(api_key="k"))
     request = ModelRequest(messages=(HI,), server_side_tools=(tool,), tools=(TOOL,))
     body = json.loads(chat.encode(request).call.body or b"")
@@ -224,6 +224,6 @@ def test_every_tool_fits(tool: ServerSideTool, model: str):
         AnthropicOptions(typed_output="tool"),
     ],
 )
-def test_options_fit(options: AnthropicOptions):
+def test_options_fit_vendor_types(options: AnthropicOptions):
     schema = OutputSchema("City", {"type": "object", "properties": {"name": {"type": "string"}}})
     assert_fits(body_of(HI, tools=(TOOL,), options=options, output_schema=schema))

@@ -8,7 +8,7 @@ from sidestream.providers.anthropic.provider import fallback_file, printed, text
 from sidestream.testing.messages_script import MessagesScript
 
 
-def test_what_code_printed_becomes_a_pdf_where_no_file_came():
+def test_printed_output_becomes_pdf_when_no_file_exists():
     script = (
         MessagesScript().bash("a", stdout="Total (net): 7\n", stderr="warned\\\n").code_execution("b", stdout="é 日\n")
     )
@@ -24,12 +24,12 @@ def test_what_code_printed_becomes_a_pdf_where_no_file_came():
     assert b"(\xe9 ?) Tj" in data
 
 
-def test_there_is_none_where_a_file_came_or_nothing_was_printed():
+def test_fallback_file_is_none_with_file_or_without_output():
     assert fallback_file(decode(EVERY_BLOCK["text_editor_code_execution_tool_result"].events())) is None
     assert fallback_file(decode(MessagesScript().text("Hi").events())) is None
 
 
-def test_the_table_of_a_long_pdf_points_at_its_objects():
+def test_long_pdf_has_valid_xref_table():
     data = text_pdf("\n".join(f"line {number} " + "x" * 100 for number in range(200)))
     start = int(data.rsplit(b"startxref\n", 1)[1].split()[0])
     assert data[start:].startswith(b"xref")

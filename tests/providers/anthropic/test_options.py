@@ -224,13 +224,13 @@ ELSEWHERE = {
 
 
 @requirement("R46", "R51")
-def test_every_option_is_tried():
+def test_every_option_is_covered():
     assert OPTIONS.keys() | IN_CONVERSATIONS.keys() == set(AnthropicOptions.__struct_fields__)
 
 
 @requirement("R46", "R51")
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_every_option_reaches_the_wire(name: str):
+def test_every_option_changes_request(name: str):
     value, switch = OPTIONS[name] if isinstance(OPTIONS[name], tuple) else (OPTIONS[name], None)
     beside = {"server_side_tools": {switch}} if switch else {}
     # These two tools cannot be switched on without their configs.
@@ -239,7 +239,7 @@ def test_every_option_reaches_the_wire(name: str):
 
 
 @requirement("R46")
-def test_every_field_of_every_tool_is_tried():
+def test_every_tool_field_is_covered():
     assert TOOLS.keys() == SERVER_SIDE_TOOLS.keys()
     for kind, (_, fields) in TOOLS.items():
         skipped = {name for tool, name in ELSEWHERE if tool is kind}
@@ -249,7 +249,7 @@ def test_every_field_of_every_tool_is_tried():
 
 @requirement("R46")
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, (_, fields) in TOOLS.items() for name in fields])
-def test_every_field_of_a_tool_reaches_the_wire_or_is_refused(kind: type[ServerSideTool], name: str):
+def test_every_tool_field_changes_request_or_raises(kind: type[ServerSideTool], name: str):
     least, fields = TOOLS[kind]
     value = fields[name]
     if isinstance(value, UnsupportedError):
@@ -259,7 +259,7 @@ def test_every_field_of_a_tool_reaches_the_wire_or_is_refused(kind: type[ServerS
         assert wire(None, kind(**{**least, name: value})) != wire(None, kind(**least))
 
 
-def test_a_server_by_connector_or_that_needs_approval_is_refused():
+def test_unsupported_mcp_server_settings_raise():
     for tool in (
         RemoteMCP(label="x", connector="connector_x"),
         RemoteMCP(label="x", tunnel="t"),
@@ -274,7 +274,7 @@ def test_a_server_by_connector_or_that_needs_approval_is_refused():
 
 
 @requirement("R51")
-def test_the_enum_form_means_the_same_as_the_portable_values():
+def test_enum_members_and_portable_tools_are_equivalent():
     config = WebSearch(max_uses=2)
     options = AnthropicOptions(server_side_tools={Tool.WEB_SEARCH, Tool.MEMORY}, web_search_config=config)
     assert tools_of(options) == (config, Memory())
@@ -283,7 +283,7 @@ def test_the_enum_form_means_the_same_as_the_portable_values():
 
 
 @requirement("R51")
-def test_an_explicit_entry_passes_through_as_it_is():
+def test_explicit_tool_config_is_sent_verbatim():
     entry = AnthropicTool(type="web_search_20260318", name="web_search", config={"response_inclusion": "excluded"})
     body = call(AnthropicOptions(tool_configs=[entry])).body
     assert b'{"type":"web_search_20260318","name":"web_search","response_inclusion":"excluded"}' in body
@@ -302,12 +302,12 @@ def test_an_explicit_entry_passes_through_as_it_is():
         ("smollm2", ["web_search_20250305", "web_fetch_20250910", "code_execution_20250825"]),
     ],
 )
-def test_the_version_of_a_tool_is_chosen_by_the_model(model: str, expected: list[str]):
+def test_tool_version_follows_model(model: str, expected: list[str]):
     assert tool_types(WebSearch(), WebFetch(), CodeInterpreter(), model=model) == expected
 
 
 @requirement("R51")
-def test_a_version_can_be_chosen():
+def test_tool_version_can_be_pinned():
     assert tool_types(WebSearch(version="20250305")) == ["web_search_20250305"]
     assert tool_types(WebSearch(version="web_search_20260209")) == ["web_search_20260209"]
     assert tool_types(WebSearch(), options=AnthropicOptions(tool_versions={"web_search": "1"})) == ["web_search_1"]
@@ -340,9 +340,7 @@ def test_a_version_can_be_chosen():
         (AnthropicOptions(task_budget=TaskBudget(total=5)), (), ["task-budgets-2026-03-13"]),
     ],
 )
-def test_beta_headers_follow_from_what_is_asked_for(
-    options: Any, tools: tuple[ServerSideTool, ...], expected: list[str]
-):
+def test_beta_headers_follow_requested_features(options: Any, tools: tuple[ServerSideTool, ...], expected: list[str]):
     assert betas(options, *tools) == expected
 
 
@@ -351,7 +349,7 @@ def test_beta_headers_can_be_overridden():
     assert made.headers["anthropic-beta"] == "only"
 
 
-def test_a_function_that_answers_a_tool_of_the_provider_is_not_offered_twice():
+def test_function_for_provider_tool_is_not_offered_twice():
     chat = PROVIDER.chat_model(MODEL, Settings(api_key="k"))
     request = ModelRequest(
         messages=(USER,),
@@ -379,11 +377,11 @@ def test_a_function_that_answers_a_tool_of_the_provider_is_not_offered_twice():
         lambda: wire({"max_tokens": 5}),
     ],
 )
-def test_what_cannot_be_is_refused(make: Any):
+def test_invalid_options_and_tools_raise(make: Any):
     with pytest.raises(ConfigurationError):
         make()
 
 
-def test_thinking_comes_on_top_of_the_default_of_max_tokens():
+def test_thinking_budget_is_added_to_default_max_tokens():
     body = call(AnthropicOptions(thinking=AnthropicThinking(type="enabled", budget_tokens=2000))).body
     assert b'"max_tokens":6096' in body

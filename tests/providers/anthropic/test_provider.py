@@ -31,7 +31,7 @@ def model(**settings: Any) -> MessagesModel:
 
 
 @requirement("R50")
-def test_the_provider_says_what_it_is_and_has_an_alias():
+def test_provider_has_name_alias_and_tools():
     assert (PROVIDER.name, PROVIDER.display_name) == ("anthropic", "Anthropic")
     assert find_provider("claude") is PROVIDER
     assert find_provider("anthropic") is PROVIDER
@@ -43,14 +43,14 @@ def test_the_provider_says_what_it_is_and_has_an_alias():
 
 
 @requirement("R50")
-def test_a_missing_key_is_named_when_the_model_is_made(monkeypatch: pytest.MonkeyPatch):
+def test_missing_key_error_names_variable(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", " ")
     with pytest.raises(MissingKeyError) as caught:
         PROVIDER.chat_model("claude-sonnet-5-5", Settings())
     assert "ANTHROPIC_API_KEY" in str(caught.value)
 
 
-def test_of_a_key_and_a_token_the_key_is_used_and_the_stream_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_api_key_wins_over_auth_token_with_warning(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-key")
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "sk-ant-token")
     encoded = PROVIDER.chat_model("claude-sonnet-5-5", Settings()).encode(REQUEST)
@@ -62,7 +62,7 @@ def test_of_a_key_and_a_token_the_key_is_used_and_the_stream_says_so(monkeypatch
 
 @requirement("R50")
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"])
-def test_key_or_token_and_base_url_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, variable: str):
+def test_credentials_and_base_url_come_from_environment(monkeypatch: pytest.MonkeyPatch, variable: str):
     monkeypatch.setenv(variable, "sk-ant-env\n")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://env.example/")
     call = PROVIDER.chat_model("claude-sonnet-5-5", Settings()).encode(REQUEST).call
@@ -80,7 +80,7 @@ def test_key_or_token_and_base_url_come_from_the_environment(monkeypatch: pytest
 @pytest.mark.parametrize(
     "settings", [Settings(auth=lambda: {"x-api-key": "gateway"}), Settings(base_url="http://127.0.0.1:1")]
 )
-def test_no_key_is_needed_for_own_auth_or_on_this_machine(settings: Settings):
+def test_key_is_optional_for_custom_auth_or_local_server(settings: Settings):
     assert "Authorization" not in PROVIDER.chat_model("m", settings).encode(REQUEST).call.headers
 
 
@@ -94,20 +94,20 @@ def test_no_key_is_needed_for_own_auth_or_on_this_machine(settings: Settings):
         ("http://localhost:8080/anthropic", "http://localhost:8080/anthropic/v1/messages"),
     ],
 )
-def test_a_base_url_may_end_before_or_after_the_version(url: str, expected: str):
+def test_base_url_may_include_version(url: str, expected: str):
     assert model(base_url=url).encode(REQUEST).call.url == expected
 
 
 @pytest.mark.parametrize(
     "url", ["api.example", "ftp://a.example", "https://user:pass@a.example", "https://a.example?k=1"]
 )
-def test_a_base_url_that_cannot_be_called_is_refused(url: str):
+def test_invalid_base_url_raises_without_showing_password(url: str):
     with pytest.raises(ConfigurationError) as caught:
         model(base_url=url)
     assert "pass@" not in str(caught.value)
 
 
-def test_what_is_given_wins_and_the_key_shows_nowhere():
+def test_explicit_headers_are_sent_and_key_is_redacted():
     made = model(api_key="sk-ant-very-secret-1234", headers={"X-Gateway": "g"})
     options = AnthropicOptions(extra_headers={"X-Trace": "1"}, workspace_id="ws_1", user_profile_id="p_1")
     call = made.encode(ModelRequest(messages=REQUEST.messages, options=options, stream=False)).call
@@ -135,7 +135,7 @@ def test_what_is_given_wins_and_the_key_shows_nowhere():
         ("`web_search_tool_result` without a `server_tool_use`", "session", "sidestream.session-fallback"),
     ],
 )
-def test_what_the_server_no_longer_takes_is_done_without(message: str, drop: str, kind: str):
+def test_refused_feature_is_dropped_with_notice(message: str, drop: str, kind: str):
     recovery = model().recover(ProviderError(message, status=400))
     assert recovery is not None
     assert recovery.drop == drop
@@ -151,12 +151,12 @@ def test_what_the_server_no_longer_takes_is_done_without(message: str, drop: str
         RunError("connection lost", status=0),
     ],
 )
-def test_other_errors_surface(error: RunError):
+def test_other_errors_are_not_recovered(error: RunError):
     assert model().recover(error) is None
 
 
 @requirement("R53")
-def test_a_file_of_the_sandbox_is_fetched_and_described_by_its_id():
+def test_sandbox_file_is_fetched_and_described_by_id():
     made = model(base_url="https://api.example")
     call = made.download(FileRef(id="file_1"))
     assert (call.method, call.url) == ("GET", "https://api.example/v1/files/file_1/content")
@@ -172,7 +172,7 @@ def test_a_file_of_the_sandbox_is_fetched_and_described_by_its_id():
             made.download(FileRef(id=strange))
 
 
-def test_a_recorded_upload_is_read(recordings: Path):
+def test_recorded_upload_is_parsed(recordings: Path):
     recording = json.loads((recordings / "anthropic/p-test_anthropic_code_execution_files.json").read_text("utf-8"))
     response = recording["exchanges"][0]["response"]["body"]
     found = read_file(response)
@@ -182,7 +182,7 @@ def test_a_recorded_upload_is_read(recordings: Path):
         read_file({})
 
 
-def test_models_are_listed_with_their_capabilities():
+def test_models_are_listed_with_capabilities():
     made = model(base_url="https://api.example")
     assert made.list_models().url == "https://api.example/v1/models?limit=1000"
     assert made.list_models("claude-a").url.endswith("&after_id=claude-a")
@@ -219,12 +219,12 @@ def test_models_are_listed_with_their_capabilities():
         ("POST", "/v1/responses", False),
     ],
 )
-def test_recorded_model_calls_are_told_from_other_calls(method: str, path: str, is_model_call: bool):
+def test_recorded_decoder_matches_only_model_calls(method: str, path: str, is_model_call: bool):
     for body in ({"model": "claude-x", "messages": "?"}, None, "text"):
         assert (PROVIDER.recorded_decoder(method, path, body) is not None) is is_model_call
 
 
-def test_the_provider_is_light_to_import():
+def test_provider_import_is_light():
     code = (
         "import sys, sidestream.providers.anthropic; "
         "print([name for name in ('aiohttp', 'pydantic', 'anthropic', 'stamina') if name in sys.modules])"

@@ -28,7 +28,7 @@ def blocks(body: Any) -> list[tuple[str, list[str]]]:
 
 @requirement("R54")
 @pytest.mark.parametrize("stored", [False, True])
-async def test_a_summary_replaces_what_it_stands_for(stored: bool, tmp_path: Any):
+async def test_summary_replaces_earlier_messages(stored: bool, tmp_path: Any):
     async with FakeProvider([says("1"), summary(tool_changes=[]), says("2"), says("3")]) as fake:
         agent = Agent("claude", base_url=fake.base_url, system="Be short.")
         store = open_store(tmp_path / "log.db") if stored else None
@@ -52,7 +52,7 @@ async def test_a_summary_replaces_what_it_stands_for(stored: bool, tmp_path: Any
 
 
 @requirement("R54")
-async def test_leading_instructions_of_the_history_stay():
+async def test_leading_system_messages_survive_summary():
     async with FakeProvider([summary(), says("2")]) as fake:
         agent = Agent("claude", base_url=fake.base_url)
         history = [ChatMessage.system("Be short."), ChatMessage.user("hi")]
@@ -63,7 +63,7 @@ async def test_leading_instructions_of_the_history_stay():
 
 
 @requirement("R54")
-async def test_a_summary_that_failed_or_was_refused_replaces_nothing():
+async def test_failed_or_refused_summary_replaces_nothing():
     failed = MessagesScript().block({"type": "compaction", "content": None}).stop("compaction").reply()
     refusal = {
         "type": "invalid_request_error",
@@ -85,7 +85,7 @@ async def test_a_summary_that_failed_or_was_refused_replaces_nothing():
 
 
 @requirement("R54", "R80")
-async def test_tools_that_were_added_before_a_summary_are_repeated_by_it():
+async def test_tools_added_before_summary_are_repeated_by_it():
     mailbox = Mailbox(sign_in)
     added = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "read_mail"}}
     async with FakeProvider([says("1"), says("2"), summary(tool_changes=[added]), says("3")]) as fake:
@@ -103,7 +103,7 @@ async def test_tools_that_were_added_before_a_summary_are_repeated_by_it():
 
 
 @requirement("R54", "R80")
-async def test_after_a_summary_within_a_turn_all_tools_are_at_the_top_again():
+async def test_summary_within_turn_moves_all_tools_to_top():
     mailbox = Mailbox(sign_in)
     within = MessagesScript().compaction("So far.").text("3").reply()
     async with FakeProvider([says("1"), says("2"), within, says("4")]) as fake:

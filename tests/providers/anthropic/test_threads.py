@@ -50,7 +50,7 @@ def reasons(parts: Any) -> list[Any]:
 
 
 @requirement("R50", "R54")
-async def test_a_thread_is_created_once_and_each_request_sends_what_is_new():
+async def test_thread_is_created_once_and_gets_only_new_messages():
     call = MessagesScript(id="msg_1").tool_use("get_weather", {"city": "Rome"}, "toolu_1").reply()
     async with FakeProvider([call, says("Sunny.", "msg_2"), says("Bye.", "msg_3")]) as fake:
         agent = agent_at(fake, tools=[get_weather], system="Be short.")
@@ -70,7 +70,7 @@ async def test_a_thread_is_created_once_and_each_request_sends_what_is_new():
 
 
 @requirement("R55")
-async def test_a_paused_answer_of_a_thread_is_resumed_by_an_empty_request():
+async def test_paused_thread_answer_is_resumed_by_empty_request():
     found = {"type": "web_search_result", "url": "https://example.com/a", "title": "A", "encrypted_content": "EqgB"}
     paused = MessagesScript(id="msg_1").server_tool_use("web_search", {"query": "x"}, "srvtoolu_1").pause_turn()
     last = MessagesScript(id="msg_2").result("web_search_tool_result", [found], "srvtoolu_1").text("Found.")
@@ -88,7 +88,7 @@ CODES = ["thread_not_found", "thread_already_continued", "thread_continue_in_fli
 
 @requirement("R54")
 @pytest.mark.parametrize("code", CODES)
-async def test_a_thread_that_cannot_be_continued_is_replaced_by_a_new_one_with_the_whole_conversation(code: str):
+async def test_refused_thread_is_replaced_with_full_conversation(code: str):
     async with FakeProvider([says("1", "msg_1"), refused(code), says("2", "msg_2"), says("3", "msg_3")]) as fake:
         agent = agent_at(fake)
         history = [*(await agent.send("hi")).messages]
@@ -102,7 +102,7 @@ async def test_a_thread_that_cannot_be_continued_is_replaced_by_a_new_one_with_t
 
 
 @requirement("R54")
-async def test_what_the_server_cannot_hold_is_sent_in_full_from_then_on():
+async def test_unsupported_thread_request_switches_to_full_history():
     refusal = refused("thread_unsupported_request", message="thinking is not supported", unsupported=["thinking"])
     async with FakeProvider([refusal, says("1", "msg_1"), says("2", "msg_2")]) as fake:
         agent = agent_at(fake)
@@ -116,7 +116,7 @@ async def test_what_the_server_cannot_hold_is_sent_in_full_from_then_on():
 
 @requirement("R54")
 @pytest.mark.parametrize("change", ["system", "tools", "edited", "model"])
-async def test_a_changed_conversation_starts_a_new_thread(change: str):
+async def test_changed_conversation_starts_new_thread(change: str):
     async with FakeProvider([says("1", "msg_1"), says("2", "msg_2")]) as fake:
         history = [*(await agent_at(fake, system="A", tools=[get_weather]).send("hi")).messages]
         settings: dict[str, Any] = {"system": "A", "tools": [get_weather]}
@@ -137,7 +137,7 @@ async def test_a_changed_conversation_starts_a_new_thread(change: str):
 
 @requirement("R54")
 @pytest.mark.parametrize("ending", ["refusal", "fallback"])
-async def test_an_answer_that_the_thread_does_not_hold_starts_a_new_one(ending: str):
+async def test_answer_missing_from_thread_starts_new_thread(ending: str):
     script = MessagesScript(id="msg_1").text("No.")
     if ending == "refusal":
         script.refusal()
@@ -152,7 +152,7 @@ async def test_an_answer_that_the_thread_does_not_hold_starts_a_new_one(ending: 
 
 
 @requirement("R54")
-async def test_a_run_from_a_message_that_was_named_continues_from_its_own_answers():
+async def test_run_from_named_message_continues_from_own_answers():
     call = MessagesScript(id="msg_8").tool_use("get_weather", {"city": "Rome"}, "toolu_1").reply()
     async with FakeProvider([call, says("Sunny.", "msg_9")]) as fake:
         agent = agent_at(fake, tools=[get_weather], options=AnthropicOptions(thread="msg_7"))
@@ -161,7 +161,7 @@ async def test_a_run_from_a_message_that_was_named_continues_from_its_own_answer
     assert threads == [continues("msg_7"), continues("msg_8")]
 
 
-def test_each_compaction_error_of_the_vendor_has_an_outcome():
+def test_every_vendor_compaction_error_has_outcome():
     error_details = pytest.importorskip("anthropic.types.shared.error_details", reason="the vendor's SDK is missing")
     union = get_args(error_details.ErrorDetails)[0]
     codes = {
@@ -176,7 +176,7 @@ def test_each_compaction_error_of_the_vendor_has_an_outcome():
 
 @requirement("R55")
 @pytest.mark.parametrize("code", sorted(COMPACTION_ERRORS))
-async def test_a_compaction_error_is_retried_or_raised_or_the_summary_is_left_out(code: str):
+async def test_compaction_error_is_retried_raised_or_drops_summary(code: str):
     outcome = COMPACTION_ERRORS[code]
     status = 503 if outcome == "retried" else 400
     summary = MessagesScript(id="msg_1").compaction("So far.", signature="EqQB", tool_changes=[]).text("1")
@@ -194,7 +194,7 @@ async def test_a_compaction_error_is_retried_or_raised_or_the_summary_is_left_ou
     assert kinds == [["compaction", "text"], ["text"] if outcome == "full" else ["compaction", "text"]]
 
 
-def test_a_compaction_error_in_the_stream_says_whether_to_retry():
+def test_compaction_error_in_stream_sets_retryable():
     for code, outcome in COMPACTION_ERRORS.items():
         parts = decode(MessagesScript().error("invalid_request_error", error_code=code).events())
         (error,) = [part for part in parts if isinstance(part, Error)]
@@ -202,7 +202,7 @@ def test_a_compaction_error_in_the_stream_says_whether_to_retry():
 
 
 @requirement("R81")
-async def test_a_listing_is_sent_back_with_its_header_and_only_to_requests_with_its_server():
+async def test_mcp_listing_is_resent_only_with_its_server():
     server = RemoteMCP(label="docs", url="https://mcp.example", require_approval="never")
     listed = MessagesScript().mcp_listing("docs", [{"name": "find", "input_schema": {"type": "object"}}]).text("1")
     async with FakeProvider([listed.reply(), says("2", "msg_2"), says("3", "msg_3")]) as fake:

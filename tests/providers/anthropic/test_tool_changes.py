@@ -74,7 +74,7 @@ def says(text: str) -> Any:
 
 
 @requirement("R54", "R80")
-async def test_a_tool_that_appears_in_mid_run_is_added_after_the_results_and_the_top_stays_the_same():
+async def test_tool_appearing_mid_run_is_added_after_results():
     mailbox = Mailbox(sign_in)
 
     def unlock() -> str:
@@ -128,7 +128,7 @@ async def test_more_tools_can_be_added_later():
 @requirement("R54", "R80")
 @pytest.mark.parametrize("change", ["gone", "other description"])
 @pytest.mark.parametrize("which", ["at the top", "added"])
-async def test_if_a_known_tool_is_gone_or_has_changed_all_are_offered_at_the_top_again(change: str, which: str):
+async def test_removed_or_changed_tool_moves_all_tools_to_top(change: str, which: str):
     mailbox = Mailbox(sign_in)
     async with FakeProvider([says("1"), says("2"), says("3"), says("4")]) as fake:
         agent = agent_at(fake, mailbox)
@@ -164,7 +164,7 @@ async def test_if_a_known_tool_is_gone_or_has_changed_all_are_offered_at_the_top
         ("claude", AnthropicOptions(context_management=[Compact()])),
     ],
 )
-async def test_where_tools_cannot_be_added_they_are_all_at_the_top(model: str, options: AnthropicOptions):
+async def test_tools_stay_at_top_when_additions_are_unsupported(model: str, options: AnthropicOptions):
     mailbox = Mailbox(sign_in)
     async with FakeProvider([says("1"), says("2")]) as fake:
         agent = agent_at(fake, mailbox, model=model, options=options)
@@ -177,7 +177,7 @@ async def test_where_tools_cannot_be_added_they_are_all_at_the_top(model: str, o
 
 
 @requirement("R54", "R80")
-async def test_a_server_that_refuses_new_tools_gets_them_all_at_the_top():
+async def test_refused_tool_addition_moves_all_tools_to_top():
     mailbox = Mailbox(sign_in)
     refusal = error_reply(400, "invalid_request_error", "messages.3.content.0: unknown block type 'tool_addition'")
     async with FakeProvider([says("1"), refusal, says("2"), says("3")]) as fake:
@@ -194,7 +194,7 @@ async def test_a_server_that_refuses_new_tools_gets_them_all_at_the_top():
 
 
 @requirement("R54", "R80")
-async def test_a_paused_answer_stays_last_and_the_tools_come_with_the_next_request():
+async def test_tool_addition_waits_until_paused_answer_finishes():
     mailbox = Mailbox(sign_in)
     paused = MessagesScript().server_tool_use("web_search", {"query": "x"}, "srvtoolu_1").pause_turn()
     async with FakeProvider([says("1"), paused.reply(), says("2"), says("3")]) as fake:
@@ -217,7 +217,7 @@ async def test_a_paused_answer_stays_last_and_the_tools_come_with_the_next_reque
 
 
 @requirement("R54", "R80")
-async def test_a_tool_that_an_mcp_server_adds_in_mid_run_is_added_to_the_conversation(tmp_path: Path):
+async def test_tool_added_by_mcp_server_mid_run_is_added(tmp_path: Path):
     path = tmp_path / "tools.json"
 
     def lists(*names: str) -> None:
