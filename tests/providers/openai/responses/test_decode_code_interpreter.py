@@ -25,7 +25,7 @@ from support.streams import (
 
 
 @requirement("R33")
-def test_container_and_code_stream_as_one_json_text_then_the_call_then_the_result():
+def test_container_and_code_stream_as_one_json_input():
     logs = [{"type": "logs", "logs": "hi\n"}]
     assert without_events(items(code(0, "print(", '"hi")\n', outputs=logs))) == [
         ToolInputStart("ci_1", "code_interpreter", True),
@@ -49,7 +49,7 @@ def test_container_and_code_stream_as_one_json_text_then_the_call_then_the_resul
 
 
 @requirement("R3", "R33")
-def test_every_event_is_emitted_unchanged_before_what_it_leads_to():
+def test_events_are_emitted_verbatim_before_derived_parts():
     sent = stream(code(0, "a", "b"))
     parts = decode(sent)
     emitted = of(parts, ToolEvent)
@@ -77,7 +77,7 @@ def test_every_event_is_emitted_unchanged_before_what_it_leads_to():
 
 
 @requirement("R33")
-def test_the_call_is_emitted_before_the_code_runs():
+def test_call_is_emitted_before_code_runs():
     parts = decode(stream(code(0, "x")))
     call = next(n for n, part in enumerate(parts) if isinstance(part, ToolCall))
     running = next(n for n, part in enumerate(parts) if getattr(part, "stage", "") == "interpreting")
@@ -90,7 +90,7 @@ AWKWARD = ['say("hi")', "a\nb\t\\", "line\u2028paragraph\u2029", "😀 café", "
 @requirement("F17", "R33")
 @pytest.mark.parametrize("text", AWKWARD)
 @pytest.mark.parametrize("cut", [1, 2, 5])
-def test_awkward_code_comes_back_exactly_from_the_streamed_json(text: str, cut: int):
+def test_escaped_code_survives_streamed_json(text: str, cut: int):
     deltas = [text[n : n + cut] for n in range(0, len(text), cut)]
     found = items(code(0, *deltas))
     assert json.loads(input_text(found, "ci_1")) == {"container_id": "cntr_1", "code": text}
@@ -98,7 +98,7 @@ def test_awkward_code_comes_back_exactly_from_the_streamed_json(text: str, cut: 
 
 
 @requirement("F17", "R33")
-def test_a_character_that_is_cut_in_half_between_deltas_is_whole_in_the_streamed_json():
+def test_character_split_between_deltas_is_restored():
     whole = code(0, 'print("😀")')
     halves = code(0, 'print("\ud83d', '\ude00")')
     events = [*halves[:4], *[e for e in whole if e["type"].endswith("code.done")], *whole[-3:]]
@@ -109,7 +109,7 @@ def test_a_character_that_is_cut_in_half_between_deltas_is_whole_in_the_streamed
 
 @requirement("F17")
 @given(st.lists(st.text(st.characters(codec=None), max_size=8), max_size=6))
-def test_any_text_in_any_deltas_comes_back_from_the_streamed_json(deltas: list[str]):
+def test_arbitrary_code_deltas_survive_streamed_json(deltas: list[str]):
     # Through JSON first, as on the wire: halves of a pair that meet are one character there.
     text = json.loads(json.dumps("".join(deltas)))
     whole, streamed = code(0, text), code(0, *deltas)
@@ -120,7 +120,7 @@ def test_any_text_in_any_deltas_comes_back_from_the_streamed_json(deltas: list[s
 
 
 @requirement("R33")
-def test_images_of_the_code_are_files_of_the_call():
+def test_code_images_become_files_of_call():
     outputs = [
         {"type": "logs", "logs": "drawn"},
         {"type": "image", "url": "data:image/jpeg;base64," + PNG_BASE64},
@@ -147,21 +147,21 @@ def test_images_of_the_code_are_files_of_the_call():
     ]
 
 
-def test_an_image_at_an_address_that_is_none_is_no_file():
+def test_image_with_invalid_url_is_not_file():
     outputs = [{"type": "image", "url": "javascript:alert(1)"}, {"type": "image", "url": "data:image/png;base64,%%%"}]
     assert of(items(code(0, "x", outputs=outputs)), File) == []
 
 
 @requirement("R33")
 @pytest.mark.parametrize("status", ["failed", "incomplete"])
-def test_code_that_failed_has_an_error_result(status: str):
+def test_failed_code_is_error_result(status: str):
     events = code(0, "1/0")
     events[-1]["item"]["status"] = status
     assert one(items(events), ToolResult).is_error
 
 
 @requirement("F10", "R33")
-def test_code_that_only_its_end_holds_is_emitted_in_full():
+def test_code_present_only_in_final_item_is_emitted():
     assert without_events(items(code(0, "x = 1")[-1])) == [
         ToolInputStart("ci_1", "code_interpreter", True),
         ToolInputDelta("ci_1", '{"container_id":"cntr_1","code":"'),
@@ -181,7 +181,7 @@ def test_code_that_only_its_end_holds_is_emitted_in_full():
 
 
 @requirement("F10", "R33")
-def test_code_that_the_end_leaves_out_is_the_one_that_streamed():
+def test_streamed_code_is_used_when_final_item_lacks_it():
     events = [e for e in code(0, "x = ", "1") if not e["type"].endswith("code.done")]
     events[-1]["item"]["code"] = None
     found = items(events)
@@ -190,7 +190,7 @@ def test_code_that_the_end_leaves_out_is_the_one_that_streamed():
 
 
 @requirement("R9", "R33")
-def test_code_of_a_whole_response_is_emitted_as_if_it_had_streamed():
+def test_non_streaming_code_matches_streamed_code():
     item = code(0, "x = 1")[-1]["item"]
     whole, streamed = decode_whole(response([item])), decode(stream(code(0, "x = 1")))
     assert of(whole, ToolCall) == of(streamed, ToolCall)
@@ -198,7 +198,7 @@ def test_code_of_a_whole_response_is_emitted_as_if_it_had_streamed():
 
 
 @requirement("F18", "R33")
-def test_two_runs_at_once_keep_their_code_and_results():
+def test_parallel_code_calls_keep_their_results():
     first = code(0, "a = ", "1", outputs=[{"type": "logs", "logs": "one"}])
     second = code(1, "b = ", "2", item_id="ci_2", outputs=[{"type": "logs", "logs": "two"}], container="cntr_2")
     found = items(interleaved(first, second))

@@ -55,9 +55,7 @@ from support.streams import (
         ("cancelled", {}, "other", "cancelled"),
     ],
 )
-def test_each_end_has_its_reason_beside_the_provider_s_own(
-    end: str, fields: dict[str, Any], reason: str, raw_reason: str
-):
+def test_response_statuses_map_to_finish_reasons(end: str, fields: dict[str, Any], reason: str, raw_reason: str):
     for parts in (decode(stream(end=end, **fields)), decode_whole(response(status=end, **fields))):
         assert one(parts, StepFinish).reason == reason
         finish = one(parts, Finish)
@@ -66,7 +64,7 @@ def test_each_end_has_its_reason_beside_the_provider_s_own(
 
 @requirement("R41")
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
-def test_a_response_that_is_not_over_yet_ends_as_other_without_its_unfinished_items(status: str):
+def test_unfinished_response_ends_as_other_without_its_calls(status: str):
     item = {**function_call(0, "{}")[-1]["item"], "status": "in_progress"}
     parts = decode_whole(response([item], status))
     assert of(parts, ToolCall) == []
@@ -85,12 +83,12 @@ def test_a_response_that_is_not_over_yet_ends_as_other_without_its_unfinished_it
         ("mcp_approval_request", "approval"),
     ],
 )
-def test_a_completed_response_ends_by_what_it_waits_for(kind: str, reason: str):
+def test_completed_response_reason_follows_pending_items(kind: str, reason: str):
     assert one(decode(stream(EVERY_ITEM[kind])), Finish).reason == reason
 
 
 @requirement("R41", "F03")
-def test_a_failed_response_carries_its_code_and_message():
+def test_failed_response_keeps_code_and_message():
     parts = decode(stream(message(0, "Hi"), end="failed", error={"code": "server_error", "message": "boom"}))
     assert parts[-2:] == [
         Error("provider", "boom", code="server_error", retryable=True),
@@ -110,7 +108,7 @@ def test_a_failed_response_carries_its_code_and_message():
         ("invalid_prompt", "provider", False),
     ],
 )
-def test_whether_an_error_is_worth_a_retry_follows_from_its_code(code: str, kind: str, retryable: bool):
+def test_retryable_flag_follows_error_code(code: str, kind: str, retryable: bool):
     error = one(decode(stream(end="failed", error={"code": code, "message": "m"})), Error)
     assert (error.kind, error.code, error.retryable) == (kind, code, retryable)
 
@@ -122,7 +120,7 @@ BARE = {"error": {"code": "server_error", "message": "boom"}}
 
 @requirement("F03")
 @pytest.mark.parametrize("sent", [FLAT, NESTED, BARE], ids=["flat", "nested", "without a type"])
-def test_an_error_event_without_a_failed_response_is_one_error(sent: Event):
+def test_error_event_without_failed_response_is_one_error(sent: Event):
     parts = decode([*message(0, "Hi")[:4], sent])
     assert one(parts, Error) == Error("provider", "boom", code="server_error", retryable=True)
     assert one(parts, Finish).reason == "error"
@@ -130,26 +128,26 @@ def test_an_error_event_without_a_failed_response_is_one_error(sent: Event):
 
 
 @requirement("F03")
-def test_an_error_event_without_a_code_has_none():
+def test_error_event_without_code_has_none():
     assert one(decode([{**FLAT, "code": None}]), Error).code is None
 
 
 @requirement("F03", "R41")
-def test_an_error_event_and_the_failed_response_after_it_are_one_error():
+def test_error_event_and_failed_response_are_one_error():
     failed = event("failed", response=response(status="failed", error={"code": "insufficient_quota", "message": "pay"}))
     parts = decode([{**FLAT, "code": "insufficient_quota", "message": "pay"}, failed])
     assert one(parts, Error) == Error("provider", "pay", code="insufficient_quota")
 
 
 @requirement("F03")
-def test_a_failed_response_without_its_own_words_takes_those_of_the_error_event():
+def test_failed_response_without_error_uses_error_event():
     parts = decode([FLAT, event("failed", response=response(status="failed", error=None))])
     assert one(parts, Error).message == "boom"
 
 
 @requirement("F03", "R4")
 @pytest.mark.parametrize("end", ["completed", "incomplete"])
-def test_a_response_that_ends_well_after_an_error_is_still_an_error(end: str):
+def test_response_ending_after_error_event_is_error(end: str):
     parts = decode([FLAT, event(end, response=response(status=end))])
     assert one(parts, Error).message == "boom"
     assert one(parts, Finish).reason == "error"
@@ -157,12 +155,12 @@ def test_a_response_that_ends_well_after_an_error_is_still_an_error(end: str):
 
 @requirement("F03")
 @pytest.mark.parametrize("error", [None, "broken", [], {"message": 3}])
-def test_a_failed_response_that_does_not_say_why_still_has_a_message(error: Any):
+def test_failed_response_without_reason_has_message(error: Any):
     assert one(decode(stream(end="failed", error=error)), Error).message
 
 
 @requirement("F04")
-def test_an_incomplete_answer_keeps_what_was_written_and_is_no_error():
+def test_incomplete_answer_keeps_text_without_error():
     parts = decode([*message(0, "Once ", "upon")[:-2], event("incomplete", response=response(status="incomplete"))])
     assert of(parts, Error) == []
     assert [m.text for m in messages(parts)] == ["Once upon"]
@@ -170,7 +168,7 @@ def test_an_incomplete_answer_keeps_what_was_written_and_is_no_error():
 
 
 @requirement("R8")
-def test_usage_is_emitted_once_per_step_and_once_in_total():
+def test_usage_is_emitted_per_step_and_in_total():
     parts = decode(stream(web_search(0), web_search(1, "ws_2"), code(2, "x")))
     expected = Usage(
         InputUsage(total=30, no_cache=15, cache_read=10, cache_write=5),
@@ -193,18 +191,18 @@ def test_usage_is_emitted_once_per_step_and_once_in_total():
         {"input_tokens": 1.5, "output_tokens": True, "input_tokens_details": []},
     ],
 )
-def test_usage_that_cannot_be_read_counts_as_nothing(usage: Any):
+def test_unreadable_usage_counts_as_zero(usage: Any):
     counted = one(decode(stream(usage=usage)), Finish).usage
     assert (counted.input, counted.output) == (InputUsage(), OutputUsage())
 
 
 @requirement("R8")
-def test_unknown_counts_stay_in_the_raw_usage():
+def test_unknown_usage_fields_stay_in_raw_usage():
     usage = {**USAGE, "copilot_usage": {"total": 1}}
     assert one(decode(stream(usage=usage)), Finish).usage.raw == usage
 
 
-def test_the_finish_says_which_response_it_was_and_how_it_was_served():
+def test_finish_metadata_identifies_response_and_tier():
     parts = decode(stream(service_tier="flex", incomplete_details=None, conversation={"id": "conv_1"}))
     assert one(parts, Finish).metadata == {
         "response_id": "resp_1",
@@ -215,19 +213,19 @@ def test_the_finish_says_which_response_it_was_and_how_it_was_served():
     }
 
 
-def test_the_response_s_facts_come_once_with_the_first_event_that_has_them():
+def test_response_metadata_is_emitted_once():
     opening = [event(name, response=response(status="queued")) for name in ("created", "queued", "in_progress")]
     parts = decode([*opening, event("completed", response=response())])
     assert one(parts, ResponseMetadata) == ResponseMetadata("resp_1", "gpt-5.6", 1764964102, "openai-responses")
 
 
-def test_a_resumed_stream_without_a_beginning_has_the_response_s_facts_too():
+def test_resumed_stream_without_start_has_response_metadata():
     parts = decode(stream(message(0, "Hi"))[1:])
     assert one(parts, ResponseMetadata).id == "resp_1"
 
 
 @requirement("R4")
-def test_nothing_comes_after_the_terminal_event():
+def test_decoder_ignores_events_after_terminal_event():
     decoder = ResponsesDecoder(ResponsesContext())
     emitted = decoder.feed(wire(event("completed", response=response())))
     assert isinstance(emitted[-1], Finish)
@@ -237,7 +235,7 @@ def test_nothing_comes_after_the_terminal_event():
 
 
 @requirement("R4")
-def test_a_stream_that_broke_ends_its_blocks_and_says_why():
+def test_broken_stream_closes_blocks_and_reports_cause():
     decoder = ResponsesDecoder(ResponsesContext())
     for sent in stream(message(0, "Hi"))[:4]:
         decoder.feed(wire(sent))
@@ -247,7 +245,7 @@ def test_a_stream_that_broke_ends_its_blocks_and_says_why():
 
 
 @requirement("R4")
-def test_a_terminal_event_counts_even_with_a_low_sequence_number():
+def test_terminal_event_with_low_sequence_number_counts():
     events = stream(message(0, "Hi"))
     events[-1]["sequence_number"] = 0
     assert one(decode(events), Finish).reason == "stop"
@@ -255,21 +253,21 @@ def test_a_terminal_event_counts_even_with_a_low_sequence_number():
 
 @requirement("R9")
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b"3", b'{"id":"x"}'])
-def test_a_whole_answer_that_is_no_response_is_an_error(body: bytes):
+def test_invalid_non_streaming_body_is_error(body: bytes):
     parts = decode_whole(body)
     assert one(parts, Error).kind in ("protocol", "provider")
     assert one(parts, Finish).reason == "error"
 
 
 @requirement("R9")
-def test_a_whole_answer_without_a_status_counts_as_completed():
+def test_non_streaming_answer_without_status_is_completed():
     answer = {"id": "resp_1", "output": [message(0, "Hi")[-1]["item"]]}
     parts = decode_whole(answer)
     assert (streamed_text(parts), one(parts, Finish).reason) == ("Hi", "stop")
 
 
 @requirement("R9", "R2")
-def test_a_whole_answer_that_holds_an_error_says_what_it_says():
+def test_non_streaming_error_keeps_code_and_message():
     parts = decode_whole({"error": {"code": "server_error", "message": "boom"}})
     assert one(parts, Error) == Error("provider", "boom", code="server_error", retryable=True)
     assert one(parts, Raw).event == {"error": {"code": "server_error", "message": "boom"}}
@@ -277,7 +275,7 @@ def test_a_whole_answer_that_holds_an_error_says_what_it_says():
 
 @requirement("R9")
 @pytest.mark.parametrize("kind", sorted(EVERY_ITEM))
-def test_a_whole_response_gives_the_same_message_calls_and_end_as_its_stream(kind: str):
+def test_non_streaming_response_matches_its_stream(kind: str):
     sent = stream(EVERY_ITEM[kind])
     streamed, whole = decode(sent), decode_whole(sent[-1]["response"])
     assert messages(whole) == messages(streamed)

@@ -23,7 +23,7 @@ from support.streams import (
 
 
 @requirement("R32", "R1")
-def test_arguments_stream_and_the_call_follows_under_its_call_id():
+def test_arguments_stream_before_call_under_call_id():
     assert items(function_call(0, '{"city":', '"Rome"}')) == [
         ToolInputStart("call_1", "get_weather", False),
         ToolInputDelta("call_1", '{"city":'),
@@ -42,21 +42,21 @@ def test_arguments_stream_and_the_call_follows_under_its_call_id():
 
 @requirement("R32")
 @pytest.mark.parametrize("arguments", ["", "null", "  ", "{}", None])
-def test_no_arguments_are_an_empty_object(arguments: str | None):
+def test_blank_arguments_are_empty_object(arguments: str | None):
     item = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "now", "arguments": arguments}
     call = one(items(done(0, item)), ToolCall)
     assert (call.input, call.input_error) == ({}, None)
 
 
 @requirement("R32")
-def test_missing_arguments_are_an_empty_object():
+def test_missing_arguments_are_empty_object():
     item = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "now"}
     assert one(items(done(0, item)), ToolCall).input == {}
 
 
 @requirement("F13")
 @pytest.mark.parametrize("arguments", ['{"city": "Ro', "{'city': 1}", "[1]", "3", '"text"', '{"a":1}}', '{"a":NaN}'])
-def test_arguments_that_are_no_json_object_give_an_error_and_the_raw_text(arguments: str):
+def test_non_object_arguments_give_input_error_and_raw_text(arguments: str):
     parts = decode(stream(function_call(0, arguments)))
     call = one(parts, ToolCall)
     assert call.input is None
@@ -66,13 +66,13 @@ def test_arguments_that_are_no_json_object_give_an_error_and_the_raw_text(argume
 
 
 @requirement("R32", "F12")
-def test_final_arguments_that_differ_from_the_deltas_are_the_input():
+def test_final_arguments_override_deltas():
     streamed, final = function_call(0, '{"city":"Rom"}'), function_call(0, '{"city":"Rome"}')
     assert one(items(streamed[:-1], final[-1]), ToolCall).input == {"city": "Rome"}
 
 
 @requirement("F10")
-def test_deltas_that_are_left_out_come_with_the_item():
+def test_missing_argument_deltas_come_from_final_item():
     events = [e for e in function_call(0, '{"city":', '"Rome"}') if e.get("delta") != '"Rome"}']
     found = items(events)
     assert input_text(found, "call_1") == '{"city":"Rome"}'
@@ -91,7 +91,7 @@ def test_deltas_that_are_left_out_come_with_the_item():
     ],
     ids=lambda item: item["type"],
 )
-def test_a_call_that_was_cut_by_the_token_limit_is_never_to_be_executed(item: dict[str, object]):
+def test_call_truncated_by_token_limit_has_no_input(item: dict[str, object]):
     cut = {**item, "id": "item_1", "call_id": "call_1", "status": "incomplete"}
     parts = decode(stream(done(0, cut), end="incomplete"))
     call = one(parts, ToolCall)
@@ -100,7 +100,7 @@ def test_a_call_that_was_cut_by_the_token_limit_is_never_to_be_executed(item: di
     assert one(parts, Finish).reason == "length"
 
 
-def test_a_call_keeps_its_namespace_and_its_caller():
+def test_call_keeps_namespace_and_caller():
     caller = {"type": "program", "caller_id": "call_9"}
     item = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
     call = one(items(done(0, {**item, "namespace": "crm", "caller": caller})), ToolCall)
@@ -119,7 +119,7 @@ def test_parallel_calls_keep_their_own_inputs():
 
 
 @requirement("R36")
-def test_a_custom_tool_s_input_streams_as_one_json_string():
+def test_custom_tool_input_streams_as_json_string():
     found = items(custom_tool(0, "SELECT ", 'name\nFROM "t"'))
     assert found[0] == ToolInputStart("call_1", "sql", False)
     assert found[-1] == ToolCall("call_1", "sql", "sql", False, 'SELECT name\nFROM "t"')
@@ -127,14 +127,14 @@ def test_a_custom_tool_s_input_streams_as_one_json_string():
 
 
 @requirement("R36")
-def test_a_custom_tool_without_streamed_input_is_called_with_its_text():
+def test_custom_tool_without_deltas_keeps_its_input():
     call = one(items(custom_tool(0, "SELECT 1")[-1]), ToolCall)
     assert call.input == "SELECT 1"
 
 
 @requirement("R36", "F10")
 @pytest.mark.parametrize("left_out", [(), ("response.custom_tool_call_input.done",)])
-def test_an_input_that_the_end_leaves_out_is_the_one_that_streamed(left_out: tuple[str, ...]):
+def test_streamed_custom_input_is_used_when_final_item_lacks_it(left_out: tuple[str, ...]):
     events = [e for e in custom_tool(0, "SELECT ", "1") if e["type"] not in left_out]
     del events[-1]["item"]["input"]
     assert one(items(events), ToolCall).input == "SELECT 1"
@@ -155,7 +155,7 @@ def test_an_input_that_the_end_leaves_out_is_the_one_that_streamed(left_out: tup
     ids=lambda item: item["type"],
 )
 @pytest.mark.parametrize("first", [None, "call_0"], ids=["none", "other"])
-def test_a_call_is_made_under_the_call_id_of_its_end(item: dict[str, object], first: str | None):
+def test_call_uses_call_id_of_final_item(item: dict[str, object], first: str | None):
     beginning = {**item, "id": "item_1", "call_id": first}
     events = [added(0, beginning), done(0, {**item, "id": "item_1", "call_id": "call_1"})]
     call = one(items(events), ToolCall)
@@ -163,7 +163,7 @@ def test_a_call_is_made_under_the_call_id_of_its_end(item: dict[str, object], fi
 
 
 @requirement("F10", "R2")
-def test_arguments_of_an_unknown_call_are_raw_until_the_item_names_it():
+def test_arguments_of_unknown_call_are_raw_until_item_names_it():
     events = function_call(0, '{"a":1}')[1:]
     found = items(events)
     assert [raw.event["type"] for raw in of(found, Raw)] == [
@@ -175,7 +175,7 @@ def test_arguments_of_an_unknown_call_are_raw_until_the_item_names_it():
 
 
 @requirement("F10")
-def test_a_call_whose_end_was_left_out_is_made_from_its_finished_arguments():
+def test_call_without_final_item_uses_finished_arguments():
     events = function_call(0, '{"a":1}')[:-1]
     parts = decode([*events, event("completed", response=response())])
     assert one(parts, ToolCall).input == {"a": 1}
@@ -183,14 +183,14 @@ def test_a_call_whose_end_was_left_out_is_made_from_its_finished_arguments():
 
 
 @requirement("F01")
-def test_a_call_whose_end_never_came_is_not_made():
+def test_call_without_final_item_is_dropped_when_stream_is_cut():
     parts = decode(function_call(0, '{"a":1}')[:-1])
     assert of(parts, ToolCall) == []
     assert one(parts, Finish).reason == "error"
 
 
 @requirement("F09")
-def test_of_two_calls_with_one_call_id_neither_is_lost():
+def test_calls_sharing_call_id_are_both_kept():
     second = {"id": "fc_2", "type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a":2}'}
     calls = of(items(function_call(0, '{"a":1}'), done(1, second)), ToolCall)
     assert [call.input for call in calls] == [{"a": 1}, {"a": 2}]
@@ -199,7 +199,7 @@ def test_of_two_calls_with_one_call_id_neither_is_lost():
 
 @requirement("F11")
 @pytest.mark.parametrize("shared", ["", "fc"])
-def test_calls_whose_items_share_one_id_are_distinguished_by_their_place(shared: str):
+def test_calls_sharing_item_id_are_told_apart_by_index(shared: str):
     events = [
         {**e, "item": {**e["item"], "id": shared}} if "item" in e else {**e, "item_id": shared}
         for e in [*function_call(0, '{"a":1}'), *function_call(1, '{"a":2}', call_id="call_2")]
@@ -209,7 +209,7 @@ def test_calls_whose_items_share_one_id_are_distinguished_by_their_place(shared:
 
 
 @requirement("F11")
-def test_no_call_is_made_twice_where_ids_change_and_an_end_was_lost():
+def test_calls_are_not_duplicated_when_ids_change():
     def item(item_id: str, number: int) -> dict[str, object]:
         arguments = f'{{"n":{number}}}'
         return {

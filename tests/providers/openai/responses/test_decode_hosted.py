@@ -41,7 +41,7 @@ from support.streams import (
 
 
 @requirement("R3")
-def test_a_web_search_is_emitted_stage_by_stage_then_called_then_answered():
+def test_web_search_emits_events_then_call_then_result():
     sources = [{"type": "url", "url": "https://example.com/a"}]
     parts = items(web_search(0))
     assert [part.stage for part in of(parts, ToolEvent)] == ["added", "in_progress", "searching", "completed", "done"]
@@ -61,21 +61,21 @@ def test_a_web_search_is_emitted_stage_by_stage_then_called_then_answered():
         {"type": "find_in_page", "url": "https://example.com", "pattern": "x"},
     ],
 )
-def test_other_actions_of_a_web_search_are_its_input(action: Event):
+def test_web_search_actions_are_call_input(action: Event):
     assert one(items(web_search(0, action=action)), ToolCall).input == action
 
 
 @requirement("R3")
-def test_stages_of_a_search_whose_beginning_was_lost_still_name_their_call():
+def test_events_of_search_without_start_name_their_call():
     parts = items(web_search(0)[1:])
     assert {emitted.call_id for emitted in of(parts, ToolEvent)} == {one(parts, ToolCall).id}
 
 
-def test_a_failed_search_has_an_error_result():
+def test_failed_search_is_error_result():
     assert one(items(web_search(0, status="failed")), ToolResult).is_error
 
 
-def test_a_file_search_gives_its_queries_and_results():
+def test_file_search_has_queries_and_results():
     results = [{"file_id": "file_1", "filename": "a.txt", "score": 0.9, "text": "Paris", "attributes": {}}]
     parts = items(file_search(0, results))
     assert one(parts, ToolCall).input == {"queries": ["paris"]}
@@ -100,7 +100,7 @@ def test_a_file_search_gives_its_queries_and_results():
         ("tool_search_call", "tool_search"),
     ],
 )
-def test_every_event_of_a_tool_stands_once_under_its_key(kind: str, tool: str):
+def test_tool_events_are_emitted_once_under_their_key(kind: str, tool: str):
     sent = stream(EVERY_ITEM[kind])
     emitted = of(decode(sent), ToolEvent)
     assert [part.event for part in emitted] == sent[1:-1]
@@ -109,7 +109,7 @@ def test_every_event_of_a_tool_stands_once_under_its_key(kind: str, tool: str):
 
 
 @requirement("R37")
-def test_an_mcp_call_streams_its_arguments_and_gives_its_output():
+def test_mcp_call_streams_arguments_and_has_output():
     assert without_events(items(mcp_call(0, '{"question":"why"}'))) == [
         ToolInputStart("mcp_1", "ask", True),
         ToolInputDelta("mcp_1", '{"question":"why"}'),
@@ -129,14 +129,14 @@ def test_an_mcp_call_streams_its_arguments_and_gives_its_output():
         {"status": "failed", "output": None},
     ],
 )
-def test_a_failed_mcp_call_is_an_error_result_with_the_server_s_words(fields: dict[str, Any]):
+def test_failed_mcp_call_is_error_result_with_server_error(fields: dict[str, Any]):
     result = one(items(mcp_call(0, "{}", **fields)), ToolResult)
     assert result.is_error
     assert result.result.get("error") == fields.get("error")
 
 
 @requirement("R37")
-def test_the_tools_of_an_mcp_server_and_its_error_stay_in_the_event():
+def test_mcp_tool_list_and_its_error_stay_in_event():
     item = {"id": "mcpl_1", "type": "mcp_list_tools", "server_label": "wiki"}
     listed = one(items(done(0, {**item, "tools": [{"name": "ask"}], "error": None})), ToolEvent)
     assert listed.event["item"]["tools"] == [{"name": "ask"}]
@@ -145,7 +145,7 @@ def test_the_tools_of_an_mcp_server_and_its_error_stay_in_the_event():
 
 
 @requirement("R37", "F10")
-def test_a_list_of_tools_whose_end_was_not_sent_is_emitted_from_the_final_response():
+def test_mcp_tool_list_without_end_comes_from_final_response():
     lists = [
         {"id": f"mcpl_{label}", "type": "mcp_list_tools", "server_label": label, "tools": [{"name": label}]}
         for label in ("a", "b")
@@ -157,7 +157,7 @@ def test_a_list_of_tools_whose_end_was_not_sent_is_emitted_from_the_final_respon
 
 
 @requirement("R37", "R7")
-def test_an_approval_request_is_a_call_that_waits_under_the_request_s_id():
+def test_approval_request_is_pending_call_under_its_id():
     parts = decode(stream(plain(0, "mcp_approval_request", server_label="wiki", name="ask", arguments='{"q":1}')))
     call = one(parts, ToolCall)
     assert (call.id, call.name, call.tool, call.input) == ("mcp_approval_request_1", "ask", "mcp", {"q": 1})
@@ -170,7 +170,7 @@ def test_an_approval_request_is_a_call_that_waits_under_the_request_s_id():
 
 @requirement("R37")
 @pytest.mark.parametrize("whole", [False, True], ids=["streamed", "done-only"])
-def test_an_approved_call_keeps_the_id_that_its_approval_showed(whole: bool):
+def test_approved_call_keeps_approval_request_id(whole: bool):
     events = mcp_call(0, '{"q":1}', approval_request_id="mcpr_9")
     parts = items(events[-1:] if whole else events)
     assert {part.id for part in of(parts, ToolCall) + of(parts, ToolResult)} == {"mcpr_9"}
@@ -179,7 +179,7 @@ def test_an_approved_call_keeps_the_id_that_its_approval_showed(whole: bool):
 
 
 @requirement("R37")
-def test_an_approved_call_that_names_its_approval_only_at_its_end_is_made_under_that_id():
+def test_approved_call_takes_approval_id_from_final_item():
     events = mcp_call(0, '{"q":1}', approval_request_id="mcpr_9")
     events[0]["item"]["approval_request_id"] = None
     parts = items(events)
@@ -187,7 +187,7 @@ def test_an_approved_call_that_names_its_approval_only_at_its_end_is_made_under_
 
 
 @requirement("R37", "R8")
-def test_waiting_for_approval_is_no_use_of_the_tool():
+def test_pending_approval_is_not_counted_as_tool_use():
     asked = decode(stream(EVERY_ITEM["mcp_approval_request"]))
     called = decode(stream(mcp_call(0, "{}", approval_request_id="mcpr_9")))
     assert one(asked, Finish).usage.server_tool_use == {}
@@ -195,7 +195,7 @@ def test_waiting_for_approval_is_no_use_of_the_tool():
 
 
 @requirement("R37")
-def test_an_approval_and_its_call_in_one_response_do_not_clash():
+def test_approval_and_its_call_in_one_response_stay_separate():
     approval = plain(0, "mcp_approval_request", server_label="wiki", name="ask", arguments="{}")
     calls = of(items(approval, mcp_call(1, "{}", approval_request_id="mcp_approval_request_1")), ToolCall)
     assert len(calls) == len({call.id for call in calls}) == 2
@@ -203,7 +203,7 @@ def test_an_approval_and_its_call_in_one_response_do_not_clash():
 
 @requirement("R36")
 @pytest.mark.parametrize(("execution", "hosted"), [("server", True), ("client", False)])
-def test_tool_search_runs_where_it_says(execution: str, hosted: bool):
+def test_tool_search_execution_sets_provider_executed(execution: str, hosted: bool):
     search = plain(0, "tool_search_call", call_id="call_1", execution=execution, arguments={"goal": "crm"})
     parts = decode(stream(search))
     call = one(parts, ToolCall)
@@ -212,13 +212,13 @@ def test_tool_search_runs_where_it_says(execution: str, hosted: bool):
 
 
 @requirement("R36")
-def test_the_answer_of_a_tool_search_without_call_ids_belongs_to_the_call_before_it():
+def test_tool_search_output_without_call_id_follows_last_call():
     result = one(items(EVERY_ITEM["tool_search_output"]), ToolResult)
     assert (result.id, result.result) == ("tool_search_call_1", {"tools": [{"type": "function", "name": "crm"}]})
 
 
 @requirement("R36")
-def test_a_program_calls_functions_and_gives_its_output():
+def test_program_calls_functions_and_has_output():
     caller = {"type": "program", "caller_id": "call_1"}
     program = plain(0, "program", call_id="call_1", code="await tools.f({})", fingerprint="gAAA")
     inner = function_call(1, "{}", call_id="call_2")
@@ -235,7 +235,7 @@ def test_a_program_calls_functions_and_gives_its_output():
 
 
 @requirement("R36")
-def test_compaction_is_emitted_when_it_begins_and_kept_when_it_is_done():
+def test_compaction_is_emitted_at_start_and_end():
     events = EVERY_ITEM["compaction"]
     found = items(events)
     assert [part.kind for part in of(found, Custom)] == ["openai.compaction.compacting", "openai.compaction"]
@@ -252,13 +252,13 @@ def test_compaction_is_emitted_when_it_begins_and_kept_when_it_is_done():
         "mcp_approval_response",
     ],
 )
-def test_items_that_only_this_api_has_are_kept_whole(kind: str):
+def test_provider_specific_items_become_custom_parts(kind: str):
     item = EVERY_ITEM[kind][-1]["item"]
     assert items(EVERY_ITEM[kind]) == [Custom(f"openai.{kind}", item)]
 
 
 @requirement("F13")
-def test_broken_arguments_of_an_mcp_call_are_an_input_error_and_its_result_still_comes():
+def test_mcp_call_with_broken_arguments_still_has_result():
     found = items(mcp_call(0, '{"q":'))
     call = one(found, ToolCall)
     assert (call.input, call.input_text) == (None, '{"q":')
@@ -266,7 +266,7 @@ def test_broken_arguments_of_an_mcp_call_are_an_input_error_and_its_result_still
 
 
 @pytest.mark.parametrize("kind", sorted(EVERY_ITEM))
-def test_the_streamed_input_of_every_call_is_the_json_text_of_its_input(kind: str):
+def test_streamed_input_of_every_call_equals_its_input(kind: str):
     found = items(EVERY_ITEM[kind])
     assert of(found, Raw) == []
     for call in of(found, ToolCall):

@@ -36,7 +36,7 @@ def picture(red: int) -> str:
 
 
 @requirement("R35", "R6")
-def test_the_call_comes_at_the_start_each_preview_is_preliminary_and_the_picture_is_a_file():
+def test_image_call_emits_previews_result_and_file():
     found = without_events(items(image(1, "one", "two", quality="low")))
     kinds = [type(part).__name__ for part in found]
     assert kinds == [
@@ -60,14 +60,14 @@ def test_the_call_comes_at_the_start_each_preview_is_preliminary_and_the_picture
 
 
 @requirement("R35")
-def test_the_call_is_emitted_before_any_stage():
+def test_image_call_is_emitted_before_later_events():
     parts = decode(stream(image(0)))
     call = next(n for n, part in enumerate(parts) if isinstance(part, ToolCall))
     assert [part.stage for part in of(parts[:call], ToolEvent)] == ["added"]
 
 
 @requirement("R35")
-def test_the_picture_is_part_of_the_message_and_its_previews_are_not():
+def test_message_contains_image_without_previews():
     (stored,) = messages(decode(stream(image(0, picture(1), picture(2)))))
     assert stored.parts == (DataPart(PNG, "image/png", "image_0.png"),)
 
@@ -84,13 +84,13 @@ def test_the_picture_is_part_of_the_message_and_its_previews_are_not():
         (base64.b64encode(b'<svg xmlns="x"/>').decode(), "svg", "image_0.svg", "image/svg+xml"),
     ],
 )
-def test_the_type_is_that_of_the_content(result: str, output_format: str | None, name: str, mime_type: str):
+def test_image_type_comes_from_content(result: str, output_format: str | None, name: str, mime_type: str):
     file = one(items(image(0, result=result, output_format=output_format)), File)
     assert (file.name, file.mime_type) == (name, mime_type)
 
 
 @requirement("R35")
-def test_a_picture_that_still_says_generating_when_it_is_done_is_delivered():
+def test_finished_image_with_generating_status_is_delivered():
     assert one(items(image(0, status="generating")), File).data == PNG
 
 
@@ -105,7 +105,7 @@ def test_a_picture_that_still_says_generating_when_it_is_done_is_delivered():
     ],
     ids=["error", "failed", "incomplete", "garbage"],
 )
-def test_a_picture_that_did_not_come_about_is_an_error_result_and_no_file(fields: dict[str, Any]):
+def test_failed_image_is_error_result_without_file(fields: dict[str, Any]):
     parts = decode(stream(image(0, picture(1), **fields)))
     final = [part for part in of(parts, ToolResult) if not part.preliminary]
     assert [part.is_error for part in final] == [True]
@@ -115,20 +115,20 @@ def test_a_picture_that_did_not_come_about_is_an_error_result_and_no_file(fields
 
 @requirement("R35")
 @pytest.mark.parametrize("result", [None, ""])
-def test_a_completed_item_with_neither_picture_nor_preview_is_an_error_result(result: str | None):
+def test_completed_item_without_image_or_preview_is_error_result(result: str | None):
     parts = items(image(0, result=result))
     assert one(parts, ToolResult).is_error
     assert of(parts, File) == []
 
 
-def test_picture_data_that_cannot_be_read_is_said_to_be_the_reason():
+def test_unreadable_image_data_is_named_in_result():
     result = one(items(image(0, result="*** not base64 ***")), ToolResult)
     assert result.result["error"]["message"]
     assert "error" not in one(items(image(0)), ToolResult).result
 
 
 @requirement("R35", "F18")
-def test_several_pictures_at_once_never_cross():
+def test_parallel_images_stay_separate():
     first = image(0, picture(1), picture(2), item_id="ig_a", result=picture(3))
     second = image(1, picture(11), picture(12), item_id="ig_b", result=picture(13))
     text = message(2, "Here ", "they ", "are ", "both")
@@ -142,7 +142,7 @@ def test_several_pictures_at_once_never_cross():
 
 
 @requirement("R35", "F11")
-def test_pictures_whose_ids_change_with_every_event_are_distinguished_by_their_place():
+def test_images_with_changing_ids_are_told_apart_by_index():
     events = interleaved(image(0, picture(1), item_id="ig_a", result=picture(3)), image(1, picture(11), item_id="ig_b"))
     rotated = [
         {**e, "item_id": f"x{n}"} if "item_id" in e else {**e, "item": {**e["item"], "id": f"x{n}"}}
@@ -154,7 +154,7 @@ def test_pictures_whose_ids_change_with_every_event_are_distinguished_by_their_p
 
 
 @requirement("F04", "R35")
-def test_of_an_incomplete_response_only_finished_pictures_are_delivered():
+def test_incomplete_response_delivers_only_finished_images():
     begun = {"id": "ig_2", "type": "image_generation_call", "status": "generating", "result": PNG_BASE64}
     events = [*image(0), *image(1, picture(1), item_id="ig_2")[:-2]]
     finished = image(0)[-1]["item"]
@@ -164,28 +164,28 @@ def test_of_an_incomplete_response_only_finished_pictures_are_delivered():
 
 
 @requirement("F01", "R35")
-def test_a_preview_is_never_delivered_when_the_stream_is_cut():
+def test_preview_is_not_delivered_when_stream_is_cut():
     parts = decode(stream(image(0, picture(1)))[:-2])
     assert of(parts, File) == []
     assert [part.preliminary for part in of(parts, ToolResult)] == [True]
 
 
 @requirement("F10")
-def test_a_preview_without_its_beginning_makes_the_call():
+def test_preview_without_start_emits_call():
     events = [e for e in image(0, picture(1)) if e["type"] != "response.output_item.added"]
     found = without_events(items(events))
     assert [type(part).__name__ for part in found[3:]] == ["ToolCall", "ToolResult", "ToolResult", "File"]
 
 
 @requirement("F09")
-def test_a_preview_after_the_picture_is_no_result():
+def test_preview_after_image_is_not_result():
     late = event("image_generation_call.partial_image", output_index=0, partial_image_index=9, partial_image_b64="x")
     results = of(items(image(0), late), ToolResult)
     assert [part.preliminary for part in results] == [False]
 
 
 @requirement("R35")
-def test_a_completed_item_without_a_picture_gives_its_last_preview():
+def test_last_preview_replaces_missing_image():
     found = items(image(0, picture(1), picture(2), result=None))
     file = one(found, File)
     assert file.data == pixel_png(red=2)
@@ -197,7 +197,7 @@ def test_a_completed_item_without_a_picture_gives_its_last_preview():
 
 @requirement("R35")
 @pytest.mark.parametrize("fields", [{"status": "failed"}, {"status": "generating"}, {"error": {"message": "no"}}])
-def test_a_preview_is_no_picture_of_an_item_that_is_not_complete(fields: dict[str, Any]):
+def test_preview_never_replaces_image_of_unfinished_item(fields: dict[str, Any]):
     found = items(image(0, picture(1), result=None, **fields))
     assert of(found, File) == []
     assert of(found, ToolResult)[-1].is_error

@@ -42,7 +42,7 @@ DELETE = {"type": "delete_file", "path": "old.txt"}
 
 
 @requirement("R34")
-def test_a_diff_streams_escaped_inside_the_json_of_its_operation():
+def test_diff_streams_escaped_inside_operation_json():
     assert without_events(items(patch(0, UPDATE, '-"a"\n', '+"b"\n'))) == [
         ToolInputStart("call_1", "apply_patch", False),
         ToolInputDelta("call_1", '{"type":"update_file","path":"src/a.py","diff":"'),
@@ -55,7 +55,7 @@ def test_a_diff_streams_escaped_inside_the_json_of_its_operation():
 
 
 @requirement("R34")
-def test_the_deletion_of_a_file_is_complete_at_once_and_called_at_its_end():
+def test_file_deletion_streams_at_once_and_is_called_at_end():
     events = patch(0, DELETE)
     at_start = without_events(items(events[0]))
     assert at_start == [
@@ -70,7 +70,7 @@ def test_the_deletion_of_a_file_is_complete_at_once_and_called_at_its_end():
 @requirement("R34")
 @pytest.mark.parametrize("operation", [UPDATE, CREATE, DELETE], ids=lambda o: o["type"])
 @pytest.mark.parametrize("begun", [True, False], ids=["added", "done-only"])
-def test_a_patch_whose_diff_did_not_stream_closes_once_and_is_whole(operation: Event, begun: bool):
+def test_patch_without_diff_deltas_closes_once(operation: Event, begun: bool):
     opening = {**operation, "diff": ""} if "diff" in operation else operation
     item = {"id": "apc_1", "type": "apply_patch_call", "call_id": "call_1", "status": "completed"}
     beginning = [added(0, {**item, "operation": opening})] if begun else []
@@ -81,34 +81,34 @@ def test_a_patch_whose_diff_did_not_stream_closes_once_and_is_whole(operation: E
 
 
 @requirement("R34")
-def test_a_diff_that_stands_in_the_beginning_already_is_not_repeated():
+def test_diff_present_in_first_item_is_not_repeated():
     item = {"id": "apc_1", "type": "apply_patch_call", "call_id": "call_1", "operation": UPDATE}
     found = items(added(0, item), done(0, item))
     assert json.loads(input_text(found, "call_1")) == UPDATE
 
 
 @requirement("R34", "F12")
-def test_a_diff_that_streamed_but_is_left_out_at_the_end_is_still_called():
+def test_streamed_diff_is_used_when_final_item_lacks_it():
     events = patch(0, UPDATE, *UPDATE["diff"])
     found = items([*events[:-1], done(0, {**events[-1]["item"], "operation": {"type": "update_file", "path": "x"}})])
     assert one(found, ToolCall).input["diff"] == '-"a"\n+"b"\n'
 
 
 @requirement("R34")
-def test_a_patch_waits_for_the_client_and_the_response_ends_for_it():
+def test_patch_is_client_call_and_finishes_as_tool_calls():
     parts = decode(stream(patch(0, DELETE)))
     assert one(parts, ToolCall).provider_executed is False
     assert one(parts, Finish).reason == "tool-calls"
 
 
 @requirement("R34", "R3")
-def test_each_event_of_a_patch_is_a_tool_event():
+def test_every_patch_event_is_tool_event():
     sent = stream(patch(0, CREATE, "+hel", "lo\n"))
     assert [part.event for part in of(decode(sent), ToolEvent)] == sent[1:-1]
 
 
 @requirement("R36")
-def test_a_local_shell_call_is_made_with_its_action():
+def test_local_shell_call_has_its_action():
     action = {"type": "exec", "command": ["ls", "-l"], "env": {}, "timeout_ms": 100, "working_directory": "/tmp"}
     found = without_events(items(plain(0, "local_shell_call", call_id="call_1", status="completed", action=action)))
     assert found == [
@@ -133,7 +133,7 @@ def test_a_local_shell_call_is_made_with_its_action():
 
 
 @requirement("R36")
-def test_shell_commands_stream_as_they_are_written():
+def test_shell_commands_stream_incrementally():
     found = without_events(items(shell(0, ["echo ", '"hi"'], ["ls"])))
     assert found[0] == ToolInputStart("call_1", "shell", True)
     assert [part.delta for part in of(found, ToolInputDelta)] == [
@@ -149,7 +149,7 @@ def test_shell_commands_stream_as_they_are_written():
 
 
 @requirement("R36")
-def test_a_shell_call_begins_with_its_item():
+def test_shell_call_starts_with_its_item():
     assert without_events(items(shell(0, ["ls"])[0])) == [
         ToolInputStart("call_1", "shell", True),
         ToolInputEnd("call_1"),
@@ -157,7 +157,7 @@ def test_a_shell_call_begins_with_its_item():
 
 
 @requirement("R36")
-def test_the_whole_json_text_of_shell_commands_is_their_input():
+def test_shell_input_json_equals_call_input():
     found = items(shell(0, ["echo ", '"hi"'], ["ls"], timeout_ms=1000, max_output_length=None))
     assert json.loads(input_text(found, "call_1")) == {"commands": ['echo "hi"', "ls"], "timeout_ms": 1000}
     assert one(found, ToolCall).input == {"commands": ['echo "hi"', "ls"], "timeout_ms": 1000}
@@ -165,7 +165,7 @@ def test_the_whole_json_text_of_shell_commands_is_their_input():
 
 @requirement("R36")
 @pytest.mark.parametrize("left_out", ["shell_call_command.done", "shell_call_command.delta", "output_item.added"])
-def test_shell_commands_survive_the_loss_of_some_of_their_events(left_out: str):
+def test_shell_commands_survive_missing_events(left_out: str):
     events = [e for e in shell(0, ["echo hi"]) if e["type"] != f"response.{left_out}"]
     found = items(events)
     assert one(found, ToolCall).input == {"commands": ["echo hi"]}
@@ -184,7 +184,7 @@ def test_shell_commands_survive_the_loss_of_some_of_their_events(left_out: str):
         (None, {}, False),
     ],
 )
-def test_who_runs_a_shell_call_is_known_from_its_environment_or_the_request(
+def test_shell_execution_follows_environment_or_request(
     environment: Event | None, context: dict[str, Any], hosted: bool
 ):
     parts = decode(stream(shell(0, ["ls"], environment=environment)), **context)
@@ -193,7 +193,7 @@ def test_who_runs_a_shell_call_is_known_from_its_environment_or_the_request(
 
 
 @requirement("R36")
-def test_who_runs_a_shell_call_is_known_from_the_tools_of_the_response():
+def test_shell_execution_follows_response_tools():
     tools = [{"type": "web_search"}, {"type": "shell", "environment": {"type": "container_auto"}}]
     events = stream(shell(0, ["ls"], environment=None))
     events[0]["response"]["tools"] = tools
@@ -201,14 +201,14 @@ def test_who_runs_a_shell_call_is_known_from_the_tools_of_the_response():
 
 
 @requirement("R36")
-def test_the_output_of_a_hosted_shell_is_the_result_of_its_call():
+def test_hosted_shell_output_is_result_of_its_call():
     result = one(items(shell(0, ["ls"]), shell_output(1, "a.txt\n")), ToolResult)
     assert (result.id, result.name, result.is_error) == ("call_1", "shell", False)
     assert result.result["output"][0]["stdout"] == "a.txt\n"
 
 
 @requirement("R36", "R3")
-def test_events_of_a_shell_s_output_belong_to_its_call():
+def test_shell_output_events_belong_to_their_call():
     events = of(items(shell(0, ["ls"]), shell_output(1, "a.txt\n")), ToolEvent)
     assert {part.call_id for part in events} == {"call_1"}
     assert [(part.stage, part.output_index) for part in events][-4:] == [
@@ -220,12 +220,12 @@ def test_events_of_a_shell_s_output_belong_to_its_call():
 
 
 @requirement("R36")
-def test_a_command_that_ran_out_of_time_is_an_error():
+def test_timed_out_command_is_error_result():
     assert one(items(shell(0, ["sleep 9"]), shell_output(1, "", {"type": "timeout"})), ToolResult).is_error
 
 
 @requirement("R36")
-def test_computer_actions_carry_their_safety_checks():
+def test_computer_actions_keep_safety_checks():
     click = {"type": "click", "button": "left", "x": 1, "y": 2}
     checks = [{"id": "sc_1", "code": "malicious_instructions", "message": "Sure?"}]
     legacy = plain(0, "computer_call", call_id="call_1", action=click, pending_safety_checks=checks)
@@ -237,7 +237,7 @@ def test_computer_actions_carry_their_safety_checks():
 
 
 @requirement("R36")
-def test_a_screenshot_is_the_result_of_its_computer_call():
+def test_screenshot_is_result_of_computer_call():
     shot = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
     call = plain(0, "computer_call", call_id="call_1", action={"type": "screenshot"})
     result = one(items(call, plain(1, "computer_call_output", call_id="call_1", output=shot)), ToolResult)
@@ -248,20 +248,20 @@ def test_a_screenshot_is_the_result_of_its_computer_call():
 @pytest.mark.parametrize(
     "kind", ["shell_call_output", "apply_patch_call_output", "local_shell_call_output", "computer_call_output"]
 )
-def test_an_output_whose_call_is_not_of_this_response_is_kept_as_custom(kind: str):
+def test_output_without_call_in_response_is_custom_part(kind: str):
     output = next(e for e in reversed(EVERY_ITEM[kind]) if e["type"] == "response.output_item.done")
     found = items({**output, "output_index": 0})
     assert one(found, Custom) == Custom(f"openai.{kind}", output["item"])
     assert of(found, ToolResult) == []
 
 
-def test_a_failed_patch_is_an_error_result():
+def test_failed_patch_is_error_result():
     answer = plain(1, "apply_patch_call_output", call_id="call_1", status="failed", output="no such file")
     assert one(items(patch(0, DELETE), answer), ToolResult).is_error
 
 
 @pytest.mark.parametrize("index", [0, 5], ids=["of a message", "of nothing"])
-def test_a_command_that_belongs_to_no_shell_call_is_only_an_event(index: int):
+def test_command_without_shell_call_is_only_event(index: int):
     command = event("shell_call_command.delta", output_index=index, command_index=0, delta="ls")
     begun = message(0, "Hi")
     found = items(begun[:3], command, begun[3:])

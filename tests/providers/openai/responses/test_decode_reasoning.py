@@ -26,7 +26,7 @@ from support.streams import (
 
 
 @requirement("R38")
-def test_in_a_stored_response_each_summary_concludes_when_it_is_done():
+def test_stored_summary_ends_when_done():
     assert items(reasoning(0, summary(0, "First ", "thought"), summary(1, "Second")), store=True) == [
         ReasoningStart("rs_1:0"),
         ReasoningDelta("rs_1:0", "First "),
@@ -39,7 +39,7 @@ def test_in_a_stored_response_each_summary_concludes_when_it_is_done():
 
 
 @requirement("R38")
-def test_unstored_the_last_summary_waits_for_the_encrypted_content_and_earlier_ones_for_the_next():
+def test_last_unstored_summary_ends_with_encrypted_content():
     assert items(reasoning(0, summary(0, "First"), summary(1, "Second"), encrypted="gAAA"), store=False) == [
         ReasoningStart("rs_1:0"),
         ReasoningDelta("rs_1:0", "First"),
@@ -52,7 +52,7 @@ def test_unstored_the_last_summary_waits_for_the_encrypted_content_and_earlier_o
 
 @requirement("R38")
 @pytest.mark.parametrize(("store", "at_part_done"), [(True, 1), (False, 0)])
-def test_where_a_summary_concludes_depends_on_the_store(store: bool, at_part_done: int):
+def test_summary_end_depends_on_store(store: bool, at_part_done: int):
     events = stream(reasoning(0, summary(0, "Thought"), encrypted="gAAA"))
     (place,) = [n for n, e in enumerate(events) if e["type"] == "response.reasoning_summary_part.done"]
     assert len(concluded_before_close(events[: place + 1], store)) == at_part_done
@@ -66,7 +66,7 @@ def concluded_before_close(events: list[Event], store: bool) -> list[ReasoningEn
 
 @requirement("R38")
 @pytest.mark.parametrize("store", [True, False])
-def test_reasoning_without_a_summary_still_carries_the_encrypted_content(store: bool):
+def test_reasoning_without_summary_keeps_encrypted_content(store: bool):
     assert items(reasoning(0, encrypted="gAAA"), store=store) == [
         ReasoningStart("rs_1:0"),
         ReasoningEnd("rs_1:0", encrypted_content="gAAA"),
@@ -74,14 +74,14 @@ def test_reasoning_without_a_summary_still_carries_the_encrypted_content(store: 
 
 
 @requirement("R38")
-def test_the_encrypted_content_of_the_end_counts_not_that_of_the_beginning():
+def test_encrypted_content_comes_from_final_item():
     events = reasoning(0, encrypted="whole")
     events[0]["item"]["encrypted_content"] = "half"
     assert one(items(events, store=False), ReasoningEnd).encrypted_content == "whole"
 
 
 @requirement("R38")
-def test_another_ciphertext_of_the_same_item_in_the_final_response_is_not_emitted_again():
+def test_second_ciphertext_of_item_is_not_emitted():
     events = stream(reasoning(0, summary(0, "Hm"), encrypted="one"))
     final = {**events[-1]["response"]["output"][0], "encrypted_content": "two"}
     parts = decode([*events[:-1], event("completed", response=response([final]))], store=False)
@@ -89,7 +89,7 @@ def test_another_ciphertext_of_the_same_item_in_the_final_response_is_not_emitte
 
 
 @requirement("R38")
-def test_raw_reasoning_is_a_block_of_its_own():
+def test_raw_reasoning_is_separate_block():
     assert items(reasoning(0, thoughts("I ", "think"))) == [
         ReasoningStart("rs_1:0"),
         ReasoningDelta("rs_1:0", "I "),
@@ -99,7 +99,7 @@ def test_raw_reasoning_is_a_block_of_its_own():
 
 
 @requirement("R38")
-def test_summary_and_raw_reasoning_of_one_item_are_two_blocks():
+def test_summary_and_raw_reasoning_are_separate_blocks():
     found = items(reasoning(0, summary(0, "Sum"), thoughts("Raw")))
     assert {(part.id, part.delta) for part in of(found, ReasoningDelta)} == {
         ("rs_1:0", "Sum"),
@@ -110,13 +110,13 @@ def test_summary_and_raw_reasoning_of_one_item_are_two_blocks():
 
 @requirement("R38")
 @pytest.mark.parametrize("name", ["reasoning_text", "reasoning"])
-def test_both_names_of_raw_reasoning_are_read(name: str):
+def test_both_raw_reasoning_event_names_are_decoded(name: str):
     events = [{**e, "type": e["type"].replace("reasoning_text", name)} for e in thoughts("I ", "think")]
     found = items(reasoning(0, thoughts("I ", "think"))[0], [{**e, "output_index": 0} for e in events])
     assert [part.delta for part in of(found, ReasoningDelta)] == ["I ", "think"]
 
 
-def test_raw_reasoning_may_come_with_content_parts_around_it():
+def test_raw_reasoning_inside_content_parts_is_one_block():
     part = {"type": "reasoning_text", "text": ""}
     around = [
         event("content_part.added", content_index=0, part=part),
@@ -128,7 +128,7 @@ def test_raw_reasoning_may_come_with_content_parts_around_it():
 
 
 @requirement("R38")
-def test_reasoning_that_only_its_end_holds_is_emitted_in_full():
+def test_reasoning_present_only_in_final_item_is_emitted():
     item = reasoning(0, summary(0, "One"), summary(1, "Two"), thoughts("Raw"), encrypted="gAAA")[-1]
     found = items(item, store=False)
     assert [part.delta for part in of(found, ReasoningDelta)] == ["One", "Two", "Raw"]
@@ -136,7 +136,7 @@ def test_reasoning_that_only_its_end_holds_is_emitted_in_full():
 
 
 @requirement("F12")
-def test_a_final_summary_that_differs_supersedes_the_streamed_one():
+def test_final_summary_replaces_streamed_summary():
     streamed, final = reasoning(0, summary(0, "Thougt")), reasoning(0, summary(0, "Thought"))
     mixed = [b if a["type"].endswith("done") else a for a, b in zip(streamed, final, strict=True)]
     parts = decode(stream(mixed, message(1, "Hi")))
@@ -146,7 +146,7 @@ def test_a_final_summary_that_differs_supersedes_the_streamed_one():
 
 @requirement("F09")
 @pytest.mark.parametrize("store", [True, False])
-def test_a_summary_delta_after_its_end_is_raw(store: bool):
+def test_summary_delta_after_its_end_is_raw(store: bool):
     late = event("reasoning_summary_text.delta", output_index=0, summary_index=0, delta="late")
     events = reasoning(0, summary(0, "Thought"), [late])
     found = items(events, store=store)
@@ -155,12 +155,12 @@ def test_a_summary_delta_after_its_end_is_raw(store: bool):
 
 
 @requirement("F10")
-def test_a_summary_without_the_item_s_beginning_opens_its_block_once():
+def test_summary_without_item_start_opens_one_block():
     events = reasoning(0, summary(0, "Thought"))
     kept = [e for e in events if not e["type"].endswith("added")]
     assert items(kept) == items(events)
 
 
-def test_thinking_comes_before_the_text_in_the_message():
+def test_thinking_precedes_text_in_message():
     parts = decode(stream(reasoning(0, summary(0, "Hm")), message(1, "Hi")))
     assert [type(part).__name__ for m in messages(parts) for part in m.parts] == ["ThinkingPart", "TextPart"]

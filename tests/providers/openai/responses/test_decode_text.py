@@ -34,7 +34,7 @@ from support.streams import (
 )
 
 
-def test_text_starts_grows_and_ends():
+def test_text_streams_as_start_deltas_and_end():
     assert items(message(0, "Hello ", "world")) == [
         TextStart("msg_1"),
         TextDelta("msg_1", "Hello "),
@@ -43,7 +43,7 @@ def test_text_starts_grows_and_ends():
     ]
 
 
-def test_two_contents_of_one_message_are_two_blocks():
+def test_two_contents_of_message_are_two_blocks():
     parts = [{"type": "output_text", "text": text, "annotations": []} for text in ("one", "two")]
     emitted = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
     assert [(part.id, part.delta) for part in of(emitted, TextDelta)] == [("msg_1", "one"), ("msg_1:1", "two")]
@@ -51,20 +51,20 @@ def test_two_contents_of_one_message_are_two_blocks():
 
 
 @requirement("R36")
-def test_the_phase_of_a_message_stands_on_both_ends_of_its_text():
+def test_message_phase_is_on_text_start_and_end():
     start, *_, end = items(message(0, "Let me look", phase="commentary"))
     phase = {"openai-responses": {"phase": "commentary"}}
     assert start == TextStart("msg_1", provider_metadata=phase)
     assert end == TextEnd("msg_1", provider_metadata=phase)
 
 
-def test_log_probabilities_ride_on_their_delta():
+def test_logprobs_are_on_their_delta():
     chances = [{"token": "Hi", "logprob": -0.1}]
     events = [{**e, "logprobs": chances} if e["type"].endswith("delta") else e for e in message(0, "Hi")]
     assert one(items(events), TextDelta).provider_metadata == {"openai-responses": {"logprobs": chances}}
 
 
-def test_an_empty_message_leaves_nothing_in_the_history():
+def test_empty_message_is_not_stored():
     assert messages(decode(stream(message(0)))) == []
 
 
@@ -89,7 +89,7 @@ def test_an_empty_message_leaves_nothing_in_the_history():
     ],
     ids=lambda value: value.get("type", ""),
 )
-def test_a_citation_is_a_source_as_it_arrives_and_stands_on_the_end(annotation: Event, source: dict[str, Any]):
+def test_citation_becomes_source_and_annotation(annotation: Event, source: dict[str, Any]):
     found = without_events(items(message(0, "Hey", annotations=[annotation])))
     assert found == [
         TextStart("msg_1"),
@@ -100,7 +100,7 @@ def test_a_citation_is_a_source_as_it_arrives_and_stands_on_the_end(annotation: 
 
 
 @requirement("R39")
-def test_annotations_of_one_block_do_not_stand_on_the_next():
+def test_annotations_stay_with_their_block():
     first = message(0, "One", annotations=[URL_CITATION])
     second = message(1, "Two", item_id="msg_2", annotations=[FILE_CITATION])
     ends = of(items(first, second), TextEnd)
@@ -108,26 +108,26 @@ def test_annotations_of_one_block_do_not_stand_on_the_next():
 
 
 @requirement("R39")
-def test_a_citation_that_comes_only_with_the_item_is_a_source_and_stands_on_the_end():
+def test_citation_present_only_in_final_item_becomes_source():
     without, late = message(0, "Hi"), message(0, "Hi", annotations=[URL_CITATION])
     found = items(without[:-1], late[-1])
     assert one(found, Source).url == "https://example.com/a"
     assert one(found, TextEnd).annotations == (URL_CITATION,)
 
 
-def test_a_citation_that_comes_before_its_text_opens_the_block_as_text():
+def test_citation_before_its_text_opens_text_block():
     annotation = message(0, "Hi", annotations=[URL_CITATION])[3]
     parts = decode(stream(annotation, message(0, "Hi")))
     assert one(parts, TextStart) == TextStart("msg_1")
     assert one(parts, Finish).reason == "stop"
 
 
-def test_a_citation_that_is_repeated_with_the_final_text_is_emitted_once():
+def test_citation_repeated_with_final_text_is_emitted_once():
     assert len(of(items(message(0, "Hi", annotations=[URL_CITATION, FILE_CITATION])), Source)) == 2
 
 
 @requirement("R2")
-def test_an_annotation_of_a_new_kind_is_raw_and_still_stands_on_the_end():
+def test_unknown_annotation_is_raw_and_kept_on_text_end():
     new = {"type": "video_citation", "video_id": "v_1"}
     found = items(message(0, "Hi", annotations=[new]))
     assert one(found, Raw).event["annotation"] == new
@@ -135,7 +135,7 @@ def test_an_annotation_of_a_new_kind_is_raw_and_still_stands_on_the_end():
 
 
 @requirement("R40")
-def test_a_container_citation_is_also_an_event_of_the_code_interpreter():
+def test_container_citation_is_code_interpreter_event():
     events = message(1, "See plot", annotations=[CONTAINER_CITATION])
     sent = stream(code(0, "plot()"), events)
     emitted = of(decode(sent), ToolEvent)[-1]
@@ -151,7 +151,7 @@ def downloads(*groups: list[Event]) -> tuple[FileRef, ...]:
 
 
 @requirement("R40")
-def test_a_file_that_is_cited_twice_is_to_be_fetched_once():
+def test_file_cited_twice_is_fetched_once():
     again = {**CONTAINER_CITATION, "start_index": 5, "end_index": 9}
     assert downloads(code(0, "plot()"), message(1, "See plot", annotations=[CONTAINER_CITATION, again])) == (
         FileRef(id="cfile_1", name="plot.png", container_id="cntr_1", tool="code_interpreter", call_id="ci_1"),
@@ -159,13 +159,13 @@ def test_a_file_that_is_cited_twice_is_to_be_fetched_once():
 
 
 @requirement("R40")
-def test_a_citation_of_no_characters_names_no_file_to_fetch():
+def test_empty_citation_span_fetches_no_file():
     empty = {**CONTAINER_CITATION, "start_index": 4, "end_index": 4}
     assert downloads(code(0, "plot()"), message(1, "Done", annotations=[empty])) == ()
 
 
 @requirement("R40")
-def test_equal_file_ids_in_two_containers_are_two_files():
+def test_same_file_id_in_two_containers_is_two_files():
     other = {**CONTAINER_CITATION, "container_id": "cntr_2"}
     first, second = code(0, "a"), code(1, "b", item_id="ci_2", container="cntr_2")
     refs = downloads(first, second, message(2, "See", annotations=[CONTAINER_CITATION, other]))
@@ -173,12 +173,12 @@ def test_equal_file_ids_in_two_containers_are_two_files():
 
 
 @requirement("R40")
-def test_other_citations_name_no_file_to_fetch():
+def test_other_citations_fetch_no_file():
     assert downloads(message(0, "Hi", annotations=[URL_CITATION, FILE_CITATION, FILE_PATH])) == ()
 
 
 @requirement("F05", "R7")
-def test_a_refusal_is_text_and_ends_as_content_filter():
+def test_refusal_is_text_and_finishes_as_content_filter():
     parts = decode(stream(refusal(0, "I can", "not.")))
     marked = {"openai-responses": {"refusal": True}}
     assert one(parts, TextStart) == TextStart("msg_1", provider_metadata=marked)
@@ -189,21 +189,21 @@ def test_a_refusal_is_text_and_ends_as_content_filter():
 
 
 @requirement("F05")
-def test_a_refusal_without_a_word_leaves_no_message_and_raises_nothing():
+def test_empty_refusal_is_content_filter_without_message():
     parts = decode(stream(refusal(0)))
     assert messages(parts) == []
     assert one(parts, Finish).reason == "content-filter"
 
 
 @requirement("F12")
-def test_final_text_that_extends_the_deltas_is_one_more_delta():
+def test_longer_final_text_adds_one_delta():
     events = [e for e in message(0, "Hello ", "world") if e.get("delta") != "world"]
     assert of(items(events), TextDelta) == [TextDelta("msg_1", "Hello "), TextDelta("msg_1", "world")]
 
 
 @requirement("F12")
 @pytest.mark.parametrize("field", ["output_text", "refusal"])
-def test_the_final_text_of_its_own_event_supersedes_the_deltas_if_nothing_follows_it(field: str):
+def test_text_done_event_replaces_deltas_when_last(field: str):
     name = "text" if field == "output_text" else "refusal"
     where = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
     events = [
@@ -217,7 +217,7 @@ def test_the_final_text_of_its_own_event_supersedes_the_deltas_if_nothing_follow
 
 
 @requirement("F12")
-def test_the_last_of_several_final_texts_is_stored():
+def test_last_final_text_is_stored():
     where = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
     events = [
         event("output_text.delta", delta="a", **where),
@@ -232,7 +232,7 @@ def test_the_last_of_several_final_texts_is_stored():
 
 @requirement("F12", "R6")
 @pytest.mark.parametrize("place", ["content_part.done", "output_item.done"])
-def test_final_text_that_differs_from_the_deltas_supersedes_them(place: str):
+def test_different_final_text_replaces_deltas(place: str):
     streamed, final = message(0, "Helo wrld"), message(0, "Hello world")
     mixed = [b if a["type"] == f"response.{place}" else a for a, b in zip(streamed, final, strict=True)]
     if place == "content_part.done":
@@ -243,7 +243,7 @@ def test_final_text_that_differs_from_the_deltas_supersedes_them(place: str):
     assert [m.text for m in messages(parts)] == ["Hello world"]
 
 
-def test_a_final_text_of_null_leaves_the_deltas_as_they_are():
+def test_null_final_text_keeps_deltas():
     events = message(0, "Hello")
     events[-1]["item"]["content"] = []
     final = {"type": "output_text", "text": None, "annotations": None}
@@ -255,7 +255,7 @@ def test_a_final_text_of_null_leaves_the_deltas_as_they_are():
 
 
 @requirement("F10")
-def test_a_message_that_only_the_final_response_holds_is_emitted_in_full():
+def test_message_present_only_in_final_response_is_emitted():
     item = message(0, "Hello", annotations=[URL_CITATION])[-1]["item"]
     parts = decode([event("completed", response=response([item]))])
     assert [type(part).__name__ for part in parts][2:7] == [

@@ -46,7 +46,7 @@ from support.streams import (
     ],
     ids=repr,
 )
-def test_an_event_of_an_unknown_type_is_raw_and_the_text_is_unaffected(unknown: Any):
+def test_unknown_event_is_raw_and_text_is_intact(unknown: Any):
     events: list[Any] = stream(message(0, "Hel", "lo"))
     parts = decode([*events[:4], unknown, *events[4:]])
     assert one(parts, Raw) == Raw("openai-responses", unknown)
@@ -55,7 +55,7 @@ def test_an_event_of_an_unknown_type_is_raw_and_the_text_is_unaffected(unknown: 
 
 
 @requirement("R2", "F06")
-def test_an_item_of_an_unknown_type_is_raw_when_it_begins_and_when_it_ends():
+def test_unknown_item_is_raw_at_start_and_end():
     item = {"id": "tp_1", "type": "telepathy_call", "thought": "hm"}
     parts = decode(stream(added(0, item), done(0, item), message(1, "Hello")))
     kinds = [raw.event["type"] for raw in of(parts, Raw)]
@@ -65,7 +65,7 @@ def test_an_item_of_an_unknown_type_is_raw_when_it_begins_and_when_it_ends():
 
 
 @requirement("R2", "F06")
-def test_a_content_part_of_an_unknown_type_is_raw():
+def test_unknown_content_part_is_raw():
     parts = [{"type": "hologram", "shape": "cube"}, {"type": "output_text", "text": "Hello", "annotations": []}]
     emitted = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
     assert one(emitted, Raw).event == {"type": "hologram", "shape": "cube"}
@@ -74,13 +74,13 @@ def test_a_content_part_of_an_unknown_type_is_raw():
 
 @requirement("R31")
 @pytest.mark.parametrize("name", sorted(PASSED_ON))
-def test_known_events_without_an_item_are_passed_on_raw(name: str):
+def test_known_events_without_item_are_raw(name: str):
     assert one(decode(stream({"type": name, "delta": "UklG"})), Raw).event["type"] == name
 
 
 @requirement("R31")
 @pytest.mark.parametrize("name", sorted(IGNORED))
-def test_ignored_events_become_nothing(name: str):
+def test_ignored_events_emit_no_parts(name: str):
     assert decode(stream({"type": name})) == decode(stream())
 
 
@@ -92,7 +92,7 @@ def test_keep_alives_without_json_are_ignored(data: bytes):
 
 
 @requirement("F08")
-def test_broken_utf_8_is_replaced_not_dropped():
+def test_invalid_utf8_is_replaced_not_dropped():
     delta = b'{"type":"response.output_text.delta","output_index":0,"item_id":"m","delta":"a\xffb"}'
     assert streamed_text(decode([delta])) == "a\ufffdb"
 
@@ -152,7 +152,7 @@ def changed(sent: Event, place: tuple[str | int, ...], value: Any) -> Event:
 
 @requirement("R2", "F07")
 @pytest.mark.parametrize("kind", sorted(EVERY_EVENT))
-def test_whatever_a_field_holds_the_stream_stays_legal_and_its_parts_can_be_stored(kind: str):
+def test_malformed_fields_leave_legal_storable_stream(kind: str):
     events = stream(EVERY_EVENT[kind])
     for number, sent in enumerate(events):
         for place in places(sent):
@@ -165,13 +165,13 @@ def unstored(parts: list[StreamPart]) -> list[StreamPart]:
     return [part for part in parts if stored(part) != part]
 
 
-def test_the_events_above_are_all_that_are_read():
+def test_sample_events_cover_every_decoded_type():
     assert {e["type"] for events in EVERY_EVENT.values() for e in stream(events)} == EVENTS.keys()
 
 
 @requirement("R2", "F07")
 @pytest.mark.parametrize("name", sorted(EVENTS.keys() - {"error"}))
-def test_an_event_without_what_it_speaks_of_is_raw_with_its_payload(name: str):
+def test_event_without_required_field_is_raw(name: str):
     sent = next(e for events in EVERY_EVENT.values() for e in stream(events) if e["type"] == name)
     broken = {key: value for key, value in sent.items() if key not in ("output_index", "response")}
     assert broken != sent
@@ -182,7 +182,7 @@ def test_an_event_without_what_it_speaks_of_is_raw_with_its_payload(name: str):
 
 @requirement("R2", "F07")
 @pytest.mark.parametrize("wrong", [{"delta": None}, {"output_index": "0"}, {"content_index": []}, {"item_id": 3}])
-def test_a_delta_with_a_field_of_a_wrong_type_is_raw_and_the_final_text_stands(wrong: Event):
+def test_malformed_delta_is_raw_and_final_text_is_kept(wrong: Event):
     events = stream(message(0, "Hel", "lo"))
     broken = {**events[3], **wrong}
     parts = decode([*events[:3], broken, *events[4:]])
@@ -191,12 +191,12 @@ def test_a_delta_with_a_field_of_a_wrong_type_is_raw_and_the_final_text_stands(w
     assert len(of(parts, TextEnd)) == 1
 
 
-def test_raw_keeps_the_event_s_json_unchanged():
+def test_raw_keeps_event_json_unchanged():
     sent = {"type": "response.new", "deep": {"list": [1, 2.5, None, "ü", {"a": []}]}}
     assert json.dumps(one(decode([sent]), Raw).event) == json.dumps(sent)
 
 
 @requirement("F07", "F17")
-def test_half_a_character_where_something_else_belongs_is_a_raw_part():
+def test_lone_surrogate_in_malformed_field_is_raw():
     parts = decode([b'{"type":"response.output_text.delta","output_index":0,"delta":["\\ud800"],"item_id":"m"}'])
     assert any(isinstance(part, Raw) for part in parts)

@@ -118,7 +118,7 @@ def unknown_fields(value: Any) -> list[str]:
 
 
 @requirement("R42")
-def test_a_first_message_is_sent_as_it_is():
+def test_first_message_is_sent_without_session():
     encoded = encode(ChatMessage.user("Hello"), system="Be brief.")
     assert encoded.body == {
         "model": "gpt-5.6",
@@ -131,19 +131,19 @@ def test_a_first_message_is_sent_as_it_is():
     assert encoded.notices == encoded.warnings == ()
 
 
-def test_the_same_request_gives_the_same_bytes():
+def test_same_request_gives_same_bytes():
     request = ModelRequest(messages=(ChatMessage.user("Hello"),), tools=(WEATHER,), server_side_tools=(WebSearch(),))
     first, second = (encode_request(request, "gpt-5.6", BASE_URL) for _ in range(2))
     assert jsontext.dumps(first.body) == jsontext.dumps(second.body)
 
 
-def test_a_whole_answer_is_asked_for_without_stream_options():
+def test_non_streaming_request_has_no_stream_options():
     encoded = body(ChatMessage.user("Hello"), stream=False)
     assert encoded["stream"] is False
     assert "stream_options" not in encoded
 
 
-def test_a_system_message_of_the_history_stays_where_it_is():
+def test_system_message_in_history_keeps_its_position():
     assert items(ChatMessage.user("Hi"), ChatMessage.system("Now in French."), ChatMessage.user("Go on")) == [
         {"role": "user", "content": "Hi"},
         {"role": "system", "content": "Now in French."},
@@ -151,7 +151,7 @@ def test_a_system_message_of_the_history_stays_where_it_is():
     ]
 
 
-def test_nothing_to_send_is_said_before_it_is_sent():
+def test_empty_request_raises():
     with pytest.raises(ConfigurationError):
         encode(system="Be brief.")
 
@@ -163,7 +163,7 @@ def content(*parts: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 @requirement("R44")
-def test_an_image_goes_in_as_a_data_url_with_the_chosen_detail():
+def test_image_is_sent_as_data_url_with_detail():
     url = "data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()
     image = DataPart(b"\x89PNG", "image/png", "a.png")
     assert content(image) == [{"type": "input_image", "image_url": url, "detail": "auto"}]
@@ -182,7 +182,7 @@ def test_an_image_goes_in_as_a_data_url_with_the_chosen_detail():
         ("application/x-unheard-of", "file.bin"),
     ],
 )
-def test_other_bytes_go_in_as_a_file_with_a_name(kind: str, default_name: str):
+def test_other_data_is_sent_as_named_file(kind: str, default_name: str):
     data = f"data:{kind};base64,{base64.b64encode(b'bytes').decode()}"
     named, unnamed = content(DataPart(b"bytes", kind, "report.x"), DataPart(b"bytes", kind))
     assert named == {"type": "input_file", "filename": "report.x", "file_data": data}
@@ -205,13 +205,13 @@ def test_other_bytes_go_in_as_a_file_with_a_name(kind: str, default_name: str):
         (LinkPart("https://[broken"), "input_text"),
     ],
 )
-def test_a_link_is_an_image_a_file_or_text_by_its_type(link: LinkPart, expected: str):
+def test_link_is_sent_as_image_file_or_text_by_type(link: LinkPart, expected: str):
     [entry] = content(link)
     assert entry["type"] == expected
     assert link.url in entry.values() or link.url in entry.get("text", "")
 
 
-def test_tool_results_answer_their_calls():
+def test_tool_results_follow_their_calls():
     sent = items(
         ChatMessage.user("Weather?"),
         ChatMessage.model(
@@ -240,19 +240,19 @@ def test_tool_results_answer_their_calls():
     ]
 
 
-def test_a_call_that_nobody_answered_is_answered_as_not_executed():
+def test_unanswered_call_gets_not_executed_result():
     sent = items(ChatMessage.model(ToolCallPart("call_1", "now")), ChatMessage.user("Never mind."))
     assert sent[1] == {"type": "function_call_output", "call_id": "call_1", "output": NOT_EXECUTED}
     assert sent[2] == {"role": "user", "content": "Never mind."}
 
 
-def test_a_result_without_a_call_is_left_out_with_a_warning():
+def test_result_without_call_is_dropped_with_warning():
     encoded = encode(ChatMessage("tool", (ToolResultPart("call_1", "now", "noon"),)), ChatMessage.user("Hi"))
     assert encoded.body["input"] == [{"role": "user", "content": "Hi"}]
     assert "call_1" in encoded.warnings[0]
 
 
-def test_ids_that_come_again_are_paired_in_order():
+def test_repeated_call_ids_are_paired_in_order():
     turn = (
         ChatMessage.model(ToolCallPart("call_0", "now")),
         ChatMessage("tool", (ToolResultPart("call_0", "now", "noon"),)),
@@ -263,7 +263,7 @@ def test_ids_that_come_again_are_paired_in_order():
     assert encoded.warnings == ()
 
 
-def test_ids_and_names_of_other_providers_are_made_to_fit():
+def test_foreign_ids_and_names_are_shortened_and_sanitised():
     long_id = "toolu_" + "x" * 80
     call, output = items(
         ChatMessage.model(ToolCallPart(long_id, "weather.get now", {"a": 1})),
@@ -283,7 +283,7 @@ MESSAGES = st.builds(ChatMessage, st.sampled_from(["user", "model", "tool"]), st
 
 
 @given(st.lists(MESSAGES, max_size=6))
-def test_whatever_the_history_every_call_is_answered_once_and_after_it(messages: list[ChatMessage]):
+def test_every_call_in_arbitrary_history_gets_one_result(messages: list[ChatMessage]):
     sent = items(*messages, ChatMessage.user("Hi"))
     waiting = {"a": 0, "b": 0}
     for item in sent:
@@ -296,7 +296,7 @@ def test_whatever_the_history_every_call_is_answered_once_and_after_it(messages:
 
 
 @requirement("R19")
-def test_thinking_and_metadata_of_others_never_go_out():
+def test_foreign_thinking_and_metadata_are_never_sent():
     message = ChatMessage.model(
         ThinkingPart("hush-thought"),
         "Hello",
@@ -312,7 +312,7 @@ def test_thinking_and_metadata_of_others_never_go_out():
     assert encoded.body["input"][1] == {"type": "message", "role": "assistant", "content": "Hello"}
 
 
-def test_files_of_a_model_message_follow_as_the_users_after_its_results():
+def test_model_files_follow_results_as_user_content():
     sent = items(
         ChatMessage.model(
             "Here.",
@@ -341,7 +341,7 @@ def test_empty_parts_are_not_sent():
     ]
 
 
-def test_a_lone_surrogate_survives():
+def test_lone_surrogate_survives():
     request = ModelRequest(messages=(ChatMessage.user("half \ud83d"),))
     model = PROVIDER.chat_model("gpt-5.6", Settings(api_key="sk-test", base_url=BASE_URL))
     sent = model.encode(request).call.body or b""
@@ -349,7 +349,7 @@ def test_a_lone_surrogate_survives():
 
 
 @requirement("R45")
-def test_typed_output_is_the_native_schema_with_tools_too():
+def test_typed_output_uses_native_schema_with_tools():
     schema = OutputSchema("City", CLOSED, description="A city.")
     encoded = body(
         ChatMessage.user("Hi"),
@@ -367,14 +367,14 @@ def test_typed_output_is_the_native_schema_with_tools_too():
 
 
 @requirement("R45")
-def test_a_schema_that_strict_mode_refuses_is_sent_without_it_and_said():
+def test_non_strict_schema_is_sent_with_warning():
     encoded = encode(ChatMessage.user("Hi"), output_schema=OutputSchema("City", {"type": "object"}))
     assert encoded.body["text"]["format"]["strict"] is False
     assert "City" in encoded.warnings[0]
 
 
 @requirement("R45")
-def test_json_mode_and_a_schema_exclude_each_other():
+def test_json_mode_with_schema_raises():
     options = OpenAIResponsesOptions(json_object=True)
     assert body(ChatMessage.user("JSON"), options=options)["text"] == {"format": {"type": "json_object"}}
     with pytest.raises(ConfigurationError):
@@ -401,18 +401,18 @@ def nested(inner: dict[str, Any]) -> dict[str, Any]:
         (CLOSED | {"$defs": {"A": {"type": "object"}}}, False),
     ],
 )
-def test_a_tool_is_strict_only_if_its_schema_allows_it(schema: dict[str, Any], strict: bool):
+def test_tool_is_strict_only_when_schema_allows(schema: dict[str, Any], strict: bool):
     encoded = encode(ChatMessage.user("Hi"), tools=(ToolSpec("t", "", schema, strict=True),))
     assert encoded.body["tools"][0]["strict"] is strict
     assert bool(encoded.warnings) is not strict
 
 
-def test_a_tool_that_does_not_ask_for_strict_mode_does_not_get_it():
+def test_tool_is_not_strict_by_default():
     assert body(ChatMessage.user("Hi"), tools=(ToolSpec("t", "", CLOSED),))["tools"][0]["strict"] is False
 
 
 @requirement("R22")
-def test_what_the_tools_in_use_need_is_included_without_asking():
+def test_include_covers_tools_in_use():
     tools = (FileSearch(stores=["vs_1"]), CodeInterpreter(), WebSearch(), ComputerUse())
     options = OpenAIResponsesOptions(
         store=False, top_logprobs=2, include=["file_search_call.results", "message.input_image.image_url"]
@@ -430,7 +430,7 @@ def test_what_the_tools_in_use_need_is_included_without_asking():
 
 
 @requirement("R42")
-def test_store_is_sent_only_if_it_was_set():
+def test_store_is_sent_only_when_set():
     assert "store" not in body(ChatMessage.user("Hi"))
     assert body(ChatMessage.user("Hi"), options=OpenAIResponsesOptions(store=True))["store"] is True
     encoded = encode(ChatMessage.user("Hi"), options=OpenAIResponsesOptions(store=False))
@@ -606,12 +606,12 @@ NETWORK = Network(allowed_domains=["a.example"], domain_secrets=[SECRET])
         ),
     ],
 )
-def test_each_server_side_tool_has_its_form(tool: ServerSideTool, expected: dict[str, Any]):
+def test_server_side_tools_are_encoded(tool: ServerSideTool, expected: dict[str, Any]):
     assert body(ChatMessage.user("Hi"), server_side_tools=(tool,))["tools"] == [expected]
 
 
 @requirement("R46")
-def test_options_have_their_form():
+def test_options_are_encoded():
     options = OpenAIResponsesOptions(
         reasoning=Reasoning(effort="high", summary="auto"),
         context_management=[ContextManagement(compact_threshold=5)],
@@ -631,7 +631,7 @@ def test_options_have_their_form():
 
 
 @requirement("R46")
-def test_client_tools_can_be_deferred_and_put_into_a_namespace():
+def test_client_tools_can_be_deferred_and_namespaced():
     options = OpenAIResponsesOptions(
         function_options={"get_weather": OpenAIFunctionOptions(defer_loading=True, asynchronous=True)},
         namespaces=[ToolNamespace(name="weather", description="Weather", tools=["get_weather", "sql"])],
@@ -649,7 +649,7 @@ def test_client_tools_can_be_deferred_and_put_into_a_namespace():
     assert custom == {"type": "custom", "name": "sql"}
 
 
-def test_the_decoder_learns_where_the_shell_is():
+def test_context_knows_if_shell_is_hosted():
     shells = {None: (), True: (Shell(),), False: (Shell(local=True),)}
     for expected, tools in shells.items():
         assert encode(ChatMessage.user("Hi"), server_side_tools=tools).context.hosted_shell is expected
@@ -666,7 +666,7 @@ def recorded_bodies(recordings: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_our_items_have_no_field_that_recorded_requests_do_not_have(recordings: Path):
+def test_items_use_only_fields_of_recorded_requests(recordings: Path):
     """Calls, results and messages look as those that the API has accepted."""
     accepted: dict[str, set[str]] = {}
     for sent in recorded_bodies(recordings):

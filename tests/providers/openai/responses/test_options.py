@@ -252,7 +252,7 @@ NESTED: dict[type[Any], dict[str, Any]] = {
 
 @requirement("R46")
 @pytest.mark.parametrize("field", OpenAIResponsesOptions.__struct_fields__)
-def test_each_option_changes_what_is_sent(field: str):
+def test_every_option_changes_request(field: str):
     value = OPTIONS[field]
     if isinstance(value, tuple):
         value, member = value
@@ -272,7 +272,7 @@ def kwargs_of(field: str, value: Any) -> dict[str, Any]:
 
 @requirement("R46")
 @pytest.mark.parametrize(("tool", "field"), [(tool, field) for tool in SERVER_SIDE_TOOLS for field in TOOLS[tool][1]])
-def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[ServerSideTool], field: str):
+def test_every_tool_field_changes_request_or_raises(tool: type[ServerSideTool], field: str):
     base, samples = TOOLS[tool]
     value = samples[field]
     if value is UnsupportedError:
@@ -291,7 +291,7 @@ def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[Serv
 
 
 @requirement("R46")
-def test_the_walk_leaves_no_field_out():
+def test_every_field_is_covered():
     assert OPTIONS.keys() == set(OpenAIResponsesOptions.__struct_fields__)
     assert TOOLS.keys() == SERVER_SIDE_TOOLS.keys()
     # Where a tool runs is decided before the request is made, and the API finds out the transport of an MCP server.
@@ -307,7 +307,7 @@ def test_the_walk_leaves_no_field_out():
 @pytest.mark.parametrize(
     ("config", "field"), [(config, field) for config, samples in NESTED.items() for field in samples]
 )
-def test_each_field_of_a_nested_option_changes_what_is_sent(config: type[Any], field: str):
+def test_every_nested_option_field_changes_request(config: type[Any], field: str):
     name = {Reasoning: "reasoning", PromptCache: "prompt_cache_options"}.get(config)
     value = config(**{field: NESTED[config][field]})
     options = {name: value} if name else {"function_options": {"get_weather": value}}
@@ -316,12 +316,12 @@ def test_each_field_of_a_nested_option_changes_what_is_sent(config: type[Any], f
 
 @requirement("R46")
 @pytest.mark.parametrize("skills", [[LocalSkill(name="a", description="b", path="/skills/a")]])
-def test_local_skills_go_with_a_local_shell(skills: list[LocalSkill]):
+def test_local_skills_are_sent_with_local_shell(skills: list[LocalSkill]):
     assert wire(None, Shell(local=True, skills=skills)) != wire(None, Shell(local=True))
 
 
 @requirement("R46")
-def test_the_enum_form_and_the_portable_form_send_the_same():
+def test_enum_and_portable_tools_send_same_request():
     enum_form = OpenAIResponsesOptions(
         server_side_tools={Tool.WEB_SEARCH, Tool.IMAGE_GENERATION},
         image_generation_config=ImageGeneration(quality="low"),
@@ -331,7 +331,7 @@ def test_the_enum_form_and_the_portable_form_send_the_same():
 
 
 @requirement("R46")
-def test_every_hosted_tool_can_be_switched_on_by_name():
+def test_every_hosted_tool_has_enum_member():
     assert {tool.key for tool in SERVER_SIDE_TOOLS} == {str(member) for member in OpenAIServerSideTool}
 
 
@@ -349,7 +349,7 @@ def test_every_hosted_tool_can_be_switched_on_by_name():
         (lambda: OpenAIResponsesOptions(web_search_config=WebSearch()), ["WEB_SEARCH"]),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_allowed_values(make: Any, allowed: list[str]):
+def test_invalid_option_error_lists_allowed_values(make: Any, allowed: list[str]):
     with pytest.raises(ConfigurationError) as caught:
         make()
     assert all(word in str(caught.value) for word in allowed)
@@ -365,13 +365,13 @@ def test_a_wrong_option_is_refused_with_the_allowed_values(make: Any, allowed: l
         OpenAIResponsesOptions(server_side_tools={Tool.WEB_SEARCH}, web_search_config=WebSearch(context_size="low")),
     ],
 )
-def test_options_that_do_not_fit_the_request_are_refused(options: OpenAIResponsesOptions):
+def test_options_conflicting_with_request_raise(options: OpenAIResponsesOptions):
     with pytest.raises(ConfigurationError):
         wire(options, WebSearch())
 
 
 @requirement("R46")
-def test_options_of_another_provider_are_refused_with_those_there_are():
+def test_options_of_other_provider_raise_with_valid_fields():
     class OtherOptions: ...
 
     with pytest.raises(UnsupportedError) as caught:
@@ -381,7 +381,7 @@ def test_options_of_another_provider_are_refused_with_those_there_are():
 
 
 @requirement("R46")
-def test_a_tool_that_is_not_hosted_is_refused_with_those_that_are():
+def test_unsupported_tool_error_lists_supported_tools():
     with pytest.raises(UnsupportedError) as caught:
         wire(None, WebFetch())
     assert "WebFetch" in str(caught.value)

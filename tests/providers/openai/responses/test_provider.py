@@ -31,7 +31,7 @@ def model(**settings: Any) -> ChatModel:
 
 
 @requirement("R30")
-def test_the_provider_says_what_it_is():
+def test_provider_has_name_models_and_tools():
     assert PROVIDER.name == "openai-responses"
     assert PROVIDER.display_name == "OpenAI Responses"
     assert PROVIDER.default_models == {
@@ -47,7 +47,7 @@ def test_the_provider_says_what_it_is():
 
 
 @requirement("R30")
-def test_a_missing_key_is_named_when_the_model_is_made(monkeypatch: pytest.MonkeyPatch):
+def test_missing_key_error_names_variable(monkeypatch: pytest.MonkeyPatch):
     for blank in ("", "  "):
         monkeypatch.setenv("OPENAI_API_KEY", blank)
         with pytest.raises(MissingKeyError) as caught:
@@ -66,20 +66,20 @@ def test_a_missing_key_is_named_when_the_model_is_made(monkeypatch: pytest.Monke
         Settings(base_url="http://[::1]:1/v1"),
     ],
 )
-def test_no_key_is_needed_for_own_auth_or_on_this_machine(settings: Settings):
+def test_key_is_optional_for_custom_auth_or_local_server(settings: Settings):
     headers = PROVIDER.chat_model("gpt-5.6", settings).encode(REQUEST).call.headers
     assert "Authorization" not in headers
 
 
 @requirement("R30")
 @pytest.mark.parametrize("host", ["localhost.evil.example", "127.0.0.1.evil.example", "example.com"])
-def test_a_host_that_only_looks_local_needs_a_key(host: str):
+def test_host_resembling_localhost_needs_key(host: str):
     with pytest.raises(MissingKeyError):
         PROVIDER.chat_model("gpt-5.6", Settings(base_url=f"https://{host}/v1"))
 
 
 @requirement("R30")
-def test_key_base_url_and_headers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+def test_key_base_url_and_headers_come_from_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env-key\n")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1/")
     monkeypatch.setenv("OPENAI_ORG_ID", "org_env")
@@ -98,7 +98,7 @@ def test_key_base_url_and_headers_come_from_the_environment(monkeypatch: pytest.
 
 
 @requirement("R30")
-def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch):
+def test_explicit_settings_win_over_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env-key")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1")
     monkeypatch.setenv("OPENAI_ORG_ID", "org_env")
@@ -112,7 +112,7 @@ def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch
 
 
 @requirement("R30")
-def test_own_auth_is_asked_for_each_request():
+def test_auth_callable_provides_headers_per_request():
     tokens = iter(("one", "two"))
     signed = model(auth=lambda: {"Authorization": f"Bearer {next(tokens)}"})
     assert [signed.encode(REQUEST).call.headers["Authorization"] for _ in range(2)] == ["Bearer one", "Bearer two"]
@@ -127,7 +127,7 @@ def test_own_auth_is_asked_for_each_request():
         ("http://localhost:11434/v1", "http://localhost:11434/v1/responses"),
     ],
 )
-def test_a_base_url_is_brought_into_one_form(url: str, expected: str):
+def test_base_url_is_normalised(url: str, expected: str):
     assert model(base_url=url).encode(REQUEST).call.url == expected
 
 
@@ -144,13 +144,13 @@ def test_a_base_url_is_brought_into_one_form(url: str, expected: str):
         "https://user:pass@a.example",
     ],
 )
-def test_a_base_url_that_cannot_be_called_is_refused(url: str):
+def test_invalid_base_url_raises_without_showing_password(url: str):
     with pytest.raises(ConfigurationError) as caught:
         model(base_url=url)
     assert "pass@" not in str(caught.value)
 
 
-def test_the_key_shows_nowhere():
+def test_api_key_stays_out_of_reprs_and_logs():
     made = model(api_key="sk-very-secret-key-1234")
     assert "very-secret" not in repr(made)
     assert "very-secret" not in repr(made.encode(REQUEST).call)
@@ -158,7 +158,7 @@ def test_the_key_shows_nowhere():
 
 
 @requirement("R30")
-def test_the_body_is_the_encoded_request():
+def test_call_body_is_encoded_request():
     call = model().encode(REQUEST).call
     assert call.stream
     assert json.loads(call.body or b"")["model"] == "gpt-5.6"
@@ -178,7 +178,7 @@ def test_the_body_is_the_encoded_request():
         (None, "previous_response_not_found", "gone"),
     ],
 )
-def test_a_refused_session_is_done_without(status: int | None, code: str | None, message: str):
+def test_refused_session_is_dropped(status: int | None, code: str | None, message: str):
     recovery = model().recover(ProviderError(message, status=status, code=code))
     assert recovery is not None
     assert recovery.drop == "session"
@@ -195,7 +195,7 @@ def test_a_refused_session_is_done_without(status: int | None, code: str | None,
         (400, "The container cntr_1 has expired"),
     ],
 )
-def test_a_container_that_is_gone_is_replaced(status: int, message: str):
+def test_missing_container_is_replaced_with_notice(status: int, message: str):
     recovery = model().recover(ProviderError(message, status=status))
     assert recovery is not None
     assert recovery.drop == "container"
@@ -213,12 +213,12 @@ def test_a_container_that_is_gone_is_replaced(status: int, message: str):
         RunError("connection lost"),
     ],
 )
-def test_other_errors_surface(error: RunError):
+def test_other_errors_are_not_recovered(error: RunError):
     assert model().recover(error) is None
 
 
 @requirement("R40")
-def test_a_file_is_fetched_from_its_container_or_from_the_files():
+def test_file_is_fetched_from_container_or_files_api():
     made = model(base_url="https://api.example/v1")
     call = made.download(FileRef(id="cfile_1", container_id="cntr_1"))
     assert (call.method, call.url) == ("GET", "https://api.example/v1/containers/cntr_1/files/cfile_1/content")
@@ -229,7 +229,7 @@ def test_a_file_is_fetched_from_its_container_or_from_the_files():
 
 
 @requirement("R40")
-def test_an_id_cannot_leave_its_place_in_the_url():
+def test_file_id_is_escaped_in_url():
     made = model(base_url="https://api.example/v1")
     assert made.download(FileRef(id="../a?b#c/d")).url == "https://api.example/v1/files/..%2Fa%3Fb%23c%2Fd/content"
     for strange in ("..", ".", ""):
@@ -252,12 +252,12 @@ def test_an_id_cannot_leave_its_place_in_the_url():
         ("POST", "/v1/chat/completions", False),
     ],
 )
-def test_recorded_model_calls_are_told_from_other_calls(method: str, path: str, is_model_call: bool):
+def test_recorded_decoder_matches_only_model_calls(method: str, path: str, is_model_call: bool):
     for body in ({"model": "gpt-5.6", "store": False}, None, "text"):
         assert (PROVIDER.recorded_decoder(method, path, body) is not None) is is_model_call
 
 
-def test_every_recorded_exchange_is_told_apart(recordings: Path):
+def test_recorded_decoder_matches_every_recorded_exchange(recordings: Path):
     for path in sorted((recordings / "openai-responses").glob("*.json")):
         for exchange in json.loads(path.read_text("utf-8"))["exchanges"]:
             sent = exchange["request"]
@@ -265,7 +265,7 @@ def test_every_recorded_exchange_is_told_apart(recordings: Path):
             assert (decoder is not None) == ("/responses" in sent["path"]), sent["path"]
 
 
-def test_the_provider_is_light_to_import():
+def test_provider_import_is_light():
     code = (
         "import sys, sidestream.providers.openai.responses; "
         "print([name for name in ('aiohttp', 'pydantic', 'openai', 'stamina') if name in sys.modules])"

@@ -100,7 +100,7 @@ RESULT = ChatMessage("tool", (ToolResultPart("call_1", "now", "noon"),))
 
 
 @requirement("R42")
-def test_a_conversation_goes_on_from_its_newest_session():
+def test_conversation_continues_from_newest_session():
     first = answer(TEXT)
     second = answer(TextPart("More"), before=(USER, first, NEXT), response_id="resp_2")
     encoded = encode(USER, first, NEXT, second, ChatMessage.user("Third"))
@@ -110,12 +110,12 @@ def test_a_conversation_goes_on_from_its_newest_session():
 
 
 @requirement("R42")
-def test_instructions_are_sent_again_since_the_server_does_not_keep_them():
+def test_instructions_are_resent_with_session():
     assert encode(USER, answer(TEXT), NEXT, system="Be brief.").body["instructions"] == "Be brief."
 
 
 @requirement("R42")
-def test_messages_of_other_providers_after_the_anchor_are_sent():
+def test_foreign_messages_after_session_are_sent():
     other = ChatMessage.model("From elsewhere", metadata={"_anthropic_session": {"signature": "s"}})
     encoded = encode(USER, answer(TEXT), NEXT, other, ChatMessage.user("Third"))
     assert encoded.body["previous_response_id"] == "resp_1"
@@ -127,19 +127,19 @@ def test_messages_of_other_providers_after_the_anchor_are_sent():
 
 
 @requirement("R42")
-def test_a_session_survives_the_way_through_json():
+def test_session_survives_json_round_trip():
     history = messages_from_json(messages_to_json([USER, answer(TEXT), NEXT]))
     assert encode(*history).body["previous_response_id"] == "resp_1"
 
 
 @requirement("R42")
-def test_only_the_results_go_to_a_response_that_waits_for_them():
+def test_pending_response_gets_only_results():
     encoded = encode(USER, answer(CALL_PART, items=[CALL], pending_items=[CALL]), RESULT)
     assert encoded.body["input"] == [{"type": "function_call_output", "call_id": "call_1", "output": "noon"}]
 
 
 @requirement("R42")
-def test_a_call_that_waits_on_the_server_and_has_no_result_is_answered_as_not_executed():
+def test_pending_call_without_result_is_not_executed():
     encoded = encode(USER, answer(CALL_PART, items=[CALL], pending_items=[CALL]), NEXT)
     assert encoded.body["input"] == [
         {"type": "function_call_output", "call_id": "call_1", "output": NOT_EXECUTED},
@@ -258,7 +258,7 @@ ANSWERS: list[tuple[str, ToolResultPart, dict[str, Any]]] = [
 @requirement("R36", "R42")
 @pytest.mark.parametrize(("kind", "result", "expected"), ANSWERS)
 @pytest.mark.parametrize("without", [frozenset[str](), frozenset({"session"})])
-def test_each_kind_of_call_gets_its_kind_of_answer(
+def test_every_call_kind_gets_matching_output(
     kind: str, result: ToolResultPart, expected: dict[str, Any], without: frozenset[str]
 ):
     call = CALLS[kind]
@@ -272,7 +272,7 @@ def test_each_kind_of_call_gets_its_kind_of_answer(
 
 
 @requirement("R42")
-def test_a_decision_answers_a_request_for_approval():
+def test_approval_decision_answers_its_request():
     request = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "rm", "arguments": "{}"}
     message = answer(items=[request], pending_items=[request])
     decided = ChatMessage("tool", (ApprovalPart("mcpr_1", False, "no"),))
@@ -297,7 +297,7 @@ def test_a_decision_answers_a_request_for_approval():
         ({"history": "0" * 32}, "history-edited"),
     ],
 )
-def test_a_session_that_does_not_fit_falls_back_to_full_replay_and_says_so(change: dict[str, Any], reason: str):
+def test_mismatched_session_falls_back_to_full_history(change: dict[str, Any], reason: str):
     encoded = encode(USER, answer(TEXT, items=[MESSAGE], **change), NEXT)
     assert "previous_response_id" not in encoded.body
     assert encoded.body["input"] == [
@@ -309,7 +309,7 @@ def test_a_session_that_does_not_fit_falls_back_to_full_replay_and_says_so(chang
 
 
 @requirement("R43")
-def test_an_edited_answer_is_replayed_as_edited():
+def test_edited_answer_is_resent_as_edited():
     edited = msgspec.structs.replace(answer(TEXT, items=[MESSAGE]), parts=(TextPart("Goodbye", "msg_1"), TextPart("!")))
     encoded = encode(USER, edited, NEXT)
     assert reasons(encoded) == ["message-edited"]
@@ -317,14 +317,14 @@ def test_an_edited_answer_is_replayed_as_edited():
 
 
 @requirement("R43")
-def test_an_edit_before_the_anchor_is_noticed():
+def test_edit_before_session_is_detected():
     encoded = encode(ChatMessage.user("Hi there"), answer(TEXT, items=[MESSAGE]), NEXT)
     assert reasons(encoded) == ["history-edited"]
     assert encoded.body["input"][0]["content"] == "Hi there"
 
 
 @requirement("R43")
-def test_an_older_session_is_not_tried_when_the_newest_does_not_fit():
+def test_older_session_is_not_used_when_newest_mismatches():
     first = answer(TEXT, items=[MESSAGE])
     second = answer(TextPart("More"), before=(USER, first, NEXT), response_id="resp_2", model="gpt-4.1")
     encoded = encode(USER, first, NEXT, second, NEXT)
@@ -333,7 +333,7 @@ def test_an_older_session_is_not_tried_when_the_newest_does_not_fit():
 
 
 @requirement("R43")
-def test_a_computer_call_without_a_screenshot_is_left_out_of_a_replay():
+def test_computer_call_without_screenshot_is_not_resent():
     call = CALLS["computer_call"]
     message = answer(TEXT, ToolCallPart("call_1", "computer_use", {}), items=[MESSAGE, call], pending_items=[call])
     encoded = encode(USER, message, NEXT)
@@ -343,7 +343,7 @@ def test_a_computer_call_without_a_screenshot_is_left_out_of_a_replay():
 
 
 @requirement("R43", "F24")
-def test_after_a_refusal_everything_is_sent_and_the_request_reports_it():
+def test_refused_session_resends_full_history_with_notice():
     history = (USER, answer(TEXT, items=[REASONING, MESSAGE]), NEXT)
     encoded = encode(*history, without=frozenset({"session"}))
     assert "previous_response_id" not in encoded.body
@@ -352,19 +352,19 @@ def test_after_a_refusal_everything_is_sent_and_the_request_reports_it():
 
 
 @requirement("R42")
-def test_no_session_is_no_fallback():
+def test_history_without_session_has_no_fallback_notice():
     assert encode(USER, ChatMessage.model("Hello"), NEXT).notices == ()
     assert encode(USER, ChatMessage.model("Hello", metadata={"_responses_session": {}}), NEXT).notices == ()
 
 
 @requirement("R42")
-def test_a_bare_session_is_enough():
+def test_session_with_only_response_id_is_used():
     message = ChatMessage.model("Hello", metadata={"_responses_session": {"response_id": "resp_1"}})
     assert encode(USER, message, NEXT).body["previous_response_id"] == "resp_1"
 
 
 @requirement("R42")
-def test_what_the_options_name_wins_over_the_history():
+def test_previous_response_option_wins_over_history():
     message = answer(TEXT, items=[MESSAGE], model="gpt-4.1")
     known = encode(USER, message, NEXT, options=OpenAIResponsesOptions(previous_response_id="resp_1"))
     assert known.body["previous_response_id"] == "resp_1"
@@ -379,7 +379,7 @@ def test_what_the_options_name_wins_over_the_history():
 
 
 @requirement("R42")
-def test_a_conversation_of_the_server_gets_only_what_it_does_not_have():
+def test_server_conversation_gets_only_new_items():
     call = answer(CALL_PART, items=[CALL], pending_items=[CALL], conversation="conv_1")
     encoded = encode(USER, call, RESULT, options=OpenAIResponsesOptions(conversation="conv_1"))
     assert encoded.body["conversation"] == "conv_1"
@@ -387,7 +387,7 @@ def test_a_conversation_of_the_server_gets_only_what_it_does_not_have():
 
 
 @requirement("R42")
-def test_without_store_no_session_is_read_or_announced():
+def test_store_false_ignores_session_without_notice():
     encoded = encode(USER, answer(TEXT, items=[REASONING, MESSAGE]), NEXT, options=STATELESS)
     assert "previous_response_id" not in encoded.body
     assert [item["role"] for item in encoded.body["input"]] == ["user", "assistant", "user"]
@@ -497,7 +497,7 @@ def unknown_fields(value: Any) -> list[str]:
         ("_responses_session", {"without": frozenset({"session"})}),
     ],
 )
-def test_a_replay_gives_every_item_back_and_refers_to_nothing_on_the_server(key: str, fields: dict[str, Any]):
+def test_full_replay_resends_every_item_without_server_ids(key: str, fields: dict[str, Any]):
     encoded = encode(USER, answer(TEXT, items=SERVER_ITEMS, key=key), NEXT, **fields)
     replayed = encoded.body["input"][1:-1]
     assert [item.get("type", "message") for item in replayed] == [item["type"] for item in SERVER_ITEMS]
@@ -515,7 +515,7 @@ def test_a_replay_gives_every_item_back_and_refers_to_nothing_on_the_server(key:
 
 
 @requirement("R43")
-def test_another_model_gets_no_item_that_it_cannot_read():
+def test_other_model_gets_no_unreadable_items():
     caller = {"caller": {"type": "program", "caller_id": "call_p"}}
     message = answer(TEXT, CALL_PART, items=[*SERVER_ITEMS, CALL | caller], model="gpt-4.1")
     kinds = {item.get("type") for item in encode(USER, message, RESULT).body["input"]}
@@ -525,20 +525,20 @@ def test_another_model_gets_no_item_that_it_cannot_read():
 
 
 @requirement("R43")
-def test_another_server_gets_the_parts_alone():
+def test_other_server_gets_only_message_parts():
     message = answer(TEXT, items=SERVER_ITEMS, base_url="https://elsewhere.example/v1")
     assert all(item.get("type", "message") == "message" for item in encode(USER, message, NEXT).body["input"])
 
 
 @requirement("R43")
-def test_reasoning_goes_only_with_its_cipher_and_never_last():
+def test_reasoning_needs_ciphertext_and_following_item():
     bare = {**REASONING, "encrypted_content": None}
     encoded = encode(USER, answer(TEXT, items=[bare, MESSAGE, REASONING]), NEXT, without=frozenset({"session"}))
     assert [item["role"] for item in encoded.body["input"]] == ["user", "assistant", "user"]
 
 
 @requirement("R43")
-def test_a_call_that_was_removed_or_changed_is_replayed_as_the_user_left_it():
+def test_removed_or_edited_call_is_resent_as_edited():
     layout = [REASONING, CALL]
     original = answer(CALL_PART, items=layout)
     removed = msgspec.structs.replace(original, parts=())
@@ -551,13 +551,13 @@ def test_a_call_that_was_removed_or_changed_is_replayed_as_the_user_left_it():
 
 
 @requirement("R43")
-def test_an_unchanged_call_is_replayed_with_its_own_words():
+def test_unchanged_call_is_resent_verbatim():
     encoded = encode(USER, answer(CALL_PART, items=[CALL]), RESULT, without=frozenset({"session"}))
     assert encoded.body["input"][1]["arguments"] == '{"zone": "UTC"}'
 
 
 @requirement("R43")
-def test_a_custom_call_whose_input_was_cut_off_is_replayed_as_it_came():
+def test_truncated_custom_call_is_resent_verbatim():
     call = CALLS["custom_tool_call"]
     message = answer(ToolCallPart("call_1", "sql", input_text="SELECT"), items=[call])
     encoded = encode(USER, message, NEXT, without=frozenset({"session"}))
@@ -570,7 +570,7 @@ def test_a_custom_call_whose_input_was_cut_off_is_replayed_as_it_came():
 
 
 @requirement("R43")
-def test_parts_that_the_user_added_are_sent():
+def test_parts_added_by_user_are_sent():
     message = answer(TEXT, items=[MESSAGE])
     extended = msgspec.structs.replace(
         message, parts=(*message.parts, TextPart("PS"), DataPart(b"%PDF-", "application/pdf", "a.pdf"), CALL_PART)
@@ -598,7 +598,7 @@ IMAGE = {
 
 
 @requirement("R43")
-def test_a_generated_image_goes_back_into_its_call():
+def test_generated_image_is_resent_in_its_call():
     picture = DataPart(b"\x89PNG", "image/png", "image_0.png")
     encoded = encode(USER, answer(picture, TEXT, items=[IMAGE, MESSAGE]), NEXT, without=frozenset({"session"}))
     assert encoded.body["input"][1] == {
@@ -614,13 +614,13 @@ def test_a_generated_image_goes_back_into_its_call():
 
 
 @requirement("R43")
-def test_a_generated_image_that_the_user_removed_is_not_replayed():
+def test_generated_image_removed_by_user_is_not_resent():
     encoded = encode(USER, answer(TEXT, items=[IMAGE, MESSAGE]), NEXT, without=frozenset({"session"}))
     assert [item["role"] for item in encoded.body["input"]] == ["user", "assistant", "user"]
 
 
 @requirement("R43")
-def test_an_approved_call_is_replayed_with_its_approval_and_an_undecided_request_is_not():
+def test_approval_is_resent_only_with_its_call():
     request = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "rm", "arguments": "{}"}
     call = SERVER_ITEMS[6] | {"approval_request_id": "mcpr_1"}
     asked = answer(TEXT, items=[MESSAGE, request])
@@ -638,7 +638,7 @@ def test_an_approved_call_is_replayed_with_its_approval_and_an_undecided_request
 
 
 @requirement("R43")
-def test_an_item_of_an_unknown_type_is_left_out_with_a_warning():
+def test_unknown_item_is_dropped_with_warning():
     encoded = encode(USER, answer(TEXT, items=[{"type": "telepathy"}, MESSAGE]), NEXT, without=frozenset({"session"}))
     assert "telepathy" in encoded.warnings[0]
     assert len(encoded.body["input"]) == 3
@@ -647,19 +647,19 @@ def test_an_item_of_an_unknown_type_is_left_out_with_a_warning():
 @pytest.mark.parametrize(
     "items", [None, "x", [None, 3, []], [{}], [{"type": "message", "content": "x"}], [{"type": "reasoning"}]]
 )
-def test_a_broken_session_breaks_nothing(items: Any):
+def test_malformed_session_is_ignored(items: Any):
     metadata = {"_responses_session": {"response_id": 7, "items": items, "pending_items": items}}
     encoded = encode(USER, ChatMessage.model("Hello", metadata=metadata), NEXT)
     assert encoded.body["input"][1] == {"type": "message", "role": "assistant", "content": "Hello"}
 
 
 @pytest.mark.parametrize("kind", RULES)
-def test_an_item_without_what_it_needs_is_left_out(kind: str):
+def test_item_without_required_fields_is_dropped(kind: str):
     assert replayable({"type": kind, "id": "x_1"}) is None
 
 
 @requirement("R33")
-def test_a_container_is_reused_when_asked():
+def test_container_is_reused_on_request():
     first = answer(TEXT, container_id="cntr_1")
     second = answer(TEXT, before=(USER, first, NEXT), container_id="cntr_2")
     history = (USER, first, NEXT, second, NEXT)
@@ -678,7 +678,7 @@ def test_a_container_is_reused_when_asked():
 
 
 @requirement("R33")
-def test_a_container_is_found_in_a_history_without_store():
+def test_container_is_found_in_history_without_store():
     message = answer(TEXT, items=SERVER_ITEMS, key="_responses_replay_session")
     tool = CodeInterpreter(reuse_container=True)
     assert (
@@ -688,7 +688,7 @@ def test_a_container_is_found_in_a_history_without_store():
 
 
 @requirement("R33")
-def test_what_ran_in_a_container_that_is_gone_is_not_replayed():
+def test_items_of_missing_container_are_not_resent():
     message = answer(TEXT, items=SERVER_ITEMS, model="gpt-4.1")
     encoded = encode(USER, message, NEXT, without=frozenset({"container"}))
     kinds = [item.get("type") for item in encoded.body["input"]]
@@ -698,7 +698,7 @@ def test_what_ran_in_a_container_that_is_gone_is_not_replayed():
 
 
 @requirement("R33", "R43")
-def test_a_session_whose_own_container_is_gone_is_left_and_said():
+def test_session_with_missing_container_is_dropped_with_notice():
     message = answer(TEXT, items=SERVER_ITEMS, container_id="cntr_1")
     gone = frozenset({"container"})
     encoded = encode(USER, message, NEXT, server_side_tools=(CodeInterpreter(),), without=gone)
@@ -710,7 +710,7 @@ def test_a_session_whose_own_container_is_gone_is_left_and_said():
 
 
 @requirement("R42", "R43")
-def test_whatever_was_recorded_can_be_replayed_and_gone_on_from(recordings: Path):
+def test_every_recorded_answer_can_be_resent_and_continued(recordings: Path):
     """Each recorded answer, decoded and folded into a message, is encoded again both ways."""
     seen: set[str] = set()
     for path in sorted((recordings / "openai-responses").glob("*.json")):
@@ -776,7 +776,7 @@ REFUSED = frozenset({"session"})
 
 
 @requirement("R42")
-def test_a_stored_answer_keeps_ids_and_not_its_items():
+def test_stored_answer_keeps_ids_without_items():
     found = [{"file_id": "file_1", "text": "x" * 5000}]
     message = lean(ResponsesScript(id="resp_1").file_search("news", results=found).text("Found."))
     session = message.metadata["_responses_session"]
@@ -787,7 +787,7 @@ def test_a_stored_answer_keeps_ids_and_not_its_items():
 
 
 @requirement("R42", "R43")
-def test_a_refused_session_without_its_items_is_replayed_as_texts_calls_and_results():
+def test_refused_session_without_items_is_resent_reduced():
     script = (
         ResponsesScript(id="resp_1").web_search("news").text("Wait.").function_call("now", {"zone": "UTC"}, "call_1")
     )
@@ -807,7 +807,7 @@ def test_a_refused_session_without_its_items_is_replayed_as_texts_calls_and_resu
 
 
 @requirement("R42", "R43")
-def test_an_answer_of_text_and_calls_alone_is_replayed_in_full_without_its_items():
+def test_answer_of_text_and_calls_is_resent_in_full():
     script = ResponsesScript(id="resp_1").reasoning("Hm.").text("Wait.").function_call("now", {"zone": "UTC"}, "call_1")
     encoded = encode(USER, lean(script), RESULT, NEXT, without=REFUSED)
     [notice] = encoded.notices
@@ -817,7 +817,7 @@ def test_an_answer_of_text_and_calls_alone_is_replayed_in_full_without_its_items
 
 
 @requirement("R43", "R81")
-def test_an_approved_call_that_was_made_is_not_approved_again_where_its_item_is_gone():
+def test_executed_approved_call_is_not_approved_again():
     asked = lean(ResponsesScript(id="resp_1").mcp_approval_request("wiki", "delete", {"n": 1}))
     [request] = asked.metadata["_responses_session"]["pending_items"]
     decided = ChatMessage("tool", (ApprovalPart(request["id"], True),))
@@ -831,7 +831,7 @@ def test_an_approved_call_that_was_made_is_not_approved_again_where_its_item_is_
 
 
 @requirement("R43")
-def test_a_custom_call_keeps_its_kind_where_items_are_gone():
+def test_custom_call_keeps_its_kind_without_items():
     asked = lean(
         ResponsesScript(id="resp_1").item(
             {"type": "custom_tool_call", "call_id": "call_1", "name": "sql", "input": "SELECT 1", "status": "completed"}

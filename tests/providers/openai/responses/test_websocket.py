@@ -30,7 +30,7 @@ def call(body: Any, **fields: Any) -> HttpCall:
     return HttpCall(**{"url": "https://api.openai.com/v1/responses", "body": dumps(body), "stream": True, **fields})
 
 
-def test_a_request_is_its_body_without_what_has_no_meaning_there():
+def test_websocket_request_is_body_without_http_fields():
     body = {"model": "m", "input": [{"content": "é"}], "stream": True, "background": False, "stream_options": {"a": 1}}
     message_for = CODEC.request(call(body))
     assert message_for is not None
@@ -55,7 +55,7 @@ def test_other_calls_need_http(other: HttpCall):
 
 
 @given(st.binary() | VALUES.map(dumps) | OBJECTS.map(dumps))
-def test_no_message_can_make_the_reader_fail(message: bytes):
+def test_malformed_messages_never_raise(message: bytes):
     head = CODEC.head(message)
     assert isinstance(head.type, str)
     assert head.lane is None or isinstance(head.lane, str)
@@ -69,20 +69,20 @@ def test_no_message_can_make_the_reader_fail(message: bytes):
 @example({"delta": "x", "stream_id": LANE}, False)
 @example({"stream_id": "lane-2", "x": {"stream_id": LANE}}, False)
 @example({"stream_id": "lane-2", "x": ',"stream_id":"lane-1"}'}, False)
-def test_an_event_that_ends_like_one_of_a_lane_is_one_of_that_lane(event: dict[str, Any], has_spaces: bool):
+def test_event_with_stream_id_suffix_belongs_to_its_stream(event: dict[str, Any], has_spaces: bool):
     message = json.dumps(event).encode() if has_spaces else dumps(event)
     if message.endswith(CODEC.tails(LANE)):
         assert event["stream_id"] == LANE
 
 
-def test_the_events_that_are_not_parsed_are_known_and_never_the_last():
+def test_unparsed_event_types_are_known_and_never_terminal():
     kinds = {json.loads(head.partition(b":")[2]) for head in PLAIN_HEADS}
     assert kinds <= EVENTS.keys()
     assert not kinds & (LAST_TYPES | CODEC.steer_types)
 
 
 @requirement("R115")
-def test_what_is_sent_to_a_response_is_what_the_vendors_types_have():
+def test_steer_event_fits_vendor_types():
     parts = (
         TextPart("Look:"),
         DataPart(pixel_png(), "image/png", "a.png"),
@@ -122,7 +122,7 @@ def test_what_is_sent_to_a_response_is_what_the_vendors_types_have():
         ({"type": "response.created"}, None),
     ],
 )
-def test_what_the_server_says_of_a_message(event: dict[str, Any], expected: SteerReport | None):
+def test_steer_report_reads_server_response(event: dict[str, Any], expected: SteerReport | None):
     assert CODEC.steer_report(dumps(event)) == expected
 
 
@@ -138,6 +138,6 @@ def test_what_the_server_says_of_a_message(event: dict[str, Any], expected: Stee
         ({"status": 500}, None),
     ],
 )
-def test_an_error_event_has_the_status_that_http_has_for_it(event: dict[str, Any], status: int | None):
+def test_error_event_has_matching_http_status(event: dict[str, Any], status: int | None):
     failure = CODEC.failure(dumps({"type": "error", **event}))
     assert (failure and failure.status) == status
