@@ -51,7 +51,7 @@ async def run_parts(agent: Agent[str], prompt: str = "hi", **call: Any) -> list[
 
 @requirement("R90")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_tool_is_called_and_its_result_goes_back(stream: bool):
+async def test_tool_round_sends_call_and_result(stream: bool):
     calls = ChatScript().reasoning("Hm").text("I look.").tool_call("get_weather", {"city": "Rome"}, "call_1")
     last = ChatScript().text("It is sunny.")
     replies = [script.reply() if stream else script.whole_reply() for script in (calls, last)]
@@ -83,7 +83,7 @@ async def test_a_tool_is_called_and_its_result_goes_back(stream: bool):
 
 
 @requirement("R90", "R73")
-async def test_parallel_calls_are_answered_in_their_order():
+async def test_parallel_calls_are_answered_in_order():
     calls = (
         ChatScript()
         .tool_call("get_weather", {"city": "Rome"}, "call_1")
@@ -100,7 +100,7 @@ async def test_parallel_calls_are_answered_in_their_order():
 
 
 @requirement("R90")
-async def test_calls_without_ids_go_through_several_rounds():
+async def test_calls_without_ids_survive_several_rounds():
     def ask(city: str) -> list[dict[str, Any]]:
         chunks = ChatScript(id="same").tool_call("get_weather", {"city": city}).chunks()
         for chunk in chunks:
@@ -119,7 +119,7 @@ async def test_calls_without_ids_go_through_several_rounds():
 
 
 @requirement("R90")
-async def test_typed_output_is_a_value():
+async def test_typed_output_returns_typed_value():
     async with FakeProvider([ChatScript().text('{"name": "Rome"}').reply()]) as fake:
         result = await agent_at(fake).send("hi", output_type=City)
         sent = fake.requests[0].json["response_format"]
@@ -128,7 +128,7 @@ async def test_typed_output_is_a_value():
 
 
 @requirement("R90")
-async def test_typed_output_works_where_the_server_has_no_schemas():
+async def test_typed_output_works_without_schema_support():
     refused = error_reply(400, "invalid_request_error", "This response_format type is unavailable now")
     async with FakeProvider([refused, ChatScript().text('```json\n{"name": "Rome"}\n```').reply()]) as fake:
         result = await agent_at(fake).send("hi", output_type=City)
@@ -139,7 +139,7 @@ async def test_typed_output_works_where_the_server_has_no_schemas():
 
 
 @requirement("R90")
-async def test_a_refused_parameter_is_left_out_once_and_said_and_later_steps_remember():
+async def test_refused_parameter_is_dropped_once_and_remembered():
     refused = error_reply(400, "invalid_request_error", "Unrecognized request argument supplied: stream_options")
     calls = ChatScript().tool_call("get_weather", {"city": "Rome"})
     async with no_leaks(), FakeProvider([refused, calls.reply(), ChatScript().text("Sunny.").reply()]) as fake:
@@ -150,7 +150,7 @@ async def test_a_refused_parameter_is_left_out_once_and_said_and_later_steps_rem
     assert one(parts, Finish).reason == "stop"
 
 
-async def test_a_parameter_that_is_refused_again_surfaces():
+async def test_parameter_refused_twice_raises():
     refused = error_reply(400, "invalid_request_error", "stream_options is not supported")
     async with FakeProvider([refused, refused]) as fake:
         with pytest.raises(ProviderError):
@@ -163,7 +163,7 @@ async def test_a_parameter_that_is_refused_again_surfaces():
     ("status", "kind", "count"),
     [(401, AuthenticationError, 1), (404, ProviderError, 1), (429, RateLimitedError, 3), (500, ProviderError, 3)],
 )
-async def test_refused_requests_are_typed_errors_in_one_line(status: int, kind: type[ProviderError], count: int):
+async def test_refused_requests_raise_typed_one_line_errors(status: int, kind: type[ProviderError], count: int):
     async with no_leaks(), FakeProvider() as fake:
         fake.on("POST", "*", error_reply(status, "some_code", "said so", headers={"retry-after-ms": "1"}))
         with pytest.raises(kind) as caught:
@@ -179,7 +179,7 @@ async def test_refused_requests_are_typed_errors_in_one_line(status: int, kind: 
 
 @requirement("F16", "R90")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_page_for_people_says_to_check_the_base_url(stream: bool):
+async def test_html_page_error_mentions_base_url(stream: bool):
     async with no_leaks(), FakeProvider([html_page("Sign in")]) as fake:
         with pytest.raises(ProviderError) as caught:
             await agent_at(fake).send("hi", stream=stream)
@@ -189,7 +189,7 @@ async def test_a_page_for_people_says_to_check_the_base_url(stream: bool):
 
 @requirement("F16", "R90")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_an_error_with_status_200_is_an_error(stream: bool):
+async def test_error_with_status_200_raises(stream: bool):
     body = {"error": {"message": "no such model", "code": "model_not_found"}}
     async with no_leaks(), FakeProvider([json_reply(body)]) as fake:
         with pytest.raises(ProviderError) as caught:
@@ -198,7 +198,7 @@ async def test_an_error_with_status_200_is_an_error(stream: bool):
 
 
 @requirement("F03", "R90")
-async def test_an_error_in_mid_stream_keeps_what_had_come_and_is_not_tried_again():
+async def test_mid_stream_error_keeps_partial_result_without_retry():
     async with no_leaks(), FakeProvider([ChatScript().text("Half of it").error().reply()]) as fake:
         with pytest.raises(ProviderError) as caught:
             await agent_at(fake).send("hi")
@@ -209,28 +209,28 @@ async def test_an_error_in_mid_stream_keeps_what_had_come_and_is_not_tried_again
 
 
 @requirement("F01", "R90")
-async def test_a_stream_that_breaks_off_is_never_a_success():
+async def test_truncated_stream_raises():
     async with no_leaks(), FakeProvider([sse(ChatScript().text("Half of it").chunks()[:-2])]) as fake:
         with pytest.raises(StreamTruncatedError):
             await agent_at(fake).send("hi")
 
 
 @requirement("R90")
-async def test_a_stream_without_its_last_line_and_without_usage_is_complete():
+async def test_stream_without_done_and_usage_is_complete():
     async with no_leaks(), FakeProvider([sse(ChatScript(usage=None).text("All of it").chunks())]) as fake:
         result = await agent_at(fake).send("hi")
     assert (result.output, result.finish_reason) == ("All of it", "stop")
 
 
 @requirement("R90", "F08")
-async def test_a_server_that_answers_whole_though_a_stream_was_asked_for_is_understood():
+async def test_non_streaming_reply_to_stream_request_is_decoded():
     async with FakeProvider([ChatScript().text("All of it").whole_reply()]) as fake:
         result = await agent_at(fake).send("hi")
     assert result.output == "All of it"
 
 
 @requirement("F13", "R90")
-async def test_broken_arguments_are_not_executed_and_go_back_as_json():
+async def test_broken_arguments_are_resent_as_json_not_executed():
     ran: list[str] = []
 
     def get(city: str) -> str:
@@ -248,20 +248,20 @@ async def test_broken_arguments_are_not_executed_and_go_back_as_json():
 
 
 @requirement("R90")
-async def test_a_server_that_says_tool_calls_without_any_does_not_go_round():
+async def test_tool_calls_reason_without_calls_ends_run():
     async with FakeProvider([ChatScript().text("Done.").stop("tool_calls").reply()]) as fake:
         result = await agent_at(fake, tools=[get_weather], limits=Limits(max_steps=3)).send("hi")
         assert len(fake.requests) == 1
     assert result.finish_reason == "stop"
 
 
-async def test_a_refusal_raises_nothing():
+async def test_refusal_does_not_raise():
     async with FakeProvider([ChatScript().refusal("I cannot.").reply()]) as fake:
         result = await agent_at(fake).send("hi")
     assert (result.output, result.finish_reason) == ("I cannot.", "content-filter")
 
 
-async def test_a_function_answers_a_custom_tool():
+async def test_function_answers_custom_tool():
     def sql(input: str) -> str:
         """Runs SQL."""
         return f"ran {input}"
@@ -274,7 +274,7 @@ async def test_a_function_answers_a_custom_tool():
     assert result["content"] == "ran SELECT 1"
 
 
-async def test_a_tool_can_give_the_model_an_image_to_see():
+async def test_tool_can_return_image_to_model():
     def draw() -> list[Any]:
         """Draws."""
         return ["a dot", DataPart(PNG, "image/png", "dot.png")]
@@ -289,7 +289,7 @@ async def test_a_tool_can_give_the_model_an_image_to_see():
 
 @requirement("R75", "R90")
 @pytest.mark.parametrize("foreign", ["openai-responses", "anthropic"])
-async def test_a_history_of_another_provider_goes_on_here(foreign: str):
+async def test_history_from_other_provider_is_continued(foreign: str):
     scripts: dict[str, list[Any]] = {
         "openai-responses": [
             ResponsesScript().reasoning("Hm", encrypted_content="gAAA").function_call("get_weather", {"city": "Rome"}),
@@ -311,7 +311,7 @@ async def test_a_history_of_another_provider_goes_on_here(foreign: str):
 
 
 @requirement("R90")
-async def test_a_preset_is_a_provider_of_its_own():
+async def test_preset_is_separate_provider():
     history = [
         ChatMessage.user("hi"),
         ChatMessage.model(ToolCallPart("call_1", "get", {})),
@@ -332,7 +332,7 @@ async def test_a_preset_is_a_provider_of_its_own():
     assert streamed_text(parts) == "Hi"
 
 
-async def test_models_are_listed_and_texts_embedded_at_the_same_server():
+async def test_models_and_embeddings_use_same_server():
     async with FakeProvider() as fake:
         fake.on("GET", "*/models", json_reply({"data": [{"id": "a"}]}))
         fake.on("POST", "*/embeddings", json_reply({"data": [{"index": 0, "embedding": [1.0]}]}))

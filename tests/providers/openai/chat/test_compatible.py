@@ -38,14 +38,14 @@ async def test_empty_custom_beside_function_is_ignored(custom: dict[str, Any]) -
 
 
 @requirement("R183")
-def test_custom_call_is_still_plain_text() -> None:
+def test_custom_call_input_is_plain_text() -> None:
     pieces = [{"custom": {"name": "sql", "input": ""}}, {"custom": {"input": "SELECT"}}, {"custom": {"input": " 1"}}]
     parts = decode(stream(*({"tool_calls": [{"index": 0, **piece}]} for piece in pieces)))
     assert (one(parts, ToolCall).name, one(parts, ToolCall).input) == ("sql", "SELECT 1")
 
 
 @requirement("R183")
-async def test_parsed_content_is_its_json() -> None:
+async def test_parsed_content_becomes_json_text() -> None:
     city = {"name": "Oslo", "people": 717000}
     answer = {"id": "c", "choices": [{"index": 0, "message": {"content": city}, "finish_reason": "stop"}]}
     async with FakeProvider([json_reply(answer)] * 2) as fake:
@@ -80,13 +80,13 @@ def test_unknown_field_is_reported_once_per_response() -> None:
 
 @requirement("R183")
 @pytest.mark.parametrize("delta", [{}, {"role": "assistant", "content": ""}, None], ids=repr)
-def test_message_beside_an_empty_delta_is_read(delta: Any) -> None:
+def test_message_beside_empty_delta_is_read(delta: Any) -> None:
     body = {"id": "c", "choices": [{"message": {"content": "Hello"}, "delta": delta, "finish_reason": "stop"}]}
     assert streamed_text(decode_whole(body)) == "Hello"
 
 
 @requirement("R183")
-def test_text_of_the_older_api_is_content() -> None:
+def test_legacy_completion_text_is_content() -> None:
     texts = [{"choices": [{"index": 0, "text": text}]} for text in ("Hel", "lo")]
     parts = decode([*texts, chunk({}, "stop")])
     assert (streamed_text(parts), one(parts, Finish).reason) == ("Hello", "stop")

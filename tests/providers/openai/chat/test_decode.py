@@ -41,7 +41,7 @@ CITATION = {
 
 
 @requirement("R90")
-def test_text_comes_as_one_block_of_deltas():
+def test_text_streams_as_one_block():
     assert emitted({"content": ""}, {"content": "Hi "}, {"content": "you"}) == [
         TextStart(TEXT),
         TextDelta(TEXT, "Hi "),
@@ -51,7 +51,7 @@ def test_text_comes_as_one_block_of_deltas():
 
 
 @requirement("R90")
-def test_the_response_metadata_is_emitted_once_and_not_from_an_empty_id():
+def test_response_metadata_is_emitted_once_with_nonempty_id():
     azure = {"choices": [], "created": 0, "id": "", "model": "", "object": "", "prompt_filter_results": [{"a": 1}]}
     parts = decode([azure, *stream({"content": "Hi"})])
     assert one(parts, ResponseMetadata) == ResponseMetadata("chatcmpl-1", "gpt-5.6", 1762317021, "openai")
@@ -60,7 +60,7 @@ def test_the_response_metadata_is_emitted_once_and_not_from_an_empty_id():
 
 
 @requirement("R90", "F05")
-def test_a_refusal_is_text_of_its_own_and_the_finish_reason_says_so():
+def test_refusal_is_separate_text_with_content_filter_reason():
     parts = decode(stream({"refusal": "I "}, {"refusal": "cannot."}))
     assert streamed_text(parts) == "I cannot."
     assert one(parts, TextStart).provider_metadata == {"openai": {"refusal": True}}
@@ -69,7 +69,7 @@ def test_a_refusal_is_text_of_its_own_and_the_finish_reason_says_so():
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_reasoning_of_compatible_servers_is_a_block_that_ends_when_text_begins(field: str):
+def test_reasoning_block_ends_when_text_starts(field: str):
     assert emitted({field: "First "}, {field: "thought"}, {"content": "So."}) == [
         ReasoningStart(REASONING),
         ReasoningDelta(REASONING, "First "),
@@ -85,27 +85,27 @@ def test_reasoning_under_both_names_is_emitted_once():
     assert one(emitted({"reasoning_content": "Hm", "reasoning": "Hm"}), ReasoningDelta).delta == "Hm"
 
 
-def test_reasoning_after_text_is_a_second_block_and_the_text_stays_one():
+def test_reasoning_after_text_is_second_block():
     parts = emitted({"reasoning": "a"}, {"content": "b"}, {"reasoning": "c"}, {"content": "d"})
     assert [part.id for part in of(parts, ReasoningStart)] == [REASONING, f"{REASONING}:1"]
     assert one(parts, TextStart).id == TEXT
     assert streamed_text(parts) == "bd"
 
 
-def test_details_of_reasoning_are_kept_where_it_ends():
+def test_reasoning_details_are_kept_on_reasoning_end():
     details = [{"type": "reasoning.encrypted", "data": "gAAA"}]
     parts = emitted({"reasoning": "Hm", "reasoning_details": []}, {"reasoning_details": details}, {"content": "So."})
     assert one(parts, ReasoningEnd).provider_metadata == {"openai": {"reasoning_details": details}}
     assert of(parts, Raw) == []
 
 
-def test_content_may_be_a_list_of_texts_and_thinking():
+def test_content_may_be_list_of_text_and_thinking():
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
     parts = emitted({"content": [thinking]}, {"content": [{"type": "text", "text": "So."}]})
     assert (one(parts, ReasoningDelta).delta, one(parts, TextDelta).delta) == ("Hm", "So.")
 
 
-def test_an_unknown_kind_of_content_is_passed_on():
+def test_unknown_content_kind_is_raw():
     strange = {"type": "hologram", "data": 1}
     parts = emitted({"content": [strange, {"type": "text", "text": "So."}]})
     assert one(parts, Raw).event["choices"][0]["delta"]["content"][0] == strange
@@ -116,7 +116,7 @@ def test_an_unknown_kind_of_content_is_passed_on():
 
 
 @requirement("R90")
-def test_a_call_streams_its_arguments_and_is_made_at_the_end():
+def test_call_streams_arguments_and_is_emitted_at_end():
     pieces = [
         call_piece(0, "get", "", id="call_1", type="function"),
         call_piece(0, None, '{"a":'),
@@ -132,7 +132,7 @@ def test_a_call_streams_its_arguments_and_is_made_at_the_end():
 
 
 @requirement("R90", "F18")
-def test_parallel_calls_are_distinguished_by_their_index_however_they_interleave():
+def test_interleaved_parallel_calls_are_told_apart_by_index():
     parts = decode(
         stream(
             call_piece(0, "a", '{"x"', id="call_a"),
@@ -152,7 +152,7 @@ def test_parallel_calls_are_distinguished_by_their_index_however_they_interleave
 
 @requirement("R90")
 @pytest.mark.parametrize("arguments", ['{"city":"Rome"}', {"city": "Rome"}], ids=["text", "object"])
-def test_arguments_may_come_whole(arguments: Any):
+def test_complete_arguments_in_one_piece_are_accepted(arguments: Any):
     parts = emitted(call_piece(0, "get", arguments, id="call_1"))
     assert one(parts, ToolCall).input == {"city": "Rome"}
     assert input_text(parts, "call_1") == '{"city":"Rome"}'
@@ -160,12 +160,12 @@ def test_arguments_may_come_whole(arguments: Any):
 
 @requirement("R90")
 @pytest.mark.parametrize("index", [None, 0], ids=["no index", "one index"])
-def test_calls_that_all_have_the_same_place_are_distinguished_by_their_ids(index: int | None):
+def test_calls_sharing_index_are_told_apart_by_id(index: int | None):
     parts = emitted(call_piece(index, "a", "{}", id="call_a"), call_piece(index, "b", "{}", id="call_b"))
     assert [(call.id, call.name) for call in of(parts, ToolCall)] == [("call_a", "a"), ("call_b", "b")]
 
 
-def test_pieces_without_an_index_belong_to_the_call_before_them_or_to_the_one_they_name():
+def test_pieces_without_index_join_named_or_last_call():
     parts = emitted(
         call_piece(None, "a", '{"x"', id="call_a"),
         call_piece(None, None, ":1}"),
@@ -175,14 +175,14 @@ def test_pieces_without_an_index_belong_to_the_call_before_them_or_to_the_one_th
     assert [(c.id, c.input) for c in of(parts, ToolCall)] == [("call_a", {"x": 1}), ("call_b", {})]
 
 
-def test_calls_with_neither_index_nor_id_are_distinguished_by_their_names():
+def test_calls_without_index_and_id_are_told_apart_by_name():
     parts = emitted(call_piece(None, "a", "{}"), call_piece(None, "b", "{}"))
     assert [call.name for call in of(parts, ToolCall)] == ["a", "b"]
     assert len({call.id for call in of(parts, ToolCall)}) == 2
 
 
 @requirement("R90")
-def test_a_call_without_an_id_gets_one_that_is_the_same_again_for_the_same_conversation_only():
+def test_generated_call_id_is_stable_per_conversation():
     def made(history: str) -> str:
         messages = (ChatMessage.user(history),)
         return one(decode(stream(call_piece(0, "get", "{}")), messages=messages), ToolCall).id
@@ -191,37 +191,37 @@ def test_a_call_without_an_id_gets_one_that_is_the_same_again_for_the_same_conve
     assert made("one").startswith("call_")
 
 
-def test_an_id_that_comes_twice_is_given_to_the_first_call_only():
+def test_repeated_call_id_goes_only_to_first_call():
     parts = emitted(call_piece(0, "a", "{}", id="call_1"), call_piece(1, "b", "{}", id="call_1"))
     ids = [call.id for call in of(parts, ToolCall)]
     assert ids[0] == "call_1"
     assert len(set(ids)) == 2
 
 
-def test_a_name_may_come_in_pieces_or_again_with_every_piece():
+def test_name_may_be_split_or_repeated():
     in_pieces = [call_piece(0, "get_", id="call_1"), call_piece(0, "weather"), call_piece(0, None, "{}")]
     assert one(emitted(*in_pieces), ToolCall).name == "get_weather"
     again = [call_piece(0, "get", '{"a"', id="call_1"), call_piece(0, "get", ":1}", id="call_1")]
     assert (one(emitted(*again), ToolCall).name, one(emitted(*again), ToolCall).input) == ("get", {"a": 1})
 
 
-def test_arguments_that_come_before_the_name_wait_for_it():
+def test_arguments_before_name_wait_for_it():
     parts = emitted(call_piece(0, None, '{"a"', id="call_1"), call_piece(0, "get", ":1}"))
     assert one(parts, ToolInputStart).name == "get"
     assert (input_text(parts, "call_1"), one(parts, ToolCall).input) == ('{"a":1}', {"a": 1})
 
 
-def test_a_call_without_arguments_has_an_empty_object():
+def test_call_without_arguments_has_empty_object():
     parts = emitted(call_piece(0, "now", "", id="call_1"))
     assert (one(parts, ToolCall).input, input_text(parts, "call_1")) == ({}, "{}")
 
 
-def test_a_changed_id_without_a_name_is_the_same_call():
+def test_changed_id_without_name_continues_call():
     parts = emitted(call_piece(0, "get", '{"a"', id="call_1"), call_piece(0, None, ":1}", id="call_2"))
     assert (one(parts, ToolCall).id, one(parts, ToolCall).input) == ("call_1", {"a": 1})
 
 
-def test_the_input_of_a_custom_tool_is_a_json_string():
+def test_custom_tool_input_is_json_string():
     events = ChatScript().custom_call("sql", ['SELECT "a"\n', "FROM b"], "call_1").chunks()
     parts = decode(events)
     assert one(parts, ToolCall).input == 'SELECT "a"\nFROM b'
@@ -230,7 +230,7 @@ def test_the_input_of_a_custom_tool_is_a_json_string():
 
 
 @pytest.mark.parametrize("stream_it", [True, False])
-def test_the_older_form_of_a_call_is_a_call(stream_it: bool):
+def test_legacy_function_call_becomes_tool_call(stream_it: bool):
     if stream_it:
         pieces = [{"function_call": {"name": "get", "arguments": ""}}, {"function_call": {"arguments": '{"a":1}'}}]
         parts = decode(stream(*pieces, reason="function_call"))
@@ -245,7 +245,7 @@ def test_the_older_form_of_a_call_is_a_call(stream_it: bool):
 # Sources, speech, probabilities
 
 
-def test_citations_are_sources_with_the_span_of_the_text():
+def test_citations_become_sources_with_text_span():
     parts = emitted({"content": "See Rome"}, {"annotations": [CITATION]}, {"annotations": [CITATION]})
     assert one(parts, Source) == Source(
         f"{TEXT}:source:0", "url", url="https://example.com/a", title="A", start=3, end=9, text_id=TEXT
@@ -253,20 +253,20 @@ def test_citations_are_sources_with_the_span_of_the_text():
     assert one(parts, TextEnd).annotations == (CITATION,)
 
 
-def test_citations_may_come_after_the_finish_reason():
+def test_citations_after_finish_reason_become_sources():
     parts = decode([*stream({"content": "See Rome"}), chunk({"annotations": [CITATION]})])
     assert one(parts, Source).text_id == TEXT
     assert of(parts, Raw) == []
 
 
-def test_an_annotation_of_another_kind_is_kept_and_passed_on():
+def test_unknown_annotation_is_raw_and_kept():
     parts = emitted({"content": "Hi"}, {"annotations": [{"type": "map_pin"}]})
     assert one(parts, Raw).event == {"type": "map_pin"}
     assert one(parts, TextEnd).annotations == ({"type": "map_pin"},)
 
 
 @pytest.mark.parametrize("cut", [None, 5], ids=["each encoded by itself", "one text cut anywhere"])
-def test_speech_is_text_and_a_file(cut: int | None):
+def test_speech_becomes_text_and_file(cut: int | None):
     data = bytes(range(100))
     encoded = base64.b64encode(data).decode()
     pieces = [base64.b64encode(data[:50]).decode(), base64.b64encode(data[50:]).decode()]
@@ -284,13 +284,13 @@ def test_speech_is_text_and_a_file(cut: int | None):
     )
 
 
-def test_speech_that_is_no_base64_is_passed_on():
+def test_invalid_base64_speech_is_raw():
     parts = decode(ChatScript().audio(["***"], "Hello").chunks())
     assert of(parts, File) == []
     assert one(parts, Raw).event["audio"]["data"] == "***"
 
 
-def test_probabilities_stand_with_their_text_and_others_at_the_end():
+def test_logprobs_are_on_text_delta_or_finish():
     one_token, other = {"token": "Hi", "logprob": -0.1}, {"token": "{", "logprob": -0.2}
     with_text = chunk({"content": "Hi"})
     with_text["choices"][0]["logprobs"] = {"content": [one_token], "refusal": None}
@@ -317,29 +317,29 @@ def test_probabilities_stand_with_their_text_and_others_at_the_end():
         ("tool_calls", "stop"),
     ],
 )
-def test_finish_reasons_are_unified_beside_the_server_s_word(word: str, reason: str):
+def test_finish_reasons_are_mapped_and_raw_reason_is_kept(word: str, reason: str):
     finish = one(decode(stream({"content": "Hi"}, reason=word)), Finish)
     assert (finish.reason, finish.raw_reason) == (reason, word)
 
 
 @requirement("R90")
-def test_calls_count_more_than_the_word_stop():
+def test_calls_override_stop_reason():
     assert one(decode(stream(call_piece(0, "get", "{}", id="call_1"))), Finish).reason == "tool-calls"
 
 
 @requirement("R8", "R90")
-def test_usage_comes_in_a_last_chunk_without_choices():
+def test_usage_is_read_from_last_chunk_without_choices():
     finish = one(decode([*stream({"content": "Hi"}), chunk(usage=USAGE, choices=[])]), Finish)
     assert finish.usage == Usage(InputUsage(30, 15, 10, 5), OutputUsage(9, 5, 4), raw=USAGE)
 
 
-def test_usage_in_every_chunk_counts_once_and_none_at_all_is_zero():
+def test_repeated_usage_counts_once_and_missing_usage_is_zero():
     counted = [chunk({"content": "a"}, usage={"completion_tokens": n}) for n in (1, 2, 3)]
     assert one(decode([*counted, chunk({}, "stop")]), Finish).usage.output.total == 3
     assert one(decode(stream({"content": "a"})), Finish).usage == Usage()
 
 
-def test_usage_of_a_server_that_counts_reasoning_apart_adds_up():
+def test_usage_counts_reasoning_reported_separately():
     usage = {
         "prompt_tokens": 10,
         "completion_tokens": 5,
@@ -352,7 +352,7 @@ def test_usage_of_a_server_that_counts_reasoning_apart_adds_up():
 
 
 @pytest.mark.parametrize("place", ["x_groq", "choice"])
-def test_usage_is_found_where_servers_put_it(place: str):
+def test_usage_is_found_in_choice_or_vendor_field(place: str):
     last = chunk({}, "stop")
     if place == "choice":
         last["choices"][0]["usage"] = USAGE
@@ -361,7 +361,7 @@ def test_usage_is_found_where_servers_put_it(place: str):
     assert one(decode([chunk({"content": "a"}), last]), Finish).usage.input.total == 30
 
 
-def test_what_a_server_reports_about_the_response_is_in_the_metadata():
+def test_response_facts_are_in_finish_metadata():
     facts = {
         "service_tier": "default",
         "system_fingerprint": "fp_1",
@@ -395,24 +395,24 @@ def test_what_a_server_reports_about_the_response_is_in_the_metadata():
         ChatScript(usage=None).text("Hi").stop("length"),
     ],
 )
-def test_a_whole_answer_is_decoded_to_what_its_stream_folds_to(script: ChatScript):
+def test_non_streaming_answer_matches_its_stream(script: ChatScript):
     streamed, at_once = decode(script.chunks()), decode_whole(script.response())
     assert messages(streamed) == messages(at_once)
     for kind in (ResponseMetadata, ToolCall, Source, TextEnd, File, Finish):
         assert of(streamed, kind) == of(at_once, kind)
 
 
-def test_calls_of_a_whole_answer_are_each_one_though_they_have_neither_ids_nor_arguments():
+def test_non_streaming_calls_without_ids_stay_separate():
     calls = [{"type": "function", "function": {"name": name, "arguments": ""}} for name in ("now", "here")]
     parts = decode_whole(whole({"content": None, "tool_calls": calls}, "tool_calls"))
     assert [(call.name, call.input) for call in of(parts, ToolCall)] == [("now", {}), ("here", {})]
 
 
-def test_a_whole_answer_without_a_finish_reason_is_complete():
+def test_non_streaming_answer_without_reason_is_complete():
     assert one(decode_whole(whole({"content": "Hi"}, None)), Finish).reason == "stop"
 
 
-def test_a_stream_of_one_whole_message_is_read_and_one_that_repeats_the_stream_is_not():
+def test_complete_message_in_stream_is_read_once():
     alone = decode([whole({"content": "Hi"})])
     assert (streamed_text(alone), one(alone, Finish).reason) == ("Hi", "stop")
     repeated = decode(
@@ -421,6 +421,6 @@ def test_a_stream_of_one_whole_message_is_read_and_one_that_repeats_the_stream_i
     assert streamed_text(repeated) == "Hi"
 
 
-def test_the_message_holds_thinking_and_text():
+def test_message_contains_thinking_and_text():
     (message,) = messages(decode(stream({"reasoning": "Hm"}, {"content": "So."})))
     assert [type(part) for part in message.parts] == [ThinkingPart, TextPart]

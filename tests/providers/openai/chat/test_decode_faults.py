@@ -19,19 +19,19 @@ FULL = ChatScript().reasoning("Hm").text("I look.").tool_call("get", {"a": 1}).t
 
 @requirement("F01", "R90")
 @pytest.mark.parametrize("count", range(len(FULL.chunks()) - 1))
-def test_a_stream_cut_before_its_finish_reason_is_truncated_and_calls_nothing(count: int):
+def test_stream_cut_before_finish_reason_is_truncated(count: int):
     parts = decode(FULL.chunks()[:count])
     assert one(parts, Error).kind == "truncated"
     assert one(parts, Finish).reason == "error"
     assert of(parts, ToolCall) == []
 
 
-def test_a_finish_reason_completes_the_stream_though_nothing_follows():
+def test_finish_reason_alone_completes_stream():
     assert one(decode(stream({"content": "Hi"})), Finish).reason == "stop"
 
 
 @requirement("F01")
-def test_a_connection_that_breaks_is_an_error_whatever_had_come():
+def test_broken_connection_is_error_after_finish_reason():
     decoder = CompletionsDecoder(CompletionsContext())
     for event in stream({"content": "Hi"}):
         decoder.feed(json.dumps(event).encode())
@@ -62,7 +62,7 @@ def test_a_connection_that_breaks_is_an_error_whatever_had_come():
         ),
     ],
 )
-def test_an_error_in_the_stream_ends_it(event: Any, kind: str, code: str | None, retryable: bool):
+def test_stream_error_ends_stream(event: Any, kind: str, code: str | None, retryable: bool):
     parts = decode([chunk({"content": "Half"}), event, chunk({"content": " more"}), chunk({}, "stop")])
     error = one(parts, Error)
     assert (error.kind, error.message, error.code, error.retryable) == (kind, "m", code, retryable)
@@ -70,7 +70,7 @@ def test_an_error_in_the_stream_ends_it(event: Any, kind: str, code: str | None,
 
 
 @requirement("F03")
-def test_a_finish_reason_that_says_error_is_one():
+def test_error_finish_reason_is_error():
     parts = decode([*stream({"content": "Half"}, reason="error")])
     assert (one(parts, Error).kind, one(parts, Finish).reason) == ("provider", "error")
 
@@ -85,14 +85,14 @@ def test_a_finish_reason_that_says_error_is_one():
         ({"choices": []}, "the body is not a chat completion: it has no choices"),
     ],
 )
-def test_a_whole_answer_that_is_none_is_an_error(body: Any, message: str):
+def test_invalid_non_streaming_body_is_error(body: Any, message: str):
     parts = decode_whole(body)
     assert one(parts, Error).message == message
     assert one(parts, Finish).reason == "error"
 
 
 @requirement("F04")
-def test_arguments_cut_by_the_limit_are_never_a_whole_call():
+def test_arguments_truncated_by_limit_have_no_input():
     parts = decode(ChatScript().tool_call("get", '{"city": "Ro', "call_1").stop("length").chunks())
     call = one(parts, ToolCall)
     assert (call.input, call.input_text) == (None, '{"city": "Ro')
@@ -103,7 +103,7 @@ def test_arguments_cut_by_the_limit_are_never_a_whole_call():
 
 @requirement("F13", "R90")
 @pytest.mark.parametrize("text", ['{"a": ', "[1]", "get(1)", '{"a": NaN}'])
-def test_broken_arguments_are_emitted_with_their_text(text: str):
+def test_broken_arguments_are_emitted_as_text(text: str):
     call = one(decode(stream(call_piece(0, "get", text, id="call_1"))), ToolCall)
     assert call.input is None
     assert call.input_error
@@ -112,7 +112,7 @@ def test_broken_arguments_are_emitted_with_their_text(text: str):
 
 @requirement("F06", "R90")
 @pytest.mark.parametrize("event", [{"hello": 1}, {}, [], 7, None, "text", {"object": "thread.run"}])
-def test_an_unknown_event_is_passed_on_and_the_text_is_unaffected(event: Any):
+def test_unknown_event_is_raw_and_text_is_intact(event: Any):
     parts = decode(
         [chunk({"content": "Hi "}), json.dumps(event).encode(), chunk({"content": "you"}), chunk({}, "stop")]
     )
@@ -121,7 +121,7 @@ def test_an_unknown_event_is_passed_on_and_the_text_is_unaffected(event: Any):
 
 
 @requirement("F06")
-def test_an_unknown_field_of_a_delta_is_passed_on_beside_what_is_known():
+def test_unknown_delta_field_is_raw_beside_known_fields():
     event = chunk({"content": "Hi", "images": [{"type": "image_url"}]})
     parts = decode([event, chunk({"content": "!", "images": []}), chunk({}, "stop")], provider="openrouter")
     assert one(parts, Raw) == Raw("openrouter", event)
@@ -147,7 +147,7 @@ def test_an_unknown_field_of_a_delta_is_passed_on_beside_what_is_known():
         ["text"],
     ],
 )
-def test_a_field_of_the_wrong_type_is_passed_on_and_changes_nothing(delta: Any):
+def test_malformed_field_is_raw_and_text_is_intact(delta: Any):
     event = chunk(delta)
     parts = decode([chunk({"content": "Hi "}), event, chunk({"content": "you"}), chunk({}, "stop")])
     assert one(parts, Raw).event == event
@@ -156,7 +156,7 @@ def test_a_field_of_the_wrong_type_is_passed_on_and_changes_nothing(delta: Any):
 
 @requirement("F07")
 @pytest.mark.parametrize("event", [{"choices": {}}, {"choices": [7]}, {"choices": "x"}, chunk({}, 7)])
-def test_choices_of_the_wrong_type_are_passed_on(event: Any):
+def test_malformed_choices_are_raw(event: Any):
     parts = decode([event, *stream({"content": "Hi"})])
     assert one(parts, Raw).event == event
     assert one(parts, Finish).reason == "stop"
@@ -165,7 +165,7 @@ def test_choices_of_the_wrong_type_are_passed_on(event: Any):
 @pytest.mark.parametrize(
     "field", ["content", "refusal", "tool_calls", "function_call", "audio", "annotations", "reasoning"]
 )
-def test_null_says_nothing(field: str):
+def test_null_field_is_ignored(field: str):
     parts = decode(stream({field: None}, {"content": "Hi"}))
     assert of(parts, Raw) == []
     assert streamed_text(parts) == "Hi"
@@ -173,19 +173,19 @@ def test_null_says_nothing(field: str):
 
 @requirement("F08")
 @pytest.mark.parametrize("data", [b"", b"[DONE]", b"keepalive", b'{"type":"ping"}'])
-def test_what_says_nothing_is_passed_over(data: bytes):
+def test_keep_alives_are_ignored(data: bytes):
     events = stream({"content": "Hi"})
     assert decode([events[0], data, *events[1:], data]) == decode(events)
 
 
 @requirement("F08")
-def test_broken_utf8_is_replaced():
+def test_invalid_utf8_is_replaced():
     parts = decode([b'{"choices":[{"delta":{"content":"a\xffb"}}]}', chunk({}, "stop")])
     assert streamed_text(parts) == "a\ufffdb"
 
 
 @requirement("F09", "R90")
-def test_the_start_and_the_end_may_come_twice():
+def test_repeated_start_and_end_are_ignored():
     start = call_piece(0, "get", "", id="call_1")
     parts = decode(
         [chunk(start), chunk(start), chunk(call_piece(0, None, "{}")), chunk({}, "tool_calls"), chunk({}, "stop")]
@@ -194,7 +194,7 @@ def test_the_start_and_the_end_may_come_twice():
 
 
 @requirement("F09")
-def test_arguments_that_come_whole_once_more_are_passed_on():
+def test_repeated_complete_arguments_are_raw():
     again = chunk(call_piece(0, None, '{"a":1}'))
     parts = decode(
         [chunk(call_piece(0, "get", '{"a":', id="call_1")), chunk(call_piece(0, None, "1}")), again, chunk({}, "stop")]
@@ -205,14 +205,14 @@ def test_arguments_that_come_whole_once_more_are_passed_on():
 
 @requirement("F09")
 @pytest.mark.parametrize("delta", [{"content": "late"}, call_piece(1, "b", "{}"), {"reasoning": "late"}])
-def test_what_comes_after_the_finish_reason_is_passed_on(delta: Any):
+def test_delta_after_finish_reason_is_raw(delta: Any):
     late = chunk(delta)
     parts = decode([*stream({"content": "Hi"}), late, chunk({"role": "assistant", "content": ""})])
     assert one(parts, Raw).event == late
     assert (streamed_text(parts), of(parts, ToolCall)) == ("Hi", [])
 
 
-def test_other_choices_are_passed_on():
+def test_other_choices_are_raw():
     other = chunk({"content": "other"})
     other["choices"][0]["index"] = 1
     parts = decode([chunk({"content": "Hi"}), other, chunk({}, "stop")])
@@ -220,13 +220,13 @@ def test_other_choices_are_passed_on():
 
 
 @requirement("F10", "R90")
-def test_a_call_that_is_never_named_still_starts_and_ends_once():
+def test_unnamed_call_starts_and_ends_once():
     parts = decode(stream(call_piece(3, None, '{"a":1}')))
     assert (one(parts, ToolCall).name, one(parts, ToolCall).input) == ("", {"a": 1})
     assert one(parts, ToolInputEnd).id == one(parts, ToolCall).id
 
 
-def test_a_piece_that_says_nothing_begins_no_call():
+def test_empty_piece_starts_no_call():
     assert one(decode(stream({"tool_calls": [{"index": 0}, {}]})), Finish).reason == "stop"
 
 
@@ -286,18 +286,18 @@ _DELTAS = st.dictionaries(_KEYS, _JSON, max_size=4).map(chunk)
 
 @requirement("F07", "R5", "R90")
 @given(st.lists(_JSON | _PIECES | _DELTAS, max_size=12), st.booleans())
-def test_any_json_at_all_gives_a_legal_stream(events: list[Any], has_end: bool):
+def test_arbitrary_json_leaves_legal_stream(events: list[Any], has_end: bool):
     decode([*(json.dumps(event).encode() for event in events), *([chunk({}, "stop")] if has_end else [])])
 
 
 @requirement("F07", "R5")
 @given(_JSON | st.dictionaries(_KEYS, _JSON, max_size=5).map(whole))
-def test_any_whole_answer_gives_a_legal_stream(body: Any):
+def test_arbitrary_non_streaming_body_leaves_legal_stream(body: Any):
     decode_whole(json.dumps(body).encode())
 
 
 @requirement("R90")
-def test_text_after_a_refusal_is_a_block_of_its_own() -> None:
+def test_text_after_refusal_is_separate_block() -> None:
     parts = decode(stream({"refusal": "No"}, {"content": "but"}, {"content": " yes"}))
     texts = [(part.id.rpartition(":")[2], part.delta) for part in parts if isinstance(part, TextDelta)]
     assert texts == [("refusal", "No"), ("text", "but"), ("text", " yes")]

@@ -63,7 +63,7 @@ def answered(*results: Any) -> ChatMessage:
 
 
 @requirement("R90")
-def test_a_plain_request_is_small():
+def test_plain_request_has_only_required_fields():
     assert body(system="Be brief.") == {
         "model": MODEL,
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
@@ -73,7 +73,7 @@ def test_a_plain_request_is_small():
     assert body(stream=False) == {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": False}
 
 
-def test_instructions_may_have_the_role_developer_and_stand_where_they_came():
+def test_instructions_may_use_developer_role_in_place():
     options = OpenAIChatOptions(instructions_role="developer")
     messages = sent(USER, ChatMessage.system("Now in French."), system="Be brief.", options=options)
     assert [(message["role"], message["content"]) for message in messages] == [
@@ -84,7 +84,7 @@ def test_instructions_may_have_the_role_developer_and_stand_where_they_came():
 
 
 @requirement("R90")
-def test_images_sound_and_files_of_the_user():
+def test_user_images_audio_and_files_are_encoded():
     message = ChatMessage.user(
         "Look",
         DataPart(PNG, "image/png"),
@@ -113,19 +113,19 @@ def test_images_sound_and_files_of_the_user():
     ]
 
 
-def test_a_file_without_a_name_gets_one_and_broken_text_is_attached():
+def test_unnamed_undecodable_text_is_attached_with_default_name():
     file = sent(ChatMessage.user("x", DataPart(b"\xff\xfe", "text/plain")))[0]["content"][1]
     assert file == {"type": "file", "file": {"filename": "file.txt", "file_data": "data:text/plain;base64,//4="}}
 
 
-def test_image_detail_is_sent_if_it_is_asked_for():
+def test_image_detail_is_sent_when_set():
     options = OpenAIChatOptions(image_detail="low")
     (message,) = sent(ChatMessage.user(DataPart(PNG, "image/png")), options=options)
     assert message["content"][0]["image_url"]["detail"] == "low"
 
 
 @requirement("R90", "R73")
-def test_every_result_is_a_message_right_after_its_call():
+def test_every_result_follows_its_call():
     history = [
         USER,
         ChatMessage(
@@ -149,19 +149,19 @@ def test_every_result_is_a_message_right_after_its_call():
     ]
 
 
-def test_a_call_alone_has_null_content_and_no_result_is_said():
+def test_call_without_result_is_answered_as_not_executed():
     messages = sent(USER, called(ToolCallPart("call_1", "a", {})))
     assert messages[1]["content"] is None
     assert messages[2] == {"role": "tool", "tool_call_id": "call_1", "content": "This call was not executed."}
 
 
-def test_a_result_that_belongs_to_no_call_is_left_out_with_a_warning():
+def test_result_without_call_is_dropped_with_warning():
     made = encoded(USER, answered(ToolResultPart("call_9", "a", "x")))
     assert [message["role"] for message in made.body["messages"]] == ["user"]
     assert "call_9" in made.warnings[0]
 
 
-def test_images_of_a_result_follow_as_if_the_user_had_sent_them():
+def test_result_images_follow_as_user_content():
     result = [{"type": "text", "text": "a dot"}, {"type": "data", "bytes": PNG_BASE64, "mime_type": "image/png"}]
     history = [
         USER,
@@ -178,7 +178,7 @@ def test_images_of_a_result_follow_as_if_the_user_had_sent_them():
     assert together == {"role": "user", "content": [above, IMAGE, {"type": "text", "text": "What is it?"}]}
 
 
-def test_files_that_the_model_made_follow_its_message_but_not_what_it_spoke():
+def test_model_files_except_audio_follow_as_user_content():
     model = ChatMessage.model("Here.", DataPart(PNG, "image/png"), DataPart(b"x", "audio/pcm"))
     messages = sent(USER, model, ChatMessage.user("Thanks"))
     assert messages[1] == {"role": "assistant", "content": "Here."}
@@ -186,7 +186,7 @@ def test_files_that_the_model_made_follow_its_message_but_not_what_it_spoke():
 
 
 @requirement("R75", "R90")
-def test_what_only_another_provider_understands_stays_out():
+def test_foreign_metadata_and_thinking_are_never_sent():
     metadata = {"_anthropic_session": {"blocks": [{"signature": "EqQB"}]}, "thinking": "Hm"}
     history = [
         USER,
@@ -205,7 +205,7 @@ def test_what_only_another_provider_understands_stays_out():
 
 
 @requirement("R75", "R90")
-def test_an_id_that_comes_again_in_a_history_is_made_unique_and_stays_paired():
+def test_repeated_call_id_is_made_unique_and_stays_paired():
     rounds = [
         message
         for result in ("one", "two")
@@ -221,7 +221,7 @@ def test_an_id_that_comes_again_in_a_history_is_made_unique_and_stays_paired():
 
 
 @requirement("R75")
-def test_a_server_with_ids_of_a_fixed_length_gets_such_ids():
+def test_fixed_length_call_ids_are_generated_for_server():
     mistral = {"dialect": Dialect(id_length=9)}
     history = [
         USER,
@@ -233,12 +233,12 @@ def test_a_server_with_ids_of_a_fixed_length_gets_such_ids():
     assert all(len(call_id) == 9 and call_id.isalnum() for call_id in ids)
 
 
-def test_a_name_that_is_too_long_is_cut():
+def test_long_name_is_truncated():
     (call,) = sent(USER, called(ToolCallPart("call_1", "n" * 80, {})))[1]["tool_calls"]
     assert call["function"]["name"] == "n" * 64
 
 
-def test_an_id_that_the_model_s_own_template_reads_is_left_alone():
+def test_template_call_id_is_kept():
     (call,) = sent(USER, called(ToolCallPart("functions.get:0", "get", {})))[1]["tool_calls"]
     assert call["id"] == "functions.get:0"
 
@@ -254,12 +254,12 @@ def test_an_id_that_the_model_s_own_template_reads_is_left_alone():
         (ToolCallPart("call_1", "a"), {}),
     ],
 )
-def test_arguments_in_a_history_are_always_a_json_object(part: ToolCallPart, arguments: Any):
+def test_resent_arguments_are_always_json_object(part: ToolCallPart, arguments: Any):
     (call,) = sent(USER, called(part))[1]["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == arguments
 
 
-def test_a_call_of_a_custom_tool_goes_back_as_one():
+def test_custom_tool_call_is_resent_as_custom():
     messages = sent(
         USER,
         called(ToolCallPart("call_1", "sql", "SELECT 1")),
@@ -271,7 +271,7 @@ def test_a_call_of_a_custom_tool_goes_back_as_one():
     ]
 
 
-def test_empty_messages_are_left_out_and_nothing_at_all_is_an_error():
+def test_empty_messages_are_dropped_and_empty_request_raises():
     empty = (ChatMessage.user(""), ChatMessage.model(ThinkingPart("Hm")), ChatMessage.system(" "))
     assert sent(USER, *empty) == [{"role": "user", "content": "Hi"}]
     with pytest.raises(ConfigurationError):
@@ -282,7 +282,7 @@ def test_empty_messages_are_left_out_and_nothing_at_all_is_an_error():
 
 
 @requirement("R90")
-def test_tools_are_functions_and_strict_where_their_schema_allows_it():
+def test_tools_are_strict_only_when_schema_allows():
     tools = (
         ToolSpec("a", "Does a.", SCHEMA, strict=True),
         ToolSpec("b", "Does b.", OPEN_SCHEMA, strict=True),
@@ -298,7 +298,7 @@ def test_tools_are_functions_and_strict_where_their_schema_allows_it():
     assert "tool b" in made.warnings[0]
 
 
-def test_a_custom_tool_with_its_grammar_takes_the_place_of_the_function_that_answers_it():
+def test_custom_tool_replaces_function_of_same_name():
     tool = CustomTool(name="sql", description="Runs SQL.", syntax="lark", definition="start: /./")
     made = body(tools=(ToolSpec("sql", "Runs.", SCHEMA),), server_side_tools=(tool,))
     grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /./"}}
@@ -307,7 +307,7 @@ def test_a_custom_tool_with_its_grammar_takes_the_place_of_the_function_that_ans
     ]
 
 
-def test_a_model_that_searches_is_told_how():
+def test_search_model_gets_web_search_options():
     tool = WebSearch(context_size="low", location=Location(city="Rome", country="IT"))
     made = body(server_side_tools=(tool,), model="gpt-4o-search-preview")
     where = {"type": "approximate", "approximate": {"city": "Rome", "country": "IT"}}
@@ -324,13 +324,13 @@ def test_a_model_that_searches_is_told_how():
         (CustomTool(name="a", defer_loading=True), MODEL, "defer_loading"),
     ],
 )
-def test_what_is_not_hosted_names_those_who_host_it(tool: Any, model: str, says: str):
+def test_unsupported_tool_error_names_alternatives(tool: Any, model: str, says: str):
     with pytest.raises(UnsupportedError) as caught:
         encoded(server_side_tools=(tool,), model=model)
     assert says in str(caught.value)
 
 
-def test_other_servers_host_nothing():
+def test_preset_without_hosted_tools_raises():
     with pytest.raises(UnsupportedError) as caught:
         encoded(
             server_side_tools=(CustomTool(name="sql"),),
@@ -340,7 +340,7 @@ def test_other_servers_host_nothing():
 
 
 @requirement("R90")
-def test_typed_output_is_a_json_schema():
+def test_typed_output_is_json_schema():
     schema = OutputSchema("City", SCHEMA, description="A city")
     expected = {"name": "City", "schema": SCHEMA, "description": "A city", "strict": True}
     assert body(output_schema=schema)["response_format"] == {"type": "json_schema", "json_schema": expected}
@@ -349,7 +349,7 @@ def test_typed_output_is_a_json_schema():
     assert len(loose.warnings) == 1
 
 
-def test_json_without_a_schema_and_with_one_exclude_each_other():
+def test_json_mode_with_schema_raises():
     options = OpenAIChatOptions(json_object=True)
     assert body(options=options)["response_format"] == {"type": "json_object"}
     with pytest.raises(ConfigurationError):
@@ -373,7 +373,7 @@ LIMIT = OpenAIChatOptions(max_completion_tokens=7, parallel_tool_calls=False)
         ({"parallel_tool_calls"}, {"parallel_tool_calls"}, {}),
     ],
 )
-def test_what_a_server_lacks_is_not_sent(way: str, lacks: set[str], gone: set[str], there: dict[str, Any]):
+def test_parameters_server_lacks_are_not_sent(way: str, lacks: set[str], gone: set[str], there: dict[str, Any]):
     names = frozenset(lacks)
     if way == "known":
         made = body(options=LIMIT, server={"dialect": Dialect(lacks=names)})
@@ -383,14 +383,14 @@ def test_what_a_server_lacks_is_not_sent(way: str, lacks: set[str], gone: set[st
     assert {name: made[name] for name in there} == there
 
 
-def test_a_server_without_response_formats_is_told_the_schema():
+def test_schema_is_in_prompt_without_response_format():
     made = body(output_schema=OutputSchema("City", SCHEMA), system="Be brief.", without=frozenset({"response_format"}))
     assert "response_format" not in made
     assert made["messages"][0]["content"].startswith("Be brief.\n\nAnswer with JSON")
     assert json.dumps(SCHEMA, separators=(",", ":")) in made["messages"][0]["content"]
 
 
-def test_a_server_without_strict_mode_gets_the_plain_schemas():
+def test_strict_is_omitted_when_unsupported():
     made = body(
         tools=(ToolSpec("a", "", SCHEMA, strict=True),),
         output_schema=OutputSchema("City", SCHEMA),
@@ -399,7 +399,7 @@ def test_a_server_without_strict_mode_gets_the_plain_schemas():
     assert "strict" not in json.dumps(made)
 
 
-def test_lone_surrogates_and_bytes_survive_encoding():
+def test_lone_surrogates_survive_encoding():
     from sidestream import jsontext
 
     assert b"\\ud83d" in jsontext.dumps(body(ChatMessage.user("\ud83d")))

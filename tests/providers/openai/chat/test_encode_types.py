@@ -64,21 +64,21 @@ SCRIPTS = {
 
 @requirement("R90")
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_fits_the_vendor_s_types(name: str):
+def test_request_fits_vendor_types(name: str):
     model = PROVIDER.chat_model("gpt-4o-search-preview", Settings(api_key="sk-test-key"))
     request = ModelRequest(**{"messages": (HI,), **REQUESTS[name]})
     body = json.loads(model.encode(request).call.body or b"")
     assert misfit(body, completion_create_params.CompletionCreateParamsStreaming) is None
 
 
-def test_a_request_that_does_not_fit_is_seen():
+def test_misfit_finds_invalid_request():
     body = {"model": "m", "messages": [{"role": "user", "content": 7}], "stream": True}
     assert misfit(body, completion_create_params.CompletionCreateParamsStreaming)
 
 
 @requirement("R93")
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_script_says_what_the_vendor_would(name: str):
+def test_script_fits_vendor_types(name: str):
     for chunk in SCRIPTS[name].chunks():
         ChatCompletionChunk.model_validate(chunk)
     ChatCompletion.model_validate(SCRIPTS[name].response())

@@ -73,7 +73,7 @@ async def run_parts(agent: Agent[str], prompt: str, **call: Any) -> list[StreamP
 
 
 @requirement("R90")
-async def test_an_answer_is_streamed_word_by_word_and_wholly_understood(local: LocalModel):
+async def test_answer_streams_by_word_without_raw_parts(local: LocalModel):
     parts = await run_parts(agent_at(local), PROMPT)
     assert [part.delta for part in of(parts, TextDelta)] == ["The", " capital", " of", " France", " is", " Paris", "."]
     assert of(parts, Raw) == []
@@ -86,7 +86,7 @@ async def test_an_answer_is_streamed_word_by_word_and_wholly_understood(local: L
 
 
 @requirement("R90", "R9")
-async def test_a_whole_answer_says_the_same(local: LocalModel):
+async def test_non_streaming_answer_equals_streamed_answer(local: LocalModel):
     streamed, whole = [await run_parts(agent_at(local), PROMPT, stream=stream) for stream in (True, False)]
     assert streamed_text(streamed) == streamed_text(whole) == ANSWER
     assert one(streamed, Finish).usage.output == one(whole, Finish).usage.output
@@ -94,7 +94,7 @@ async def test_a_whole_answer_says_the_same(local: LocalModel):
 
 @requirement("R90")
 @EITHER_WAY
-async def test_a_tool_is_called_and_the_answer_uses_its_result(local: LocalModel, stream: bool):
+async def test_tool_is_called_and_answer_uses_its_result(local: LocalModel, stream: bool):
     parts = await run_parts(agent_at(local, tools=[get_weather]), WEATHER, stream=stream)
     call, result = one(parts, ToolCall), one(parts, ToolResult)
     assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
@@ -106,7 +106,7 @@ async def test_a_tool_is_called_and_the_answer_uses_its_result(local: LocalModel
 
 
 @requirement("R90")
-async def test_a_conversation_goes_on(local: LocalModel):
+async def test_conversation_continues(local: LocalModel):
     agent = agent_at(local)
     history = [
         ChatMessage.user("What is the capital of Spain?"),
@@ -136,7 +136,7 @@ async def test_typed_output_follows_its_schema(local: LocalModel, stream: bool):
 
 
 @requirement("R90", "F04")
-async def test_an_answer_that_is_cut_by_its_limit_says_so(local: LocalModel):
+async def test_answer_truncated_by_limit_finishes_as_length(local: LocalModel):
     options = OpenAIChatOptions(temperature=0, max_completion_tokens=3)
     result = await agent_at(local, options=options).send(PROMPT)
     assert (result.output, result.finish_reason) == ("The capital of", "length")
@@ -144,7 +144,7 @@ async def test_an_answer_that_is_cut_by_its_limit_says_so(local: LocalModel):
 
 @requirement("R90", "F04", "F13")
 @EITHER_WAY
-async def test_arguments_that_are_cut_are_not_run(local: LocalModel, stream: bool):
+async def test_truncated_arguments_are_not_executed(local: LocalModel, stream: bool):
     options = OpenAIChatOptions(temperature=0, max_completion_tokens=20)
     parts = await run_parts(agent_at(local, options=options, tools=[get_weather]), WEATHER, stream=stream)
     assert of(parts, ToolResult) == []
@@ -157,7 +157,7 @@ async def test_arguments_that_are_cut_are_not_run(local: LocalModel, stream: boo
 
 
 @requirement("R90", "F13")
-async def test_a_history_with_broken_arguments_is_taken(local: LocalModel):
+async def test_history_with_broken_arguments_is_accepted(local: LocalModel):
     history = [
         ChatMessage.user(WEATHER),
         ChatMessage.model(ToolCallPart("call_1", "get_weather", None, '{"city": "Par')),
@@ -168,7 +168,7 @@ async def test_a_history_with_broken_arguments_is_taken(local: LocalModel):
 
 
 @requirement("R90")
-async def test_a_conversation_that_is_too_long_is_an_error_in_one_line(local: LocalModel):
+async def test_too_long_conversation_raises_one_line_error(local: LocalModel):
     with pytest.raises(ProviderError) as caught:
         await agent_at(local).send("word " * 5000)
     error = caught.value
@@ -179,7 +179,7 @@ async def test_a_conversation_that_is_too_long_is_an_error_in_one_line(local: Lo
 
 
 @requirement("R90")
-async def test_probabilities_are_told_with_the_text(local: LocalModel):
+async def test_logprobs_are_on_text_delta(local: LocalModel):
     options = OpenAIChatOptions(temperature=0, max_completion_tokens=8, top_logprobs=2)
     parts = await run_parts(agent_at(local, options=options), PROMPT)
     first = of(parts, TextDelta)[0]
@@ -189,18 +189,18 @@ async def test_probabilities_are_told_with_the_text(local: LocalModel):
 
 
 @requirement("R90")
-async def test_the_models_are_listed(local: LocalModel):
+async def test_models_are_listed(local: LocalModel):
     assert [info.name for info in await agent_at(local).list_models()] == [ALIAS]
 
 
 @requirement("R90")
-async def test_a_wrong_key_is_refused(local: LocalModel):
+async def test_wrong_key_raises_authentication_error(local: LocalModel):
     with pytest.raises(AuthenticationError) as refused:
         await agent_at(local, api_key="wrong").send("hi")
     assert refused.value.status == 401
 
 
 @requirement("R90")
-async def test_the_preset_of_the_server_needs_no_model_s_name(local: LocalModel):
+async def test_preset_needs_no_model_name(local: LocalModel):
     agent = Agent("llama.cpp", base_url=local.base_url, api_key=local.key, options=OPTIONS)
     assert (await agent.send(PROMPT)).output == ANSWER

@@ -61,16 +61,16 @@ def body(options: Any, *, stream: bool = False) -> dict[str, Any]:
 
 @requirement("R90")
 @pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_reaches_the_body(name: str):
+def test_option_reaches_body(name: str):
     value, expected = OPTIONS[name]
     assert body(OpenAIChatOptions(**{name: value})) == PLAIN | expected
 
 
-def test_every_plain_option_is_tried_here():
+def test_every_plain_option_is_covered():
     assert OPTIONS.keys() == PLAIN_OPTIONS.keys()
 
 
-def test_one_text_may_stop_the_answer_and_a_tool_may_be_named():
+def test_stop_string_and_tool_choice_are_sent():
     choice = {"type": "function", "function": {"name": "a"}}
     made = body(OpenAIChatOptions(stop="###", tool_choice=choice))
     assert (made["stop"], made["tool_choice"]) == ("###", choice)
@@ -84,12 +84,12 @@ def test_one_text_may_stop_the_answer_and_a_tool_may_be_named():
         (OpenAIChatOptions(include_usage=False), None),
     ],
 )
-def test_stream_options_are_those_of_streams(options: OpenAIChatOptions, expected: Any):
+def test_stream_options_are_sent_only_with_streams(options: OpenAIChatOptions, expected: Any):
     assert body(options, stream=True).get("stream_options") == expected
     assert "stream_options" not in body(options)
 
 
-def test_extra_parameters_win_and_objects_are_merged():
+def test_extra_body_wins_and_objects_are_merged():
     options = OpenAIChatOptions(temperature=1, extra_body={"temperature": 0, "top_k": 5, "stream_options": {"x": 1}})
     made = body(options, stream=True)
     assert (made["temperature"], made["top_k"]) == (0, 5)
@@ -108,16 +108,16 @@ def test_extra_parameters_win_and_objects_are_merged():
         {"extra_body": {"n": 2}},
     ],
 )
-def test_a_value_that_the_api_does_not_take_is_refused(fields: dict[str, Any]):
+def test_invalid_option_value_raises(fields: dict[str, Any]):
     with pytest.raises(ConfigurationError):
         OpenAIChatOptions(**fields)
 
 
-def test_options_of_another_provider_are_refused_with_the_fields_there_are():
+def test_options_of_other_provider_raise_with_valid_fields():
     with pytest.raises(UnsupportedError) as caught:
         body(OpenAIResponsesOptions())
     assert "max_completion_tokens" in str(caught.value)
 
 
-def test_headers_that_may_hold_secrets_are_not_shown():
+def test_extra_headers_stay_out_of_repr():
     assert "secret" not in repr(OpenAIChatOptions(extra_headers={"X-Key": "secret"}))

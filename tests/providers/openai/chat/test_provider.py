@@ -41,7 +41,7 @@ def each(presets: list[CompletionsProvider]) -> Any:
 
 
 @requirement("R90")
-def test_the_provider_says_what_it_is():
+def test_provider_has_name_models_and_tools():
     assert (PROVIDER.name, PROVIDER.display_name) == ("openai", "OpenAI Chat Completions")
     assert PROVIDER.default_models == {"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"}
     assert PROVIDER.server_side_tools == {WebSearch, CustomTool}
@@ -56,13 +56,13 @@ def test_the_provider_says_what_it_is():
 
 @requirement("R71", "R90")
 @each([PROVIDER, *PRESETS])
-def test_each_server_is_found_by_its_name_and_aliases(preset: CompletionsProvider):
+def test_every_server_is_found_by_name_and_aliases(preset: CompletionsProvider):
     for name in (preset.name, *preset.aliases):
         assert find_provider(name).name == preset.name
 
 
 @requirement("R90")
-def test_each_server_has_an_entry_point_that_leads_to_it():
+def test_every_server_has_entry_point():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     entries: dict[str, str] = declared["project"]["entry-points"]["sidestream.providers"]
     ours = {name: value for name, value in entries.items() if "openai.chat" in value}
@@ -73,7 +73,7 @@ def test_each_server_has_an_entry_point_that_leads_to_it():
 
 @requirement("R90")
 @each([PROVIDER, *HOSTED])
-def test_a_missing_key_is_named_with_where_to_get_it(preset: CompletionsProvider, monkeypatch: pytest.MonkeyPatch):
+def test_missing_key_error_names_variable_and_url(preset: CompletionsProvider, monkeypatch: pytest.MonkeyPatch):
     assert preset.key_variable
     assert preset.keys_at
     monkeypatch.setenv(preset.key_variable, "  ")
@@ -87,7 +87,7 @@ def test_a_missing_key_is_named_with_where_to_get_it(preset: CompletionsProvider
 
 @requirement("R90")
 @each(HOSTED)
-def test_a_preset_has_its_own_key_and_address(preset: CompletionsProvider, monkeypatch: pytest.MonkeyPatch):
+def test_preset_has_own_key_and_base_url(preset: CompletionsProvider, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1")
     monkeypatch.setenv(preset.key_variable or "", f"key-of-{preset.name}")
@@ -101,7 +101,7 @@ def test_a_preset_has_its_own_key_and_address(preset: CompletionsProvider, monke
 
 @requirement("R90")
 @each(LOCAL)
-def test_a_server_on_this_machine_needs_no_key(preset: CompletionsProvider):
+def test_local_server_needs_no_key(preset: CompletionsProvider):
     call = preset.chat_model("m", Settings()).encode(REQUEST).call
     assert re.match(r"http://localhost:\d+/v1/chat/completions$", call.url)
     assert "Authorization" not in call.headers
@@ -110,7 +110,7 @@ def test_a_server_on_this_machine_needs_no_key(preset: CompletionsProvider):
 
 
 @requirement("R90")
-def test_names_and_addresses_are_each_there_once():
+def test_names_and_base_urls_are_unique():
     servers = (PROVIDER, *PRESETS)
     names = [name for server in servers for name in (server.name, *server.aliases)]
     assert len(set(names)) == len(names)
@@ -126,18 +126,18 @@ def test_names_and_addresses_are_each_there_once():
         Settings(base_url="http://127.0.0.1:1/v1"),
     ],
 )
-def test_no_key_is_needed_for_own_auth_or_on_this_machine(settings: Settings):
+def test_key_is_optional_for_custom_auth_or_local_server(settings: Settings):
     headers = PROVIDER.chat_model("m", settings).encode(REQUEST).call.headers
     assert "Authorization" not in headers
 
 
-def test_a_host_that_only_looks_local_needs_a_key():
+def test_host_resembling_localhost_needs_key():
     with pytest.raises(MissingKeyError):
         PROVIDER.chat_model("m", Settings(base_url="https://localhost.evil.example/v1"))
 
 
 @requirement("R90")
-def test_key_base_url_and_headers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+def test_key_base_url_and_headers_come_from_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env-key\n")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1/")
     monkeypatch.setenv("OPENAI_ORG_ID", "org_env")
@@ -151,7 +151,7 @@ def test_key_base_url_and_headers_come_from_the_environment(monkeypatch: pytest.
     }
 
 
-def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch):
+def test_explicit_settings_win_over_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env-key")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1")
     options = OpenAIChatOptions(organization="org_given", extra_headers={"X-Trace": "1"})
@@ -169,20 +169,20 @@ def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("url", ["api.example/v1", "ftp://api.example", "https://user:pass@a.example"])
-def test_a_base_url_that_cannot_be_called_is_refused(url: str):
+def test_invalid_base_url_raises_without_showing_password(url: str):
     with pytest.raises(ConfigurationError) as caught:
         model(base_url=url)
     assert "pass@" not in str(caught.value)
 
 
-def test_the_key_shows_nowhere():
+def test_api_key_stays_out_of_reprs_and_logs():
     made = model(api_key="sk-very-secret-key-1234")
     assert "very-secret" not in repr(made)
     assert "very-secret" not in repr(made.encode(REQUEST).call)
     assert "very-secret" not in redact("a log line with sk-very-secret-key-1234 in it")
 
 
-def test_a_server_without_a_usual_model_wants_one_named_but_lists_what_it_has():
+def test_server_without_default_model_raises_but_lists_models():
     agent = Agent("ollama")
     with pytest.raises(ConfigurationError) as caught:
         agent.send_sync("hi")
@@ -219,7 +219,7 @@ def test_a_server_without_a_usual_model_wants_one_named_but_lists_what_it_has():
         (400, "tools.0.function.strict: Extra inputs are not permitted", "strict"),
     ],
 )
-def test_a_parameter_that_a_server_does_not_know_is_done_without(status: int, message: str, drop: str):
+def test_refused_parameter_is_dropped_with_notice(status: int, message: str, drop: str):
     recovery = model().recover(ProviderError(message, status=status))
     assert recovery is not None
     assert recovery.drop == drop
@@ -239,11 +239,11 @@ def test_a_parameter_that_a_server_does_not_know_is_done_without(status: int, me
         RunError("connection lost"),
     ],
 )
-def test_other_errors_surface(error: RunError):
+def test_other_errors_are_not_recovered(error: RunError):
     assert model().recover(error) is None
 
 
-def test_what_was_recorded_as_refused_is_recovered_from(recordings: Path):
+def test_recorded_refusal_is_recovered(recordings: Path):
     path = recordings / "openai-chat" / "v-reasoning-model-legacy-parameter-error-whole.json"
     (exchange,) = json.loads(path.read_text("utf-8"))["exchanges"]
     said = exchange["response"]["body"]["error"]
@@ -255,7 +255,7 @@ def test_what_was_recorded_as_refused_is_recovered_from(recordings: Path):
 # Models, files, embeddings, recordings
 
 
-def test_models_are_listed_with_what_each_server_tells():
+def test_models_are_listed_with_reported_details():
     made = model(base_url="https://api.example/v1")
     call = made.list_models()
     assert (call.method, call.url) == ("GET", "https://api.example/v1/models")
@@ -306,7 +306,7 @@ ABILITIES: list[tuple[dict[str, Any], dict[str, bool]]] = [
 
 
 @pytest.mark.parametrize(("entry", "expected"), ABILITIES)
-def test_a_listed_model_says_what_its_server_reports_of_it(entry: dict[str, Any], expected: dict[str, bool]):
+def test_listed_model_has_reported_capabilities(entry: dict[str, Any], expected: dict[str, bool]):
     made = PROVIDER.chat_model("m", Settings(base_url="http://127.0.0.1:1"))
     assert isinstance(made, ListsModels)
     (info,), _ = made.read_models(json.dumps({"data": [{"id": "m", **entry}]}).encode())
@@ -315,12 +315,12 @@ def test_a_listed_model_says_what_its_server_reports_of_it(entry: dict[str, Any]
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b"7"])
-def test_a_list_of_models_that_is_none_is_an_error(body: bytes):
+def test_invalid_model_list_raises(body: bytes):
     with pytest.raises(ProtocolError):
         model().read_models(body)
 
 
-def test_embeddings_are_asked_for_at_the_same_server():
+def test_embeddings_use_same_server():
     made = model(base_url="https://api.example/v1")
     (batch,) = made.embedding_calls(["a", "b"], None)
     assert (batch.call.url, batch.count) == ("https://api.example/v1/embeddings", 2)
@@ -329,7 +329,7 @@ def test_embeddings_are_asked_for_at_the_same_server():
     assert made.read_embeddings(json.dumps({"data": data}).encode(), 2).vectors == ((0.0, 1.0), (1.0, 1.0))
 
 
-def test_an_id_cannot_leave_its_place_in_the_url():
+def test_file_id_is_escaped_in_url():
     assert model().download(FileRef(id="../a?b")).url.endswith("/files/..%2Fa%3Fb/content")
 
 
@@ -345,13 +345,13 @@ def test_an_id_cannot_leave_its_place_in_the_url():
         ("POST", "/mcp", False),
     ],
 )
-def test_recorded_model_calls_are_told_from_other_calls(method: str, path: str, is_model_call: bool):
+def test_recorded_decoder_matches_only_model_calls(method: str, path: str, is_model_call: bool):
     for body in ({"model": "m", "audio": {"format": "wav"}}, None, "text"):
         assert (PROVIDER.recorded_decoder(method, path, body) is not None) is is_model_call
         assert all(preset.recorded_decoder(method, path, body) is None for preset in PRESETS)
 
 
-def test_the_provider_is_light_to_import():
+def test_provider_import_is_light():
     code = (
         "import sys, sidestream.providers.openai.chat; "
         "print([name for name in ('aiohttp', 'pydantic', 'openai', 'stamina') if name in sys.modules])"
