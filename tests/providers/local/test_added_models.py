@@ -57,7 +57,7 @@ CHATTY = gguf(
 )
 
 
-async def test_any_gguf_file_is_a_model_by_its_path(tmp_path: Path, data: Path):
+async def test_any_gguf_file_is_model_by_path(tmp_path: Path, data: Path):
     path = tmp_path / "My Model.gguf"
     path.symlink_to(embedded())
     async with Agent(f"local:{path}?context=2048&threads=1", temperature=0) as agent:
@@ -74,7 +74,7 @@ async def test_any_gguf_file_is_a_model_by_its_path(tmp_path: Path, data: Path):
     await stop()
 
 
-def test_what_a_file_says_of_itself(tmp_path: Path, data: Path):
+def test_gguf_metadata_sets_runtime_defaults(tmp_path: Path, data: Path):
     (tmp_path / "a.gguf").write_bytes(CHATTY)
     info = read_gguf(tmp_path / "a.gguf")
     assert (info.name, info.context_tokens, info.layers, info.has_tools) == ("Chatty", 4096, 2, True)
@@ -99,19 +99,19 @@ def test_what_a_file_says_of_itself(tmp_path: Path, data: Path):
         gguf(general__architecture="bert"),
     ],
 )
-def test_what_is_no_chat_model_is_refused_before_a_server_starts(tmp_path: Path, data: Path, content: bytes):
+def test_invalid_gguf_file_raises_before_server_starts(tmp_path: Path, data: Path, content: bytes):
     (tmp_path / "bad.gguf").write_bytes(content)
     with pytest.raises(ConfigurationError):
         Agent(f"local:{tmp_path / 'bad.gguf'}")
 
 
 @pytest.mark.parametrize("name", ["nothing.gguf", "unknown-name", "x.gguf?contexts=1", "smollm2-135m?threads=0"])
-def test_an_unknown_model_or_option_is_refused(data: Path, name: str):
+def test_unknown_model_or_option_raises(data: Path, name: str):
     with pytest.raises(ConfigurationError):
         source_of(name)
 
 
-async def test_a_template_without_tools_refuses_them(tmp_path: Path, data: Path):
+async def test_template_without_tool_support_rejects_tools(tmp_path: Path, data: Path):
     (tmp_path / "plain.gguf").write_bytes(
         gguf(general__architecture="llama", tokenizer__chat_template="{{ messages }}")
     )
@@ -130,7 +130,7 @@ def run(*arguments: str) -> int:
     return code if isinstance(code, int) else exit_codes.OK
 
 
-def test_a_path_is_added_listed_and_removed(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
+def test_model_path_is_added_listed_and_removed(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "Chatty Q4.gguf").write_bytes(CHATTY)
     assert run("add", str(tmp_path / "Chatty Q4.gguf"), "--context", "512") == exit_codes.OK
     assert "local:chatty-q4" in capsys.readouterr().out

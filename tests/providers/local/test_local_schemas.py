@@ -8,7 +8,7 @@ import pytest
 from sidestream.providers.local.provider import MAX_ITEMS, MAX_TEXT, bounded
 
 
-def test_texts_and_lists_get_an_end_at_any_depth() -> None:
+def test_strings_and_lists_are_bounded_at_any_depth() -> None:
     schema = {
         "type": "object",
         "properties": {"tags": {"type": "array", "items": {"type": "string"}}, "next": {"$ref": "#/$defs/type"}},
@@ -26,7 +26,7 @@ def test_texts_and_lists_get_an_end_at_any_depth() -> None:
     }
 
 
-def test_what_has_an_end_is_left_as_it_is() -> None:
+def test_bounded_schema_is_unchanged() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -59,7 +59,7 @@ SHORT = {"type": "string", "maxLength": MAX_TEXT}
         ({"enum": [TEXT], "examples": [TEXT], "default": TEXT}, {"enum": [TEXT], "examples": [TEXT], "default": TEXT}),
     ],
 )
-def test_bounds_are_added_to_schemas_and_never_to_values(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_bounds_are_added_to_schemas_never_to_values(schema: dict[str, Any], expected: dict[str, Any]) -> None:
     given = copy.deepcopy(schema)
     assert bounded(schema) == expected
     assert schema == given

@@ -50,7 +50,7 @@ def shown_of(pid: int | None) -> bytes:
 
 
 @pytest.mark.usefixtures("connections")
-async def test_agents_share_one_server_and_the_loop_goes_on_while_it_starts() -> None:
+async def test_agents_share_one_server_without_blocking_loop() -> None:
     await stop()
     turns = 0
 
@@ -73,7 +73,7 @@ async def test_agents_share_one_server_and_the_loop_goes_on_while_it_starts() ->
     assert running_pid() == first is not None
 
 
-def test_two_loops_one_after_the_other_share_the_server() -> None:
+def test_consecutive_event_loops_share_one_server() -> None:
     agent = Agent("local", options=OPTIONS)
     assert agent.send_sync("Repeat this word: yes").output
     first = running_pid()
@@ -81,7 +81,7 @@ def test_two_loops_one_after_the_other_share_the_server() -> None:
     assert running_pid() == first is not None
 
 
-async def test_a_caller_that_waits_for_the_start_can_be_cancelled_and_others_continue() -> None:
+async def test_cancelled_waiter_does_not_stop_server_start() -> None:
     await stop()
     waiting = [asyncio.create_task(running_server()) for _ in range(2)]
     await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_a_caller_that_waits_for_the_start_can_be_cancelled_and_others_con
     assert (await waiting[1]).url.startswith("http://127.0.0.1:")
 
 
-async def test_the_server_wants_the_key_which_no_other_user_can_read() -> None:
+async def test_server_requires_key_and_key_stays_hidden() -> None:
     address = await running_server()
     async with aiohttp.ClientSession() as session:
         for key, status in (("wrong", 401), (address.key, 200)):
@@ -103,7 +103,7 @@ async def test_the_server_wants_the_key_which_no_other_user_can_read() -> None:
 
 
 @pytest.mark.usefixtures("connections")
-async def test_after_a_stop_there_is_no_process_and_the_next_request_starts_another() -> None:
+async def test_stopped_server_exits_and_next_request_starts_another() -> None:
     await running_server()
     pid = running_pid()
     assert pid is not None
@@ -118,7 +118,7 @@ async def test_after_a_stop_there_is_no_process_and_the_next_request_starts_anot
 
 
 @pytest.mark.usefixtures("connections")
-async def test_a_server_that_died_is_replaced() -> None:
+async def test_dead_server_is_replaced() -> None:
     await running_server()
     pid = running_pid()
     assert pid is not None
@@ -133,7 +133,7 @@ async def test_a_server_that_died_is_replaced() -> None:
 
 @requirement("R91")
 @pytest.mark.parametrize("end", ["leaves", "waits"], ids=["that ends", "that is killed"])
-def test_no_server_outlives_an_owner(end: str) -> None:
+def test_server_never_outlives_its_owner(end: str) -> None:
     pipe = subprocess.PIPE
     with started(sys.executable, "-c", OWNER, end, stdin=pipe, stdout=pipe, encoding="utf-8") as owner:
         assert owner.stdout is not None
@@ -172,7 +172,7 @@ def shadow(folder: Path, size_bytes: int | None) -> None:
     ],
     ids=["without its file", "with a short file", "with a file that is none"],
 )
-def test_a_model_that_cannot_run_says_why_in_one_line(
+def test_unrunnable_model_fails_with_one_line_reason(
     tmp_path: Path, size_bytes: int | None, code: int, said: str
 ) -> None:
     shadow(tmp_path, size_bytes)
@@ -190,7 +190,7 @@ def test_a_model_that_cannot_run_says_why_in_one_line(
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-async def test_a_runtime_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_runtime_error_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     await stop()
     monkeypatch.setitem(sys.modules, "xllamacpp", None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(MissingExtraError) as missing:
@@ -199,7 +199,7 @@ async def test_a_runtime_that_is_missing_is_named_with_its_extra(monkeypatch: py
     assert running_pid() is None
 
 
-async def test_a_number_of_threads_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_thread_count_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     stop_now()
     monkeypatch.setenv(THREADS_VARIABLE, "many")
     with pytest.raises(ConfigurationError, match=THREADS_VARIABLE):

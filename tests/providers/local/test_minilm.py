@@ -63,7 +63,7 @@ def plain(weights: Any, ids: list[int]) -> Any:
     return summed / np.linalg.norm(summed)
 
 
-def test_vectors_are_those_of_a_plain_implementation(model: MiniLM):
+def test_vectors_match_plain_implementation(model: MiniLM):
     import safetensors.numpy
 
     weights = safetensors.numpy.load_file(folder_of(EMBEDDINGS) / "model" / "model.safetensors")
@@ -73,14 +73,14 @@ def test_vectors_are_those_of_a_plain_implementation(model: MiniLM):
         assert np.abs(expected - np.array(vector)).max() <= 1e-3
 
 
-def test_a_vector_does_not_depend_on_the_texts_beside_it(model: MiniLM):
+def test_vector_is_independent_of_batch(model: MiniLM):
     together = model.embed(TEXTS * 3).vectors
     assert np.abs(np.array(together[2]) - np.array(model.embed([TEXTS[2]]).vectors[0])).max() < 1e-5
     # Which rows share a matrix product, and so its rounding, depends on the processor.
     assert np.abs(np.array(together[3]) - np.array(together[3 + len(TEXTS)])).max() < 1e-5
 
 
-def test_the_threads_of_numpy_are_as_before(model: MiniLM):
+def test_numpy_threads_are_restored(model: MiniLM):
     functions = minilm._functions(np)
     if functions is None:
         pytest.skip("this numpy has another BLAS than OpenBLAS")
