@@ -105,7 +105,7 @@ CASES = recorded(Case, ["anthropic"], r"/v1/messages$")
 STREAMS = [case for case in CASES if case.exchange.is_stream]
 
 
-def test_the_recordings_hold_what_these_tests_are_about():
+def test_recordings_cover_enough_exchanges():
     assert len(STREAMS) >= 30
     assert len(CASES) - len(STREAMS) >= 50
     assert all(case.exchange.response.status == 200 for case in CASES)
@@ -113,14 +113,14 @@ def test_the_recordings_hold_what_these_tests_are_about():
 
 @requirement("R2", "R5")
 @each(CASES)
-def test_every_answer_is_legal_and_wholly_understood(case: Case):
+def test_every_answer_is_legal_without_raw_parts(case: Case):
     check(case.parts)
     assert of(case.parts, Raw) == []
 
 
 @requirement("R9")
 @each(STREAMS)
-def test_a_stream_folds_to_what_its_message_folds_to(case: Case):
+def test_stream_folds_like_its_final_message(case: Case):
     assert fold(case.parts) == fold(decode_whole(case.final))
 
 
@@ -140,7 +140,7 @@ def fold(parts: list[StreamPart]) -> Json:
 
 
 @each(CASES)
-def test_texts_thinking_and_citations_are_all_there(case: Case):
+def test_text_thinking_and_citations_are_complete(case: Case):
     stored = [part for m in messages(case.parts) for part in m.parts]
     texts = [block["text"] for block in case.blocks("text")]
     assert [part.text for part in stored if isinstance(part, TextPart)] == [text for text in texts if text]
@@ -156,7 +156,7 @@ def test_texts_thinking_and_citations_are_all_there(case: Case):
 
 
 @each(STREAMS)
-def test_the_text_that_was_sent_in_deltas_is_streamed_as_it_was_sent(case: Case):
+def test_text_deltas_are_streamed_unchanged(case: Case):
     deltas = [event["delta"] for event in case.sent if event["type"] == "content_block_delta"]
     sent = [delta["text"] for delta in deltas if delta["type"] == "text_delta" and delta["text"]]
     assert [part.delta for part in of(case.parts, TextDelta)] == sent
@@ -164,7 +164,7 @@ def test_the_text_that_was_sent_in_deltas_is_streamed_as_it_was_sent(case: Case)
 
 @requirement("R52")
 @each(CASES)
-def test_calls_and_results_are_all_there(case: Case):
+def test_calls_and_results_are_complete(case: Case):
     calls = case.blocks("tool_use", "server_tool_use", "mcp_tool_use")
     assert [(call.id, call.name, call.input, call.provider_executed) for call in of(case.parts, ToolCall)] == [
         (block["id"], block["name"], block["input"], block["type"] != "tool_use") for block in calls
@@ -193,7 +193,7 @@ UNPAIRED = {
 
 
 @each(CASES)
-def test_a_result_whose_call_is_not_known_is_kept_whole(case: Case):
+def test_result_of_unknown_call_is_custom_part(case: Case):
     strange = [b for b in case.final["content"] if "tool_use_id" in b and b not in case.own_results]
     assert [part.data for part in of(case.parts, Custom) if part.kind.endswith("_tool_result")] == strange
     assert bool(strange) == (case.name in UNPAIRED)
@@ -201,7 +201,7 @@ def test_a_result_whose_call_is_not_known_is_kept_whole(case: Case):
 
 @requirement("R52")
 @each([case for case in CASES if case.name in UNPAIRED and case.exchange.request.body])
-def test_with_its_request_such_a_result_follows_its_call(case: Case):
+def test_result_follows_call_found_in_request(case: Case):
     request = case.exchange.request
     decoder = PROVIDER.recorded_decoder(request.method, request.path, request.body)
     assert decoder is not None
@@ -214,7 +214,7 @@ def test_with_its_request_such_a_result_follows_its_call(case: Case):
 
 @requirement("R53")
 @each(CASES)
-def test_what_was_found_and_fetched_is_delivered_once_each(case: Case):
+def test_found_links_and_fetched_documents_are_delivered_once(case: Case):
     stored = [part for m in messages(case.parts) for part in m.parts]
     found = [
         entry["url"]
@@ -230,7 +230,7 @@ def test_what_was_found_and_fetched_is_delivered_once_each(case: Case):
 
 @requirement("R7", "R8")
 @each(CASES)
-def test_usage_and_finish_reason_are_those_of_the_message(case: Case):
+def test_usage_and_finish_reason_match_message(case: Case):
     (finish,) = of(case.parts, Finish)
     usage = {key: value for key, value in case.final["usage"].items() if value is not None}
     read, written = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
@@ -248,7 +248,7 @@ def test_usage_and_finish_reason_are_those_of_the_message(case: Case):
 
 @requirement("R3", "R14")
 @each(STREAMS)
-def test_each_event_of_a_tool_is_one_tool_event_unchanged_and_in_order(case: Case):
+def test_tool_events_are_unchanged_and_in_order(case: Case):
     kinds = {e["index"]: e["content_block"]["type"] for e in case.sent if e["type"] == "content_block_start"}
     of_tools = {index for index, kind in kinds.items() if kind.startswith(("server_", "mcp_")) or "_result" in kind}
     expected = [event for event in case.sent if event.get("index") in of_tools]
@@ -270,12 +270,12 @@ KEYS = {
 
 @requirement("F08")
 @each(STREAMS)
-def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
+def test_single_bytes_give_same_parts_as_whole_body(case: Case):
     assert decode(case.events_of(1)) == case.parts
 
 
 @given(st.data())
-def test_any_chunks_give_the_same_parts(data: st.DataObject):
+def test_arbitrary_chunks_give_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
     assert decode(case.events_of(sizes)) == case.parts
@@ -283,7 +283,7 @@ def test_any_chunks_give_the_same_parts(data: st.DataObject):
 
 @requirement("F01")
 @given(st.data())
-def test_a_stream_that_is_cut_anywhere_is_never_a_success(data: st.DataObject):
+def test_stream_cut_anywhere_is_truncated(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     end = data.draw(st.integers(0, len(case.events) - 1))
     (finish,) = of(decode(case.events[:end]), Finish)
@@ -292,7 +292,7 @@ def test_a_stream_that_is_cut_anywhere_is_never_a_success(data: st.DataObject):
 
 @requirement("R54")
 @each([case for case in CASES if case.final["content"]])
-def test_what_is_sent_back_is_what_came(case: Case):
+def test_resent_message_has_original_blocks(case: Case):
     """Every answer, made a message and encoded again, gives its own blocks in their order."""
     (answer,) = messages(case.parts)
     model = PROVIDER.chat_model(case.final["model"], Settings(api_key="k"))
@@ -330,5 +330,5 @@ def without_nulls(value: Any) -> Any:
 
 @requirement("R55")
 @each([case for case in CASES if (case.final.get("container") or {}).get("id")])
-def test_the_container_rides_in_the_session(case: Case):
+def test_container_id_is_in_session(case: Case):
     assert session(case.parts)["container_id"] == case.final["container"]["id"]

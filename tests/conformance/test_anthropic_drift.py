@@ -56,54 +56,54 @@ def literals(kind: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("union", [stable.RawMessageStreamEvent, BetaRawMessageStreamEvent], ids=["stable", "beta"])
-def test_each_event_of_the_vendor_is_read(union: Any):
+def test_every_vendor_event_is_decoded(union: Any):
     assert names(union) <= EVENTS.keys()
 
 
 @pytest.mark.parametrize("union", [stable.ContentBlock, beta.BetaContentBlock], ids=["stable", "beta"])
-def test_each_block_of_the_vendor_is_read_and_replayed(union: Any):
+def test_every_vendor_block_is_decoded_and_resent(union: Any):
     assert names(union) <= BLOCKS.keys()
     assert names(union) <= RULES.keys() | {"text"}
 
 
 @pytest.mark.parametrize("union", [stable.RawContentBlockDelta, beta.BetaRawContentBlockDelta], ids=["stable", "beta"])
-def test_each_delta_of_the_vendor_is_read(union: Any):
+def test_every_vendor_delta_is_decoded(union: Any):
     assert names(union) <= DELTAS.keys()
 
 
-def test_what_only_we_know_is_listed():
+def test_tables_match_vendor_types_exactly():
     # The SDK raises the one and drops the other before its users see them.
     assert EVENTS.keys() | IGNORED.keys() == names(BetaRawMessageStreamEvent) | {"error", "ping"}
     assert BLOCKS.keys() == names(beta.BetaContentBlock)
     assert DELTAS.keys() == names(beta.BetaRawContentBlockDelta)
 
 
-def test_the_unions_were_really_read():
+def test_vendor_unions_are_not_empty():
     assert len(names(stable.ContentBlock)) >= 12
     assert len(names(beta.BetaContentBlock)) >= 18
     assert len(names(BetaRawMessageStreamEvent)) >= 6
 
 
-def test_the_scripts_of_these_tests_hold_every_block_we_read():
+def test_scripts_cover_every_decoded_block():
     assert EVERY_BLOCK.keys() == BLOCKS.keys()
     for kind, script in EVERY_BLOCK.items():
         assert kind in {block["type"] for block in script.response()["content"]}
 
 
-def test_each_citation_and_stop_reason_of_the_vendor_is_known():
+def test_vendor_citations_and_stop_reasons_are_known():
     assert names(stable.TextCitation) == SOURCES.keys() == CITATIONS.keys()
     assert set(literals(beta.BetaStopReason)) == REASONS.keys()
     assert set(literals(stable.StopReason)) <= REASONS.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(CITATIONS))
-def test_a_citation_is_sent_back_with_the_fields_that_the_vendor_takes(kind: str):
+def test_resent_citation_fields_match_vendor(kind: str):
     (param,) = [m for m in members(stable.TextCitationParam) if kind in literals(fields(m)["type"])]
     assert set(CITATIONS[kind]) == fields(param).keys()
 
 
 @pytest.mark.parametrize("kind", sorted(RULES))
-def test_a_block_is_sent_back_with_fields_that_the_vendor_takes(kind: str):
+def test_resent_block_fields_match_vendor(kind: str):
     taken = [m for m in members(beta.BetaContentBlockParam) if not hasattr(m, "model_fields")]
     (param,) = [m for m in taken if kind in literals(fields(m)["type"])]
     rule = RULES[kind]
@@ -112,7 +112,7 @@ def test_a_block_is_sent_back_with_fields_that_the_vendor_takes(kind: str):
     assert needed - {"type"} <= {*rule.required, *rule.optional}
 
 
-def test_each_version_of_a_tool_and_each_beta_header_is_one_of_the_vendor_s():
+def test_tool_versions_and_beta_headers_exist_at_vendor():
     tools = names(beta.BetaToolUnionParam)
     for tool, versions in VERSIONS.items():
         for _, version in versions:
@@ -137,10 +137,10 @@ REACHED = {
 
 @requirement("R51")
 @pytest.mark.parametrize("params", [MessageCreateParamsBase, BetaParams], ids=["stable", "beta"])
-def test_each_parameter_of_the_vendor_can_be_set(params: Any):
+def test_every_vendor_parameter_can_be_set(params: Any):
     ours = set(AnthropicOptions.__struct_fields__)
     assert params.__annotations__.keys() - ours - REACHED.keys() == set()
 
 
-def test_the_api_version_is_the_vendor_s():
+def test_api_version_matches_vendor():
     assert API_VERSION == _constants.ANTHROPIC_API_VERSION

@@ -27,7 +27,7 @@ def bodies(requests: list[Received]) -> list[Any]:
     return [request.json for request in requests]
 
 
-async def test_uploads_to_openai_are_those_of_its_client():
+async def test_openai_uploads_match_vendor_client():
     openai = pytest.importorskip("openai")
     async with FakeProvider() as fake, openai.AsyncOpenAI(base_url=fake.base_url, api_key=KEY) as client:
         server = OpenAIFileServer(fake)
@@ -57,7 +57,7 @@ async def test_uploads_to_openai_are_those_of_its_client():
         ]
 
 
-async def test_vector_stores_are_filled_as_by_openai_s_client():
+async def test_vector_store_uploads_match_openai_client():
     openai = pytest.importorskip("openai")
     async with FakeProvider() as fake, openai.AsyncOpenAI(base_url=fake.base_url, api_key=KEY) as client:
         server = OpenAIFileServer(fake)
@@ -80,7 +80,7 @@ async def test_vector_stores_are_filled_as_by_openai_s_client():
         assert list(server.indexed.values()) == [["file-1"], ["file-2"]]
 
 
-async def test_uploads_to_anthropic_are_those_of_its_client():
+async def test_anthropic_uploads_match_vendor_client():
     anthropic = pytest.importorskip("anthropic")
     async with FakeProvider() as fake:
         server = AnthropicFileServer(fake)
@@ -103,7 +103,7 @@ async def test_uploads_to_anthropic_are_those_of_its_client():
 
 
 @GOOGLE
-async def test_uploads_to_google_are_those_of_its_client():
+async def test_google_uploads_match_vendor_client():
     genai = pytest.importorskip("google.genai")
     async with FakeProvider() as fake:
         base = fake.base_url.removesuffix("/v1")
@@ -133,7 +133,7 @@ async def test_uploads_to_google_are_those_of_its_client():
 
 
 @GOOGLE
-async def test_file_search_stores_are_filled_as_by_google_s_client():
+async def test_file_search_store_uploads_match_google_client():
     genai = pytest.importorskip("google.genai")
     async with FakeProvider() as fake:
         base = fake.base_url.removesuffix("/v1")

@@ -83,7 +83,7 @@ GEMINI = [case for case in ANSWERED if not case.is_interaction]
 INTERACTIONS = [case for case in ANSWERED if case.is_interaction]
 
 
-def test_the_recordings_hold_what_these_tests_are_about():
+def test_recordings_cover_enough_exchanges():
     assert len([case for case in GEMINI if case.exchange.is_stream]) >= 13
     assert len(GEMINI) >= 27
     assert len(INTERACTIONS) >= 12
@@ -92,14 +92,14 @@ def test_the_recordings_hold_what_these_tests_are_about():
 
 @requirement("R2", "R5")
 @each(ANSWERED)
-def test_every_answer_is_legal_and_wholly_understood(case: Case):
+def test_every_answer_is_legal_without_raw_parts(case: Case):
     check(case.parts)
     assert of(case.parts, Raw) == []
     assert of(case.parts, Error) == []
 
 
 @each(GEMINI)
-def test_texts_and_thoughts_are_all_there(case: Case):
+def test_text_and_thoughts_are_complete(case: Case):
     stored = [part for message in messages(case.parts) for part in message.parts]
     for kind, is_thought in ((TextPart, False), (ThinkingPart, True)):
         sent = [part["text"] for part in case.sent_parts if "text" in part and part.get("thought", False) is is_thought]
@@ -108,7 +108,7 @@ def test_texts_and_thoughts_are_all_there(case: Case):
 
 @requirement("R63")
 @each(GEMINI)
-def test_every_signature_is_kept_in_order(case: Case):
+def test_signatures_are_kept_in_order(case: Case):
     layout = kept(case.parts)["_google_session"]["parts"]
     found = [entry.get("thoughtSignature") or entry.get("part", {}).get("thoughtSignature") for entry in layout]
     assert [signature for signature in found if signature] == [
@@ -118,7 +118,7 @@ def test_every_signature_is_kept_in_order(case: Case):
 
 @requirement("R63")
 @each(GEMINI)
-def test_the_function_calls_are_all_there(case: Case):
+def test_function_calls_are_complete(case: Case):
     named = [part["functionCall"] for part in case.sent_parts if part.get("functionCall", {}).get("name")]
     calls = [call for call in of(case.parts, ToolCall) if not call.provider_executed]
     assert [call.name for call in calls] == [call["name"] for call in named]
@@ -132,7 +132,7 @@ def test_the_function_calls_are_all_there(case: Case):
 
 @requirement("R3", "R62")
 @each(GEMINI)
-def test_each_part_of_a_hosted_tool_is_one_tool_event_unchanged_and_in_order(case: Case):
+def test_hosted_tool_events_are_unchanged_and_in_order(case: Case):
     of_tools = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
     expected = [part for part in case.sent_parts if any(key in part for key in of_tools)]
     events = [part.event for part in of(case.parts, ToolEvent)]
@@ -150,7 +150,7 @@ def test_each_part_of_a_hosted_tool_is_one_tool_event_unchanged_and_in_order(cas
 
 @requirement("R62")
 @each([case for case in GEMINI if case.grounding])
-def test_the_sources_are_those_of_the_grounding_with_the_text_they_support(case: Case):
+def test_sources_match_grounding_and_supported_text(case: Case):
     chunks = case.grounding["groundingChunks"]
     supports = case.grounding.get("groundingSupports", [])
     expected = [
@@ -171,7 +171,7 @@ def test_the_sources_are_those_of_the_grounding_with_the_text_they_support(case:
 
 @requirement("R62")
 @each([case for case in GEMINI if any("inlineData" in part for part in case.sent_parts)])
-def test_inline_data_is_a_file(case: Case):
+def test_inline_data_becomes_file(case: Case):
     blobs = [part["inlineData"] for part in case.sent_parts if "inlineData" in part]
     assert [(file.mime_type, file.data) for file in of(case.parts, File)] == [
         (blob["mimeType"], base64.b64decode(blob["data"])) for blob in blobs
@@ -180,7 +180,7 @@ def test_inline_data_is_a_file(case: Case):
 
 @requirement("R7", "R8")
 @each(GEMINI)
-def test_usage_and_finish_reason_are_those_of_the_last_chunk(case: Case):
+def test_usage_and_finish_reason_match_last_chunk(case: Case):
     finish = one(case.parts, Finish)
     usage = [chunk["usageMetadata"] for chunk in case.sent if "usageMetadata" in chunk][-1]
     thought = usage.get("thoughtsTokenCount", 0)
@@ -194,12 +194,12 @@ def test_usage_and_finish_reason_are_those_of_the_last_chunk(case: Case):
 
 @requirement("F08")
 @each(STREAMS)
-def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
+def test_single_bytes_give_same_parts_as_whole_body(case: Case):
     assert case.decoded(case.events_of(1)) == case.parts
 
 
 @given(st.data())
-def test_any_chunks_give_the_same_parts(data: st.DataObject):
+def test_arbitrary_chunks_give_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
     assert case.decoded(case.events_of(sizes)) == case.parts
@@ -207,14 +207,14 @@ def test_any_chunks_give_the_same_parts(data: st.DataObject):
 
 @requirement("F01")
 @given(st.data())
-def test_a_stream_cut_anywhere_before_its_end_is_truncated(data: st.DataObject):
+def test_stream_cut_before_its_end_is_truncated(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     parts = case.decoded(case.events[: data.draw(st.integers(0, len(case.events) - 1))])
     assert one(parts, Error).kind == "truncated"
 
 
 @each(ANSWERED)
-async def test_a_replayed_recording_gives_the_same_parts(case: Case):
+async def test_replayed_recording_gives_same_parts(case: Case):
     replayed = await case.replayed((1000, 1, 333))
     assert [told(part) for part in replayed] == [told(part) for part in case.parts]
 
@@ -227,7 +227,7 @@ def told(part: StreamPart) -> Any:
 
 @requirement("F03")
 @each(REFUSED)
-async def test_a_refused_request_is_an_error_with_its_status_then_finish(case: Case):
+async def test_refused_request_is_error_with_status_then_finish(case: Case):
     parts = await case.replayed()
     check(parts)
     error = one(parts, Error)

@@ -39,7 +39,7 @@ def variants(union: Any, key: str) -> set[str]:
     return found - {"UNKNOWN"}
 
 
-def test_each_kind_of_part_is_read_passed_on_or_stands_beside_one():
+def test_every_vendor_part_kind_is_accounted_for():
     assert fields(types.Part) == PARTS.keys() | PASSED_ON.keys() | BESIDE.keys()
     assert not PARTS.keys() & PASSED_ON.keys()
     assert all(PASSED_ON.values())
@@ -55,34 +55,34 @@ SERVER_ONLY = {"MISSING_THOUGHT_SIGNATURE"}
 ROOT_OF_OURS = {"error": "in a stream, in place of a status"}
 
 
-def test_each_field_of_a_response_and_of_a_candidate_is_read():
+def test_response_and_candidate_fields_are_decoded():
     assert fields(types.GenerateContentResponse) - SDK_ONLY == CHUNK_FIELDS.keys() - ROOT_OF_OURS.keys()
     assert fields(types.Candidate) == CANDIDATE_FIELDS.keys()
 
 
 @requirement("R65")
-def test_an_answer_that_was_blocked_for_a_reason_to_block_prompts_is_filtered():
+def test_block_reasons_are_content_filter_finish_reasons():
     assert values(types.BlockedReason) >= VERTEX_ONLY
     named = values(types.BlockedReason) - {"OTHER"}
     assert {reason: REASONS[reason] for reason in named} == dict.fromkeys(named, "content-filter")
 
 
 @requirement("R65")
-def test_each_finish_reason_has_a_meaning():
+def test_every_vendor_finish_reason_is_mapped():
     assert values(types.FinishReason) | {"FINISH_REASON_UNSPECIFIED"} | VERTEX_ONLY | SERVER_ONLY == REASONS.keys()
 
 
-def test_each_type_of_hosted_tool_has_a_key():
+def test_every_vendor_tool_type_has_key():
     assert values(types.ToolType) == TOOL_TYPES.keys()
 
 
 @requirement("R62")
-def test_each_kind_of_grounding_is_a_source():
+def test_every_vendor_grounding_kind_becomes_source():
     assert fields(types.GroundingChunk) == SOURCES.keys()
 
 
 @requirement("R66")
-def test_each_event_step_and_delta_of_an_interaction_is_read_or_ignored_with_a_reason():
+def test_interaction_events_are_decoded_or_ignored_with_reason():
     assert variants(interactions.InteractionSSEEvent, "event_type") == decode.EVENTS.keys()
     assert variants(interactions.Step, "type") == steps.STEPS.keys() | steps.IGNORED_STEPS.keys()
     assert variants(interactions.StepDeltaData, "type") == steps.DELTAS.keys() | steps.IGNORED_DELTAS.keys()
@@ -90,12 +90,12 @@ def test_each_event_step_and_delta_of_an_interaction_is_read_or_ignored_with_a_r
 
 
 @requirement("R66")
-def test_each_status_of_an_interaction_has_a_meaning():
+def test_every_interaction_status_is_mapped():
     annotation = interactions.Interaction.model_fields["status"].annotation
     assert {name for name in literals(annotation) if isinstance(name, str)} == STATUSES.keys()
 
 
-def test_each_annotation_of_an_interaction_is_a_source_or_has_a_reason():
+def test_interaction_annotations_are_sources_or_have_reason():
     assert variants(interactions.Annotation, "type") == steps.SOURCES.keys() | steps.NO_SOURCES.keys()
     assert all(steps.NO_SOURCES.values())
 
@@ -106,7 +106,7 @@ def literals(annotation: Any) -> set[Any]:
     return {leaf for argument in arguments for leaf in (literals(argument) or {argument})}
 
 
-def test_the_unions_were_really_read():
+def test_vendor_unions_are_not_empty():
     assert {"text", "functionCall", "toolCall"} <= fields(types.Part)
     assert {"step.start", "error"} <= variants(interactions.InteractionSSEEvent, "event_type")
     assert len(variants(interactions.Step, "type")) >= 21

@@ -72,7 +72,7 @@ def content_text(content: Any) -> str:
 @requirement("R183")
 @needs_more
 @each
-async def test_text_is_what_the_wire_says_once(name: str) -> None:
+async def test_text_matches_recording_once(name: str) -> None:
     found = await judged(name)
     first = said(found.parts)
     # A client's call is answered here, and the run goes on with a plain text.
@@ -83,7 +83,7 @@ async def test_text_is_what_the_wire_says_once(name: str) -> None:
 @requirement("R183")
 @needs_more
 @each
-async def test_answer_ends_as_the_wire_says(name: str) -> None:
+async def test_answer_ends_as_recorded(name: str) -> None:
     found = await judged(name)
     code = FAILED.get(name.partition("#")[0])
     assert [error.code for error in found.errors] == ([] if code is None else [code])
@@ -97,7 +97,7 @@ RESPONSES = [name for name, exchange in CASES.items() if exchange.request.path.e
 @requirement("R183")
 @needs_more
 @pytest.mark.parametrize("name", RESPONSES or ["none"])
-async def test_calls_are_those_of_the_wire(name: str) -> None:
+async def test_calls_match_recording(name: str) -> None:
     exchange = CASES[name]
     items = [item for item in answer(exchange)["output"] if item["type"].endswith("_call")]
     parts = (await judged(name)).parts
@@ -111,7 +111,7 @@ async def test_calls_are_those_of_the_wire(name: str) -> None:
 
 @requirement("R183")
 @needs_more
-async def test_code_of_older_xai_answers_is_read() -> None:
+async def test_code_of_older_xai_answers_is_decoded() -> None:
     parts = (await judged("v-xai-code-execution-tool.1-whole#0")).parts
     (call,) = [part for part in parts if isinstance(part, ToolCall)]
     assert call.input["code"].startswith("def fibonacci")
@@ -119,7 +119,7 @@ async def test_code_of_older_xai_answers_is_read() -> None:
 
 @requirement("R183")
 @needs_more
-async def test_channel_of_every_token_is_said_once() -> None:
+async def test_token_channel_is_reported_once() -> None:
     parts = (await judged("p-groq-tool-use-failed-stream#0")).parts
     ends = [part.provider_metadata for part in parts if part.type == "reasoning-end"]
     assert ends == [{"openai": {"channel": "analysis"}}]
@@ -128,7 +128,7 @@ async def test_channel_of_every_token_is_said_once() -> None:
 
 @requirement("R183")
 @needs_more
-async def test_tools_that_groq_ran_are_in_the_metadata() -> None:
+async def test_tools_executed_by_groq_are_in_metadata() -> None:
     parts = (await judged("l-groq-compound-python#0")).parts
     (finish,) = [part for part in parts if isinstance(part, Finish)]
     (ran,) = finish.metadata["executed_tools"]
@@ -138,12 +138,12 @@ async def test_tools_that_groq_ran_are_in_the_metadata() -> None:
 @requirement("R183")
 @needs_more
 @each
-async def test_answer_is_the_same_in_any_pieces(name: str) -> None:
+async def test_answer_is_independent_of_chunking(name: str) -> None:
     exchange = CASES[name]
     whole = (await judge(exchange, None)).parts
     assert (await judge(with_events(exchange, events_of(exchange)) if exchange.is_stream else exchange)).parts == whole
 
 
 @needs_more
-def test_every_other_recording_has_a_decoder() -> None:
+def test_every_other_recording_has_decoder() -> None:
     assert [name for name, exchange in CASES.items() if decoder_for(exchange.request) is None] == []

@@ -87,14 +87,14 @@ REFUSED = [case for case in CASES if case.exchange.response.status >= 400]
 STREAMS = [case for case in ANSWERED if case.exchange.is_stream]
 
 
-def test_the_recordings_hold_what_these_tests_are_about():
+def test_recordings_cover_enough_exchanges():
     assert len(STREAMS) >= 3
     assert len(ANSWERED) - len(STREAMS) >= 4
     assert len(REFUSED) >= 1
     assert any("tool_calls" in case.message for case in STREAMS)
 
 
-def test_every_recorded_exchange_is_told_apart():
+def test_recorded_decoder_matches_every_recorded_exchange():
     for path in sorted(FOLDER.glob("*.json")):
         recording = Recording.load(path)
         calls = [exchange for exchange in recording.exchanges if "/chat/" in exchange.request.path]
@@ -106,7 +106,7 @@ def test_every_recorded_exchange_is_told_apart():
 
 @requirement("R2", "R5", "R90")
 @each(ANSWERED)
-def test_every_answer_is_legal_complete_and_wholly_understood(case: Case):
+def test_every_answer_is_legal_complete_without_raw_parts(case: Case):
     check(case.parts)
     assert of(case.parts, Raw) == of(case.parts, Error) == []
     assert one(case.parts, Finish).reason in ("stop", "tool-calls")
@@ -114,7 +114,7 @@ def test_every_answer_is_legal_complete_and_wholly_understood(case: Case):
 
 @requirement("R9", "R90")
 @each(STREAMS)
-def test_a_stream_folds_to_what_its_whole_answer_folds_to(case: Case):
+def test_stream_folds_like_non_streaming_answer(case: Case):
     at_once = decode_whole(case.answer)
     assert messages(case.parts) == messages(at_once)
     assert of(case.parts, ToolCall) == of(at_once, ToolCall)
@@ -125,7 +125,7 @@ def test_a_stream_folds_to_what_its_whole_answer_folds_to(case: Case):
 
 @requirement("R90")
 @each(ANSWERED)
-def test_text_calls_and_citations_are_all_there(case: Case):
+def test_text_calls_and_citations_are_complete(case: Case):
     message = case.message
     assert streamed_text(case.parts) == (message["content"] or "")
     calls = [
@@ -138,7 +138,7 @@ def test_text_calls_and_citations_are_all_there(case: Case):
 
 @requirement("R7", "R8", "R90")
 @each(ANSWERED)
-def test_usage_reason_and_facts_are_those_of_the_answer(case: Case):
+def test_usage_reason_and_metadata_match_answer(case: Case):
     finish, usage = one(case.parts, Finish), case.answer["usage"]
     assert finish.usage.raw == usage
     assert (finish.usage.input.total, finish.usage.output.total) == (usage["prompt_tokens"], usage["completion_tokens"])
@@ -151,19 +151,19 @@ def test_usage_reason_and_facts_are_those_of_the_answer(case: Case):
 
 
 @each(STREAMS)
-def test_text_is_streamed_as_it_was_sent(case: Case):
+def test_text_deltas_are_streamed_unchanged(case: Case):
     deltas = [choice["delta"].get("content") for event in case.events for choice in json.loads(event)["choices"]]
     assert [part.delta for part in of(case.parts, TextDelta)] == [delta for delta in deltas if delta]
 
 
 @requirement("F08", "R90")
 @each(STREAMS)
-def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
+def test_single_bytes_give_same_parts_as_whole_body(case: Case):
     assert decode(case.events_of(1)) == case.parts
 
 
 @given(st.data())
-def test_any_chunks_give_the_same_parts(data: st.DataObject):
+def test_arbitrary_chunks_give_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from(STREAMS))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
     assert decode(case.events_of(sizes)) == case.parts
@@ -171,7 +171,7 @@ def test_any_chunks_give_the_same_parts(data: st.DataObject):
 
 @requirement("F01", "R90")
 @each(STREAMS)
-def test_a_stream_that_is_cut_anywhere_before_its_finish_reason_is_truncated(case: Case):
+def test_stream_cut_before_finish_reason_is_truncated(case: Case):
     last = next(
         n for n, event in enumerate(case.events) if any(c["finish_reason"] for c in json.loads(event)["choices"])
     )
@@ -180,14 +180,14 @@ def test_a_stream_that_is_cut_anywhere_before_its_finish_reason_is_truncated(cas
 
 
 @each(ANSWERED)
-async def test_a_replayed_recording_gives_the_same_parts(case: Case):
+async def test_replayed_recording_gives_same_parts(case: Case):
     replayed = await case.replayed((1000, 1, 333))
     assert [part.to_json() for part in replayed] == [part.to_json() for part in case.parts]
 
 
 @requirement("F03", "R90")
 @each(REFUSED)
-async def test_a_refused_request_is_an_error_with_its_status_and_code(case: Case):
+async def test_refused_request_is_error_with_status_and_code(case: Case):
     parts = await case.replayed()
     check(parts)
     stated, error = case.body["error"], one(parts, Error)

@@ -69,14 +69,14 @@ def hints(params: Any) -> dict[str, Any]:
 
 
 @requirement("R31", "R90")
-def test_each_field_of_a_delta_or_message_is_read():
+def test_every_delta_and_message_field_is_decoded():
     vendor = fields(chat_completion_chunk.ChoiceDelta) | fields(ChatCompletionMessage)
     assert vendor - FIELDS.keys() == {"role"}
     assert FIELDS.keys() - vendor == FIELDS_OF_OURS.keys()
 
 
 @requirement("R31", "R90")
-def test_each_field_of_an_answer_and_a_choice_has_its_place():
+def test_every_answer_and_choice_field_is_accounted_for():
     vendor = fields(ChatCompletionChunk) | fields(ChatCompletion)
     assert vendor - PLACED.keys() - IGNORED.keys() <= FACTS
     choice = fields(chat_completion_chunk.Choice) | fields(chat_completion.Choice)
@@ -84,7 +84,7 @@ def test_each_field_of_an_answer_and_a_choice_has_its_place():
 
 
 @requirement("R31", "R90")
-def test_each_finish_reason_has_a_word_of_ours():
+def test_every_vendor_finish_reason_is_mapped():
     vendor = words(chat_completion_chunk.Choice.model_fields["finish_reason"].annotation)
     vendor |= words(chat_completion.Choice.model_fields["finish_reason"].annotation)
     assert len(vendor) >= 5
@@ -93,7 +93,7 @@ def test_each_finish_reason_has_a_word_of_ours():
 
 
 @requirement("R31", "R90")
-def test_each_kind_of_call_and_each_field_of_its_pieces_is_read():
+def test_every_call_kind_and_piece_field_is_decoded():
     (union, *_) = get_args(chat_completion_message_tool_call.ChatCompletionMessageToolCallUnion)
     kinds = {word for model in get_args(union) for word in words(model.model_fields["type"].annotation)}
     assert kinds == {"function", "custom"}
@@ -104,7 +104,7 @@ def test_each_kind_of_call_and_each_field_of_its_pieces_is_read():
     assert fields(chat_completion_chunk.ChoiceDeltaAudio) == set(state.AudioPiece.__struct_fields__)
 
 
-def test_each_kind_of_annotation_and_count_of_tokens_is_known():
+def test_vendor_annotations_and_token_counts_are_known():
     assert words(chat_completion_message.Annotation.model_fields["type"].annotation) == {"url_citation"}
     assert fields(chat_completion_message.AnnotationURLCitation) == {"start_index", "end_index", "title", "url"}
     details = {"completion_tokens_details", "prompt_tokens_details"}
@@ -112,7 +112,7 @@ def test_each_kind_of_annotation_and_count_of_tokens_is_known():
 
 
 @requirement("R31", "R90")
-def test_each_parameter_is_an_option_or_made_here_or_left_out_for_a_reason():
+def test_every_parameter_is_option_or_excluded_with_reason():
     vendor = hints(completion_create_params.CompletionCreateParamsStreaming).keys()
     assert len(vendor) >= 35
     assert PLAIN_OPTIONS.keys() | BY_THE_ENCODER | NOT_OFFERED.keys() == vendor
@@ -127,13 +127,13 @@ def test_each_parameter_is_an_option_or_made_here_or_left_out_for_a_reason():
     "name",
     ["service_tier", "verbosity", "reasoning_effort", "prompt_cache_retention"],
 )
-def test_the_words_of_an_option_are_the_vendor_s(name: str):
+def test_option_values_match_vendor(name: str):
     vendor = words(hints(completion_create_params.CompletionCreateParamsStreaming)[name])
     assert vendor
     assert vendor == words(config_fields(OpenAIChatOptions)[name][0])
 
 
-def test_the_words_of_nested_options_are_the_vendor_s():
+def test_nested_option_values_match_vendor():
     cache = hints(completion_create_params.PromptCacheOptions)
     assert {name: words(kind) for name, kind in cache.items()} == {
         name: words(kind) for name, (kind, _) in config_fields(ChatPromptCache).items()
@@ -142,7 +142,7 @@ def test_the_words_of_nested_options_are_the_vendor_s():
     assert formats == words(config_fields(AudioOutput)["format"][0]) == AUDIO_TYPES.keys()
 
 
-def test_the_content_that_we_send_is_known_to_the_vendor():
+def test_content_kinds_match_vendor():
     kinds = {word for model in get_args(ChatCompletionContentPartParam) for word in words(hints(model)["type"])}
     assert kinds == {"text", "image_url", "input_audio", "file"}
     spoken = hints(chat_completion_content_part_input_audio_param.InputAudio)["format"]

@@ -60,19 +60,19 @@ ITEMS_OF_OURS = {"configuration_update": "stands in stored items and conversatio
 
 @requirement("R31")
 @pytest.mark.parametrize("name", sorted(VENDOR_EVENTS))
-def test_each_event_of_the_vendor_is_read_ignored_or_passed_on(name: str):
+def test_every_vendor_event_is_accounted_for(name: str):
     assert name in KNOWN_EVENTS
 
 
 @requirement("R31")
 @pytest.mark.parametrize("name", sorted(VENDOR_ITEMS))
-def test_each_output_item_of_the_vendor_is_read_or_passed_on(name: str):
+def test_every_vendor_output_item_is_accounted_for(name: str):
     assert name in ITEMS or name in PASSED_ON_ITEMS
 
 
 @requirement("R31")
 @pytest.mark.parametrize("item", PASSED_ON_ITEMS)
-def test_an_item_that_is_passed_on_is_a_raw_part_and_the_answer_stands(item: str):
+def test_passed_on_item_is_raw_and_answer_is_intact(item: str):
     events = ResponsesScript().item({"type": item, "status": "completed"}).text("Done.").events()
     decoder = ResponsesDecoder(ResponsesContext())
     parts = [part for event in events for part in decoder.feed(dumps(event))]
@@ -87,7 +87,7 @@ def test_an_item_that_is_passed_on_is_a_raw_part_and_the_answer_stands(item: str
     assert parts[-1].reason == "stop"
 
 
-def test_the_unions_were_really_read():
+def test_vendor_unions_are_not_empty():
     assert {"error", "response.completed", "response.output_text.delta"} <= members(ResponseStreamEvent)
     assert {"message", "function_call"} <= members(ResponseOutputItem)
     assert len(members(ResponseStreamEvent)) >= 59
@@ -98,13 +98,13 @@ def test_the_unions_were_really_read():
 
 
 @requirement("R31")
-def test_what_only_we_know_is_listed_with_its_reason():
+def test_names_unknown_to_vendor_are_listed_with_reason():
     assert EVENTS_OF_OURS.keys() == KNOWN_EVENTS - VENDOR_EVENTS
     assert (ITEMS.keys() | PASSED_ON_ITEMS.keys()) - VENDOR_ITEMS == ITEMS_OF_OURS.keys()
 
 
 @requirement("R31")
-def test_what_becomes_no_typed_part_has_a_reason_and_no_second_row():
+def test_untyped_names_have_reason_and_no_decoder():
     for name, reason in {**IGNORED, **PASSED_ON, **PASSED_ON_ITEMS}.items():
         assert reason
         assert name not in EVENTS
@@ -112,7 +112,7 @@ def test_what_becomes_no_typed_part_has_a_reason_and_no_second_row():
     assert not IGNORED.keys() & PASSED_ON.keys()
 
 
-def test_the_streams_of_these_tests_hold_every_item_we_read():
+def test_sample_streams_cover_every_decoded_item():
     assert EVERY_ITEM.keys() == ITEMS.keys()
     for kind, events in EVERY_ITEM.items():
         assert kind in {item["type"] for item in stream(events)[-1]["response"]["output"]}

@@ -62,7 +62,7 @@ STREAMS = [case for case in ANSWERED if case.exchange.is_stream]
 COMPLETED = [case for case in STREAMS if case.sent[-1]["type"] == "response.completed"]
 
 
-def test_the_recordings_hold_what_these_tests_are_about():
+def test_recordings_cover_enough_exchanges():
     assert len(COMPLETED) >= 30
     assert len(ANSWERED) - len(STREAMS) >= 50
     assert len(REFUSED) >= 3
@@ -70,7 +70,7 @@ def test_the_recordings_hold_what_these_tests_are_about():
 
 @requirement("R2", "R5")
 @each(ANSWERED)
-def test_every_answer_is_legal_and_wholly_understood(case: Case):
+def test_every_answer_is_legal_without_raw_parts(case: Case):
     parts = case.parts
     check(parts)
     assert of(parts, Raw) == []
@@ -78,7 +78,7 @@ def test_every_answer_is_legal_and_wholly_understood(case: Case):
 
 @requirement("R9")
 @each(COMPLETED)
-def test_a_stream_folds_to_what_its_final_object_folds_to(case: Case):
+def test_stream_folds_like_its_final_object(case: Case):
     assert fold(case.parts) == fold(decode_whole(case.final))
 
 
@@ -107,7 +107,7 @@ def fold(parts: list[StreamPart]) -> dict[str, Any]:
 
 @each(ANSWERED)
 @requirement("R39")
-def test_the_texts_and_citations_of_the_final_object_are_all_there(case: Case):
+def test_text_and_citations_match_final_object(case: Case):
     contents = [part for item in case.output("message") for part in item["content"]]
     texts = [part["text"] if part["type"] == "output_text" else part["refusal"] for part in contents]
     stored = [part.text for m in messages(case.parts) for part in m.parts if isinstance(part, TextPart)]
@@ -120,7 +120,7 @@ def test_the_texts_and_citations_of_the_final_object_are_all_there(case: Case):
 
 
 @each(STREAMS)
-def test_the_text_that_was_sent_in_deltas_is_streamed_as_it_was_sent(case: Case):
+def test_text_deltas_are_streamed_unchanged(case: Case):
     sent = [event["delta"] for event in case.sent if event["type"] == "response.output_text.delta"]
     told = iter([part.delta for part in of(case.parts, TextDelta)])
     # In order and unchanged. One recording has deltas left out; what they said comes as a further one.
@@ -129,7 +129,7 @@ def test_the_text_that_was_sent_in_deltas_is_streamed_as_it_was_sent(case: Case)
 
 @requirement("R32")
 @each(ANSWERED)
-def test_the_function_calls_of_the_final_object_are_all_there(case: Case):
+def test_function_calls_match_final_object(case: Case):
     expected = [
         (item["call_id"], item["name"], json.loads(item["arguments"] or "{}")) for item in case.output("function_call")
     ]
@@ -141,7 +141,7 @@ def test_the_function_calls_of_the_final_object_are_all_there(case: Case):
 
 @requirement("R36", "R37")
 @each(ANSWERED)
-def test_the_tool_calls_of_the_final_object_are_all_there(case: Case):
+def test_tool_calls_match_final_object(case: Case):
     expected = [
         (TOOLS[item["type"]], item.get("name", TOOLS[item["type"]]))
         for item in case.final["output"]
@@ -172,7 +172,7 @@ TOOLS = {
 
 @requirement("R33")
 @each([case for case in ANSWERED if case.output("code_interpreter_call")])
-def test_the_code_that_ran_is_the_streamed_json_text_and_the_call(case: Case):
+def test_executed_code_matches_streamed_json_and_call(case: Case):
     for item in case.output("code_interpreter_call"):
         (call,) = [call for call in of(case.parts, ToolCall) if call.id == item["id"]]
         assert call.input == {"container_id": item["container_id"], "code": item["code"]}
@@ -182,7 +182,7 @@ def test_the_code_that_ran_is_the_streamed_json_text_and_the_call(case: Case):
 
 @requirement("R35")
 @each([case for case in ANSWERED if case.output("image_generation_call")])
-def test_the_images_of_the_final_object_are_files(case: Case):
+def test_images_of_final_object_become_files(case: Case):
     images = [(n, item) for n, item in enumerate(case.final["output"]) if item["type"] == "image_generation_call"]
     files = of(case.parts, File)
     assert [(file.call_id, (file.name or "").split(".")[0]) for file in files] == [
@@ -199,7 +199,7 @@ def test_the_images_of_the_final_object_are_files(case: Case):
 
 @requirement("R7", "R8", "R41")
 @each(ANSWERED)
-def test_usage_and_finish_reason_are_those_of_the_final_object(case: Case):
+def test_usage_and_finish_reason_match_final_object(case: Case):
     finish = case.parts[-1]
     assert isinstance(finish, Finish)
     usage = case.final.get("usage") or {}
@@ -221,7 +221,7 @@ def test_usage_and_finish_reason_are_those_of_the_final_object(case: Case):
 
 @requirement("R3")
 @each(STREAMS)
-def test_each_event_of_a_tool_is_one_tool_event_unchanged_and_in_order(case: Case):
+def test_tool_events_are_unchanged_and_in_order(case: Case):
     assert [part.event for part in of(case.parts, ToolEvent)] == [event for event in case.sent if is_of_tool(event)]
 
 
@@ -235,19 +235,19 @@ def is_of_tool(event: dict[str, Any]) -> bool:
 
 @requirement("F08")
 @each(STREAMS)
-def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
+def test_single_bytes_give_same_parts_as_whole_body(case: Case):
     assert decode(case.events_of(1)) == case.parts
 
 
 @given(st.data())
-def test_any_chunks_give_the_same_parts(data: st.DataObject):
+def test_arbitrary_chunks_give_same_parts(data: st.DataObject):
     case = data.draw(st.sampled_from([case for case in STREAMS if len(case.exchange.body_bytes()) < 60_000]))
     sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
     assert decode(case.events_of(sizes)) == case.parts
 
 
 @each(ANSWERED)
-async def test_a_replayed_recording_gives_the_same_parts(case: Case):
+async def test_replayed_recording_gives_same_parts(case: Case):
     replayed = await case.replayed((1000, 1, 333))
     # The request says whether the response was stored, which only private session facts and reasoning depend on.
     if (case.exchange.request.body or {}).get("store") is False:
@@ -267,7 +267,7 @@ def fields(part: StreamPart) -> list[tuple[str, Any]]:
 
 @requirement("F03")
 @each(REFUSED)
-async def test_a_refused_request_is_an_error_with_its_status_and_code_then_finish(case: Case):
+async def test_refused_request_is_error_with_status_then_finish(case: Case):
     parts = await case.replayed()
     check(parts)
     error = one(parts, Error)

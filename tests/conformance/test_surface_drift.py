@@ -138,7 +138,7 @@ def resources(client: type) -> set[str]:
 
 @requirement("R51", "R31", "R66")
 @pytest.mark.parametrize("name", SURFACES)
-def test_each_resource_of_a_vendor_is_used_or_out_by_a_reason(name: str):
+def test_every_vendor_resource_is_used_or_excluded_with_reason(name: str):
     module, client, used, out = SURFACES[name]
     pytest.importorskip(module, reason=f"{module} is not installed: its resources were not compared with our tables")
     assert resources(getattr(import_module(module), client)) == used.keys() | out.keys()
@@ -213,7 +213,7 @@ def _literals(kind: Any) -> set[str]:
 
 
 @requirement("R51")
-def test_each_beta_header_of_anthropic_is_chosen_or_out_by_a_reason():
+def test_every_anthropic_beta_is_used_or_excluded_with_reason():
     module = pytest.importorskip("anthropic.types.anthropic_beta_param", reason="the vendor's SDK is not installed")
     assert _literals(module.AnthropicBetaParam) == {*BETAS.values(), *BETAS_OUT}
     assert not BETAS_OUT.keys() & set(BETAS.values())
@@ -227,7 +227,7 @@ TOOLS_ELSEWHERE = {
 
 
 @requirement("R51")
-def test_each_tool_of_anthropic_has_a_config():
+def test_every_anthropic_tool_has_config():
     beta = pytest.importorskip("anthropic.types.beta", reason="the vendor's SDK is not installed")
     found: set[str] = set()
     for member in get_args(beta.BetaToolUnionParam):

@@ -57,7 +57,7 @@ async def run_parts(agent: Agent[str], prompt: str, **call: Any) -> list[StreamP
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_answer_is_streamed(local: LocalModel, provider: str) -> None:
+async def test_answer_streams_with_usage_and_metadata(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, options=OPTIONS[provider])
     parts = await run_parts(agent, PROMPT)
     assert streamed_text(parts) == ANSWER
@@ -70,7 +70,7 @@ async def test_an_answer_is_streamed(local: LocalModel, provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_every_event_is_understood_and_text_comes_word_by_word(local: LocalModel, provider: str) -> None:
+async def test_text_streams_by_word_without_raw_parts(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, options=OPTIONS[provider])
     parts = await run_parts(agent, PROMPT)
     assert of(parts, Raw) == []
@@ -78,7 +78,7 @@ async def test_every_event_is_understood_and_text_comes_word_by_word(local: Loca
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_answer_comes_whole(local: LocalModel, provider: str) -> None:
+async def test_non_streaming_answer_is_one_delta(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, options=OPTIONS[provider])
     parts = await run_parts(agent, PROMPT, stream=False)
     assert [part.delta for part in of(parts, TextDelta)] == [ANSWER]
@@ -91,7 +91,7 @@ async def test_an_answer_comes_whole(local: LocalModel, provider: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_tool_is_called_and_the_answer_uses_its_result(local: LocalModel, provider: str, stream: bool) -> None:
+async def test_tool_is_called_and_answer_uses_its_result(local: LocalModel, provider: str, stream: bool) -> None:
     asked: list[str] = []
 
     def get_weather(city: str) -> str:
@@ -113,7 +113,7 @@ async def test_a_tool_is_called_and_the_answer_uses_its_result(local: LocalModel
     assert finish.usage.input.total == sum(part.usage.input.total for part in of(parts, StepFinish))
 
 
-async def test_a_server_that_stores_nothing_is_sent_the_conversation_again(local: LocalModel) -> None:
+async def test_stateless_server_gets_full_history_with_notice(local: LocalModel) -> None:
     def get_weather(city: str) -> str:
         """The weather in a city."""
         return "sunny"
@@ -127,14 +127,14 @@ async def test_a_server_that_stores_nothing_is_sent_the_conversation_again(local
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_conversation_goes_on(local: LocalModel, provider: str) -> None:
+async def test_conversation_continues(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, options=OPTIONS[provider])
     result = await agent.send("What is the capital of France?", history=HISTORY)
     assert result.output == ANSWER
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_wrong_key_is_refused(local: LocalModel, provider: str) -> None:
+async def test_wrong_key_raises_authentication_error(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, api_key="wrong")
     with pytest.raises(AuthenticationError) as refused:
         await agent.send("hi")

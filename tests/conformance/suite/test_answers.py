@@ -17,7 +17,7 @@ ANSWER = "The capital of France is Paris."
 PROMPT = f"Repeat this sentence exactly, and say nothing else: {ANSWER}"
 
 
-async def test_send_gives_the_text_and_the_two_messages(subject: Subject) -> None:
+async def test_send_returns_text_and_two_messages(subject: Subject) -> None:
     async with subject.open(Text(ANSWER)) as talk:
         result = await talk.agent.send(PROMPT)
     assert subject.tells(result.output, ANSWER, "Paris")
@@ -27,7 +27,7 @@ async def test_send_gives_the_text_and_the_two_messages(subject: Subject) -> Non
     assert result.metadata["model"]
 
 
-async def test_text_streams_in_pieces_and_every_event_is_understood(subject: Subject) -> None:
+async def test_text_streams_in_pieces_without_raw_parts(subject: Subject) -> None:
     assert subject.caps.streaming
     async with subject.open(Text(ANSWER)) as talk:
         parts = await run_parts(talk.agent, PROMPT)
@@ -38,7 +38,7 @@ async def test_text_streams_in_pieces_and_every_event_is_understood(subject: Sub
     assert one(parts, Finish).reason == "stop"
 
 
-async def test_a_whole_answer_is_told_in_the_same_parts(subject: Subject) -> None:
+async def test_non_streaming_answer_has_same_parts(subject: Subject) -> None:
     async with subject.open(Text(ANSWER)) as talk:
         parts = await run_parts(talk.agent, PROMPT, stream=False)
     assert subject.tells(streamed_text(parts), ANSWER, "Paris")
@@ -48,7 +48,7 @@ async def test_a_whole_answer_is_told_in_the_same_parts(subject: Subject) -> Non
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_usage_is_counted_in_and_out(subject: Subject, stream: bool) -> None:
+async def test_usage_counts_input_and_output(subject: Subject, stream: bool) -> None:
     answer = subject.wire.script(Text(ANSWER), usage=(31, 7))
     async with subject.open(answer.reply() if stream else answer.whole_reply()) as talk:
         parts = await run_parts(talk.agent, PROMPT, stream=stream)
@@ -60,14 +60,14 @@ async def test_usage_is_counted_in_and_out(subject: Subject, stream: bool) -> No
     assert usage.output.total > 3
 
 
-async def test_the_system_prompt_reaches_the_model(subject: Subject) -> None:
+async def test_system_prompt_reaches_model(subject: Subject) -> None:
     async with subject.open(Text("Ahoy!"), system="You are a pirate called Blackbeard.") as talk:
         await talk.agent.send("Who are you? Answer in one sentence.")
         (body,) = talk.bodies
     assert any("Blackbeard" in text for text in strings(body))
 
 
-async def test_thinking_is_shown_where_the_provider_shows_it(subject: Subject) -> None:
+async def test_thinking_is_emitted_when_supported(subject: Subject) -> None:
     thought, answer = "I add them up.", "It is 391."
     said = (Thought(thought), Text(answer)) if subject.caps.thinking else (Text(answer),)
     settings = {"options": subject.row.thinks} if subject.row.thinks is not None else {}
@@ -83,7 +83,7 @@ async def test_thinking_is_shown_where_the_provider_shows_it(subject: Subject) -
     assert subject.setting == "embedded" or "391" in streamed_text(parts)
 
 
-async def test_thinking_is_part_of_the_message_and_not_of_the_output(wired: Subject) -> None:
+async def test_thinking_is_in_message_but_not_in_output(wired: Subject) -> None:
     if not wired.caps.thinking:
         assert instead_of(wired.caps, "thinking")
         return
@@ -93,7 +93,7 @@ async def test_thinking_is_part_of_the_message_and_not_of_the_output(wired: Subj
     assert [part.text for part in result.messages[-1].parts if isinstance(part, ThinkingPart)] == ["Hm, well."]
 
 
-async def test_a_chat_remembers_its_first_turn(subject: Subject) -> None:
+async def test_chat_remembers_first_turn(subject: Subject) -> None:
     async with subject.open(Text("Nice to meet you, Ada."), Text("Your name is Ada.")) as talk:
         chat = Chat(talk.agent)
         await chat.send("My name is Ada.")
@@ -111,7 +111,7 @@ async def test_a_chat_remembers_its_first_turn(subject: Subject) -> None:
     assert not any(key.startswith("previous_") for key in first)
 
 
-async def test_leaving_a_stream_in_the_middle_leaves_nothing_behind(subject: Subject) -> None:
+async def test_abandoned_stream_does_not_leak(subject: Subject) -> None:
     cut = subject.wire.script(Text("One two three four five six.")).reply()
     # The last frames never come: what ends this stream is the one who reads it.
     stalled = type(cut)(body=[*cut.body[: len(cut.body) // 2 + 1], asyncio.Event()])
@@ -124,7 +124,7 @@ async def test_leaving_a_stream_in_the_middle_leaves_nothing_behind(subject: Sub
             await talk.fake.wait_idle()
 
 
-async def test_a_cancelled_send_leaves_nothing_behind(subject: Subject) -> None:
+async def test_cancelled_send_does_not_leak(subject: Subject) -> None:
     cut = subject.wire.script(Text("One two three four five six.")).reply()
     stalled = type(cut)(body=[*cut.body[: len(cut.body) // 2 + 1], asyncio.Event()])
     async with no_leaks(), subject.open(stalled) as talk:
@@ -145,7 +145,7 @@ async def test_a_cancelled_send_leaves_nothing_behind(subject: Subject) -> None:
             await talk.fake.wait_idle()
 
 
-async def test_a_history_that_was_written_as_json_goes_on(subject: Subject) -> None:
+async def test_history_restored_from_json_is_continued(subject: Subject) -> None:
     history = [ChatMessage.user("What is the capital of Spain?"), ChatMessage.model("The capital of Spain is Madrid.")]
     async with subject.open(Text(ANSWER)) as talk:
         chat = Chat.from_json(talk.agent, Chat(talk.agent, history).to_json())

@@ -12,7 +12,7 @@ NAMES = set(Capabilities.__struct_fields__) - {"instead", "settings"}
 
 
 @pytest.mark.parametrize("name", sorted(providers()))
-def test_every_provider_of_models_says_what_it_can_do(name: str) -> None:
+def test_every_provider_declares_capabilities(name: str) -> None:
     provider = providers()[name]
     caps = caps_of(provider)
     if name == "replay":  # It plays what others can.
@@ -24,7 +24,7 @@ def test_every_provider_of_models_says_what_it_can_do(name: str) -> None:
     assert caps.embeddings == ("embeddings" in provider.default_models)
 
 
-def test_a_provider_that_says_nothing_claims_nothing() -> None:
+def test_undeclared_capabilities_are_unknown() -> None:
     class Silent:
         def chat_model(self) -> None: ...
 
@@ -37,13 +37,13 @@ def test_a_provider_that_says_nothing_claims_nothing() -> None:
         assert {value for name, value in asdict(caps).items() if name in NAMES} == {False, "none"}
 
 
-def test_a_provider_with_two_apis_says_it_of_each() -> None:
+def test_capabilities_differ_by_api_of_provider() -> None:
     google = providers()["google"]
     assert not caps_of(google, "gemini-3-flash-preview").background
     assert caps_of(google, "interactions/gemini-3-flash-preview").background
 
 
-def test_a_name_or_a_model_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caps_of_accepts_name_or_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "k")
     assert caps_of("google").audio_in
     assert not caps_of("gemini").background
@@ -53,14 +53,14 @@ def test_a_name_or_a_model_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["gogle", "gogle:gemini-3-flash-preview"])
-def test_capabilities_of_an_unknown_name_are_refused_with_a_suggestion(unknown: str) -> None:
+def test_unknown_name_raises_with_suggestion(unknown: str) -> None:
     with pytest.raises(UnknownProviderError) as caught:
         caps_of(unknown)
     assert "google" in str(caught.value)
 
 
 @pytest.mark.parametrize("other", [None, 3, object()])
-def test_capabilities_of_something_else_are_refused(other: object) -> None:
+def test_caps_of_invalid_argument_raises(other: object) -> None:
     with pytest.raises(ConfigurationError):
         caps_of(other)
 
@@ -70,7 +70,7 @@ def test_capabilities_are_frozen() -> None:
         UNKNOWN.streaming = True  # type: ignore[misc]
 
 
-def test_what_happens_instead_is_the_providers_own_word_before_the_usual_one() -> None:
+def test_instead_prefers_provider_text_over_default() -> None:
     assert INSTEAD.keys() <= NAMES
     assert instead_of(UNKNOWN, "thinking") == INSTEAD["thinking"]
     assert instead_of(UNKNOWN, "images_in") is None

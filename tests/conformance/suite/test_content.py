@@ -50,7 +50,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-async def test_a_file_is_shown_to_the_model_or_refused_as_claimed(subject: Subject, kind: str) -> None:
+async def test_file_is_sent_or_refused_as_claimed(subject: Subject, kind: str) -> None:
     file, prompt, answer, gist = FILES[kind]
     is_claimed = getattr(subject.caps, kind)
     if not is_claimed and instead_of(subject.caps, kind) is None:
@@ -73,7 +73,7 @@ async def test_a_file_is_shown_to_the_model_or_refused_as_claimed(subject: Subje
         assert shown or file.name in str(body)
 
 
-async def test_the_bytes_of_a_picture_arrive_as_they_are(wired: Subject) -> None:
+async def test_image_bytes_are_sent_unchanged(wired: Subject) -> None:
     import base64
 
     async with wired.open(Text("Red.")) as talk:

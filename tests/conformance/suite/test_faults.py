@@ -61,14 +61,14 @@ async def refused(subject: Subject, *answers: Any, kind: type[RunError] = Provid
 
 @requirement("F20")
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_refused_key_names_its_variable_and_is_not_tried_again(wired: Subject, status: int) -> None:
+async def test_refused_key_error_names_variable_without_retry(wired: Subject, status: int) -> None:
     reply = wired.wire.refusal(status, "authentication_error", "invalid key")
     error, tries = await refused(wired, reply, kind=AuthenticationError)
     assert (error.status, tries) == (status, 1)
     assert wired.provider.key_variables[0] in str(error)
 
 
-def test_a_missing_key_names_its_variable_and_where_to_get_it(wired: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_error_names_variable_and_url(wired: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in wired.provider.key_variables:
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(MissingKeyError) as missing:
@@ -78,7 +78,7 @@ def test_a_missing_key_names_its_variable_and_where_to_get_it(wired: Subject, mo
     assert "https://" in str(missing.value)
 
 
-async def test_a_wrong_key_is_refused_by_the_server(subject: Subject) -> None:
+async def test_wrong_key_raises_authentication_error(subject: Subject) -> None:
     if subject.setting == "embedded":
         return  # It has no key.
     settings = {"api_key": KEY} if subject.setting == "live" else {}
@@ -89,7 +89,7 @@ async def test_a_wrong_key_is_refused_by_the_server(subject: Subject) -> None:
 
 
 @requirement("F20")
-async def test_a_model_that_is_not_there_is_one_line_with_its_name(subject: Subject) -> None:
+async def test_unknown_model_error_is_one_line_with_its_name(subject: Subject) -> None:
     missing = "no-such-model-9"
     if subject.setting == "embedded":
         with pytest.raises(ConfigurationError) as unknown:
@@ -108,7 +108,7 @@ async def test_a_model_that_is_not_there_is_one_line_with_its_name(subject: Subj
 
 
 @requirement("F20")
-async def test_more_than_the_model_can_read_is_one_line_that_says_what_to_do(subject: Subject) -> None:
+async def test_context_overflow_error_is_one_line_with_advice(subject: Subject) -> None:
     if subject.setting == "live":
         pytest.skip("a model that reads so much would be paid for reading it")
     async with subject.open(subject.wire.overflow()) as talk:
@@ -122,7 +122,7 @@ async def test_more_than_the_model_can_read_is_one_line_that_says_what_to_do(sub
 
 @requirement("F20")
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_another_refusal_is_told_in_the_servers_words_and_not_tried_again(wired: Subject, status: int) -> None:
+async def test_other_refusal_keeps_server_message_without_retry(wired: Subject, status: int) -> None:
     error, tries = await refused(wired, wired.wire.refusal(status, "invalid_request_error", "temperature must be 1"))
     assert (error.status, tries, error.retryable) == (status, 1, False)
     assert str(error).endswith("temperature must be 1")
@@ -133,7 +133,7 @@ async def test_another_refusal_is_told_in_the_servers_words_and_not_tried_again(
 
 @requirement("F19")
 @pytest.mark.parametrize("header", [{"retry-after-ms": "3"}, {"retry-after": "0.003"}, None], ids=["ms", "s", "own"])
-async def test_a_rate_limit_is_waited_out_as_told(
+async def test_rate_limit_is_retried_after_requested_wait(
     wired: Subject, header: dict[str, str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sidestream.wire")
@@ -152,7 +152,7 @@ async def test_a_rate_limit_is_waited_out_as_told(
 
 @requirement("F19")
 @pytest.mark.parametrize("asked", ["3600", "inf"])
-async def test_too_long_a_wait_fails_at_once(wired: Subject, asked: str) -> None:
+async def test_too_long_retry_after_fails_at_once(wired: Subject, asked: str) -> None:
     limited = wired.wire.refusal(429, "rate_limit_error", "slow down", {"retry-after": asked})
     error, tries = await refused(wired, limited, HELLO, kind=RateLimitedError)
     assert (error.status, error.retry_after, tries) == (429, float(asked), 1)
@@ -160,7 +160,7 @@ async def test_too_long_a_wait_fails_at_once(wired: Subject, asked: str) -> None
 
 
 @requirement("F19")
-async def test_a_rate_limit_that_stays_is_an_error_after_three_tries(wired: Subject) -> None:
+async def test_persistent_rate_limit_raises_after_three_tries(wired: Subject) -> None:
     limited = wired.wire.refusal(429, "rate_limit_error", "slow down", {"retry-after": "0"})
     error, tries = await refused(wired, *[limited] * 3, kind=RateLimitedError)
     assert (error.retryable, tries) == (True, 3)
@@ -168,7 +168,7 @@ async def test_a_rate_limit_that_stays_is_an_error_after_three_tries(wired: Subj
 
 @requirement("F20")
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 529])
-async def test_a_server_that_stumbles_is_asked_again_and_the_user_sees_one_stream(wired: Subject, status: int) -> None:
+async def test_transient_failures_are_retried_within_one_stream(wired: Subject, status: int) -> None:
     overloaded = wired.wire.refusal(status, "overloaded_error", "try later")
     async with wired.open(overloaded, dropped(), HELLO) as talk:
         chunks = [chunk async for chunk in talk.agent.send_stream("hi")]
@@ -179,14 +179,14 @@ async def test_a_server_that_stumbles_is_asked_again_and_the_user_sees_one_strea
 
 
 @requirement("F20")
-async def test_a_server_that_stays_down_is_an_error_after_three_tries(wired: Subject) -> None:
+async def test_persistent_outage_raises_after_three_tries(wired: Subject) -> None:
     error, tries = await refused(wired, *[wired.wire.refusal(503, "overloaded_error", "try later")] * 3)
     assert (error.status, error.retryable, tries) == (503, True, 3)
     assert "try later" in str(error)
 
 
 @requirement("F20")
-async def test_a_list_of_models_is_asked_for_again_too(wired: Subject) -> None:
+async def test_model_list_request_is_retried(wired: Subject) -> None:
     overloaded = wired.wire.refusal(503, "overloaded_error", "try later")
     async with wired.open(overloaded, wired.wire.models("one-model", "two-model")) as talk:
         assert [model.name for model in await talk.agent.list_models()] == ["one-model", "two-model"]
@@ -197,7 +197,7 @@ async def test_a_list_of_models_is_asked_for_again_too(wired: Subject) -> None:
 
 @requirement("F16")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_page_for_people_is_no_answer(wired: Subject, stream: bool) -> None:
+async def test_html_page_raises_provider_error(wired: Subject, stream: bool) -> None:
     async with wired.open(html_page("Sign in")) as talk:
         with pytest.raises(ProviderError) as caught:
             await talk.agent.send("hi", stream=stream)
@@ -211,7 +211,7 @@ async def test_a_page_for_people_is_no_answer(wired: Subject, stream: bool) -> N
 
 @requirement("F16")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_an_error_in_json_with_a_good_status_is_an_error(wired: Subject, stream: bool) -> None:
+async def test_json_error_with_status_200_raises(wired: Subject, stream: bool) -> None:
     bad = wired.wire.refusal(200, "server_error", "the backend is gone")
     async with wired.open(bad) as talk:
         with pytest.raises(ProviderError) as caught:
@@ -222,7 +222,7 @@ async def test_an_error_in_json_with_a_good_status_is_an_error(wired: Subject, s
 
 @requirement("F16")
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b'"ok"', b"{}", b"<xml/>"], ids=repr)
-async def test_a_whole_answer_that_is_none_is_never_a_success(wired: Subject, body: bytes) -> None:
+async def test_invalid_non_streaming_body_raises(wired: Subject, body: bytes) -> None:
     async with wired.open(Reply(body=body, content_type="application/json")) as talk:
         with pytest.raises(RunError) as caught:
             await talk.agent.send("hi", stream=False)
@@ -230,7 +230,7 @@ async def test_a_whole_answer_that_is_none_is_never_a_success(wired: Subject, bo
 
 
 @requirement("F16")
-async def test_a_list_of_models_that_is_a_page_is_an_error(wired: Subject) -> None:
+async def test_html_model_list_raises(wired: Subject) -> None:
     async with wired.open(html_page("Sign in")) as talk:
         with pytest.raises(RunError) as caught:
             await talk.agent.list_models()
@@ -247,7 +247,7 @@ def closed_port() -> int:
 
 
 @requirement("F21")
-async def test_a_server_that_is_down_is_one_line_that_says_what_to_check(wired: Subject) -> None:
+async def test_unreachable_server_error_is_one_line_with_advice(wired: Subject) -> None:
     base_url = f"http://127.0.0.1:{closed_port()}{wired.wire.base_path}"
     async with wired.open(base_url=base_url) as talk:
         with pytest.raises(ConnectError) as caught:
@@ -260,7 +260,7 @@ async def test_a_server_that_is_down_is_one_line_that_says_what_to_check(wired: 
 
 
 @requirement("F21")
-async def test_a_host_that_is_not_found_is_a_typed_error(wired: Subject) -> None:
+async def test_unresolved_host_raises_connect_error(wired: Subject) -> None:
     class Nowhere(AbstractResolver):
         async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> Any:
             raise OSError("Name or service not known")
@@ -277,7 +277,7 @@ async def test_a_host_that_is_not_found_is_a_typed_error(wired: Subject) -> None
 
 
 @requirement("F21")
-async def test_a_plain_server_behind_https_is_a_typed_error(wired: Subject) -> None:
+async def test_plain_server_behind_https_raises_connect_error(wired: Subject) -> None:
     async with FakeProvider() as fake:
         base_url = f"https://127.0.0.1:{fake.port}{wired.wire.base_path}"
         agent = Agent(wired.model, base_url=base_url, api_key=KEY, transport=HttpTransport(retry=AT_ONCE))
@@ -289,9 +289,7 @@ async def test_a_plain_server_behind_https_is_a_typed_error(wired: Subject) -> N
 
 
 @requirement("F21")
-async def test_a_proxy_that_refuses_is_a_typed_error_without_its_password(
-    wired: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_proxy_refusal_raises_without_showing_password(wired: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeProvider([Reply(status=407)] * 3) as proxy:
         monkeypatch.setenv("https_proxy", f"http://user:{KEY}@127.0.0.1:{proxy.port}")
         agent = Agent(wired.model, api_key=KEY, transport=HttpTransport(retry=AT_ONCE))
@@ -304,7 +302,7 @@ async def test_a_proxy_that_refuses_is_a_typed_error_without_its_password(
 
 
 @requirement("F21")
-async def test_a_run_ends_at_its_deadline_although_more_tries_are_left(wired: Subject) -> None:
+async def test_run_ends_at_deadline_despite_remaining_retries(wired: Subject) -> None:
     limits = Limits(max_run_s=0.3, max_retries=1_000_000)
     down = f"http://127.0.0.1:{closed_port()}{wired.wire.base_path}"
     async with asyncio.timeout(30), wired.open(base_url=down, limits=limits) as talk:
@@ -313,7 +311,7 @@ async def test_a_run_ends_at_its_deadline_although_more_tries_are_left(wired: Su
 
 
 @requirement("F21")
-async def test_a_connection_that_does_not_come_about_in_time_is_a_typed_error(wired: Subject) -> None:
+async def test_connect_timeout_raises_connect_error(wired: Subject) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -333,14 +331,14 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_typed_error(wi
     assert is_one_line(caught.value)
 
 
-async def test_a_wrong_base_url_is_refused_before_anything_is_sent(wired: Subject) -> None:
+async def test_invalid_base_url_raises_before_sending(wired: Subject) -> None:
     for url in ("not a url", "ftp://host/v1", "http://"):
         with pytest.raises(ConfigurationError) as caught:
             Agent(wired.model, base_url=url, api_key=KEY)
         assert is_one_line(caught.value)
 
 
-async def test_a_server_that_never_begins_is_a_timeout(wired: Subject) -> None:
+async def test_unresponsive_server_raises_first_byte_timeout(wired: Subject) -> None:
     limits = Limits(first_byte_timeout_s=0.1, max_retries=0)
     silent = Reply(gate=asyncio.Event())
     error, tries = await refused(wired, silent, kind=StreamTimeoutError, limits=limits)

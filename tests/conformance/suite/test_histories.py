@@ -50,7 +50,7 @@ def sealed_in(messages: list[ChatMessage]) -> set[str]:
 
 @requirement("R75")
 @pytest.mark.parametrize("author", scripted(), ids=lambda author: f"by {author.id}")
-async def test_a_history_of_another_provider_goes_on(subject: Subject, author: Subject) -> None:
+async def test_history_from_other_provider_is_continued(subject: Subject, author: Subject) -> None:
     history = await history_of(author)
     async with subject.open(Text("You are welcome."), tools=[get_weather]) as talk:
         parts = await run_parts(talk.agent, "Thank you!", history=history)
@@ -70,7 +70,7 @@ async def test_a_history_of_another_provider_goes_on(subject: Subject, author: S
     assert not any(key.startswith("previous_") for key in body)
 
 
-async def test_a_call_that_nobody_answered_gets_a_result_that_says_so(subject: Subject) -> None:
+async def test_unanswered_call_gets_not_executed_result(subject: Subject) -> None:
     history = await history_of(scripted()[1])
     open_call = [message for message in history if message.role != "tool"]
     async with subject.open(Text("All right."), tools=[get_weather]) as talk:
@@ -82,7 +82,7 @@ async def test_a_call_that_nobody_answered_gets_a_result_that_says_so(subject: S
     assert all("not executed" in str(result) for result in results)
 
 
-async def test_a_history_of_every_provider_at_once_goes_on(wired: Subject) -> None:
+async def test_history_from_all_providers_is_continued(wired: Subject) -> None:
     history = [message for author in scripted() for message in await history_of(author)]
     async with wired.open(Text("You are welcome."), tools=[get_weather]) as talk:
         parts = await run_parts(talk.agent, "Thank you!", history=history)
@@ -92,7 +92,7 @@ async def test_a_history_of_every_provider_at_once_goes_on(wired: Subject) -> No
     assert len(wired.wire.pairs(body)) == 2 * len(scripted()) or wired.caps.server_sessions
 
 
-async def test_a_file_that_another_model_made_is_shown(wired: Subject) -> None:
+async def test_file_from_other_model_is_sent(wired: Subject) -> None:
     made = DataPart(pixel_png(), "image/png", "dot.png")
     history = [ChatMessage.user("Draw a dot."), ChatMessage.model("Here.", made)]
     async with wired.open(Text("It is black.")) as talk:

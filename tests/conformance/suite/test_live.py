@@ -26,7 +26,7 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_a_key_it_says_so_and_is_done() -> None:
+def test_live_suite_without_keys_skips_every_row() -> None:
     done = run(sys.executable, str(HERE / "live.py"))
     assert done.returncode == 0, done.stderr
     assert "No key is set" in done.stdout
@@ -36,7 +36,7 @@ def test_without_a_key_it_says_so_and_is_done() -> None:
     assert "testing" not in done.stdout
 
 
-def test_with_a_key_it_tests_those_providers_at_their_own_address() -> None:
+def test_live_suite_tests_providers_with_keys() -> None:
     answer = Text("The capital of France is Paris.")
     fake = FakeProvider()
     for wire in (Responses(), Completions()):
@@ -60,12 +60,12 @@ def test_with_a_key_it_tests_those_providers_at_their_own_address() -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
-def test_the_makefile_runs_it_and_make_test_does_not() -> None:
+def test_make_live_runs_suite_and_make_test_does_not() -> None:
     assert "live.py -k tools" in run("make", "--dry-run", "live", "ARGS=-k tools").stdout
     assert "live.py" not in run("make", "--dry-run", "test").stdout
 
 
-def test_every_installed_provider_is_tested_or_left_out_for_a_reason() -> None:
+def test_every_installed_provider_is_in_live_suite() -> None:
     found, left_out = live({})
     assert found == []
     names = {name.removesuffix("-interactions") for name in left_out}
@@ -83,6 +83,6 @@ def test_every_installed_provider_is_tested_or_left_out_for_a_reason() -> None:
         ({"SIDESTREAM_LIVE_OLLAMA": "m"}, ["ollama:m"]),
     ],
 )
-def test_who_is_tested_follows_from_the_keys_and_the_models_named(variables: dict[str, str], tested: list[str]) -> None:
+def test_live_subjects_follow_keys_and_named_models(variables: dict[str, str], tested: list[str]) -> None:
     found: list[Subject] = live(variables)[0]
     assert [subject.model for subject in found] == tested

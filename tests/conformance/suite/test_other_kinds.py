@@ -17,7 +17,7 @@ from sidestream.wire.http import close_session
 from support.streams import one, streamed_text
 
 
-async def test_texts_become_vectors_in_their_order_or_it_is_refused(subject: Subject) -> None:
+async def test_strings_are_embedded_in_order_or_refused(subject: Subject) -> None:
     texts = ["a cat", "a small kitten", "stock exchange"]
     if not subject.caps.embeddings:
         async with subject.open() as talk:
@@ -39,7 +39,7 @@ async def test_texts_become_vectors_in_their_order_or_it_is_refused(subject: Sub
         assert cosine_similarity(cat, kitten) > cosine_similarity(cat, stocks)
 
 
-async def test_no_texts_are_no_vectors_and_no_request(subject: Subject) -> None:
+async def test_empty_list_gives_no_vectors_and_no_request(subject: Subject) -> None:
     if not subject.caps.embeddings:
         return
     async with subject.open() as talk:
@@ -47,7 +47,7 @@ async def test_no_texts_are_no_vectors_and_no_request(subject: Subject) -> None:
         assert talk.transport.calls == []
 
 
-async def test_the_provider_tells_which_models_it_has(subject: Subject) -> None:
+async def test_models_are_listed(subject: Subject) -> None:
     assert subject.caps.list_models
     async with subject.open(subject.wire.models("one-model", "two-model")) as talk:
         models = await talk.agent.list_models()
@@ -58,7 +58,7 @@ async def test_the_provider_tells_which_models_it_has(subject: Subject) -> None:
         assert names == ["one-model", "two-model"]
 
 
-async def test_files_are_made_to_order_or_it_is_refused(subject: Subject) -> None:
+async def test_media_is_generated_or_refused_as_claimed(subject: Subject) -> None:
     async with subject.open() as talk:
         assert isinstance(talk.agent.model, MakesMedia) == subject.caps.media
         if subject.caps.media:
@@ -71,7 +71,7 @@ async def test_files_are_made_to_order_or_it_is_refused(subject: Subject) -> Non
         assert talk.transport.calls == []
 
 
-async def test_an_answer_in_the_background_is_asked_for_as_claimed(wired: Subject) -> None:
+async def test_background_answer_is_requested_as_claimed(wired: Subject) -> None:
     options = wired.row.options
     assert ("background" in options.__struct_fields__) == wired.caps.background
     if not wired.caps.background:
@@ -86,7 +86,7 @@ async def test_an_answer_in_the_background_is_asked_for_as_claimed(wired: Subjec
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-async def test_every_preset_answers_lists_models_and_refuses_vectors_it_has_no_model_for(
+async def test_every_preset_answers_and_lists_models(
     preset: CompletionsProvider,
 ) -> None:
     async with FakeProvider([ChatScript().reasoning("Hm.").text("Hello.").reply()]) as fake:

@@ -52,7 +52,7 @@ async def keep(run: Run[Any], parts: list[StreamPart]) -> None:
 
 @requirement("F15", "F22")
 @pytest.mark.parametrize("frame", [COMMENTS, PING, EVENTS], ids=["comments", "ping", "events"])
-async def test_events_that_say_nothing_do_not_reset_the_idle_timeout(wired: Subject, frame: bytes) -> None:
+async def test_events_without_content_do_not_reset_idle_timeout(wired: Subject, frame: bytes) -> None:
     async with asyncio.timeout(10), wired.open(stalled(wired, frame), limits=Limits(**QUICK)) as talk:
         parts: list[StreamPart] = []
         async with talk.agent.stream("hi") as run:
@@ -70,7 +70,7 @@ async def test_events_that_say_nothing_do_not_reset_the_idle_timeout(wired: Subj
 
 
 @requirement("F15", "F22")
-async def test_keep_alives_as_fast_as_they_are_read_do_not_reset_it_either(wired: Subject) -> None:
+async def test_fast_keep_alives_do_not_reset_idle_timeout(wired: Subject) -> None:
     flood = replace(stalled(wired, b""), keepalives=Keepalives(PING * 20, interval_s=0))
     async with asyncio.timeout(10), wired.open(flood, limits=Limits(**QUICK)) as talk:
         with pytest.raises(StreamTimeoutError) as caught:
@@ -81,7 +81,7 @@ async def test_keep_alives_as_fast_as_they_are_read_do_not_reset_it_either(wired
 
 
 @requirement("F15", "F22")
-async def test_keep_alives_before_the_first_event_do_not_count_as_one(wired: Subject) -> None:
+async def test_keep_alives_do_not_count_as_first_event(wired: Subject) -> None:
     script = wired.wire.script(Text("Hello there."))
     silent = replace(script.reply(), body=[], keepalives=Keepalives(PING, interval_s=0.005))
     limits = Limits(first_byte_timeout_s=0.15, idle_timeout_s=20, max_retries=1)

@@ -53,7 +53,7 @@ ORDERS: dict[str, tuple[Callable[[Any], list[str]], list[str], list[str]]] = {
 
 
 @requirement("R115")
-async def test_a_message_follows_the_results_of_tools_and_makes_one_more_step_after_an_answer(wired: Subject) -> None:
+async def test_steer_message_follows_tool_results_or_adds_step(wired: Subject) -> None:
     read, after_tools, after_answer = ORDERS[wired.id]
     answers = [(Text("Hm."), Call("look", {"name": "a"})), Text("Found."), Text("Brief.")]
     async with wired.open(*answers, tools=[look]) as talk, talk.agent.stream("Where?") as run:
@@ -87,7 +87,7 @@ async def test_a_message_follows_the_results_of_tools_and_makes_one_more_step_af
 
 
 @requirement("R115")
-async def test_two_messages_before_the_first_request_are_part_of_it(wired: Subject) -> None:
+async def test_steer_messages_before_first_request_are_included(wired: Subject) -> None:
     async with wired.open(Text("Fine.")) as talk, talk.agent.stream("Where?") as run:
         await run.steer("In Oslo.")
         await run.steer("Today.")

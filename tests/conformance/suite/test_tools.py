@@ -31,7 +31,7 @@ def get_weather(city: str) -> str:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_tool_is_called_and_the_model_sees_its_result(subject: Subject, stream: bool) -> None:
+async def test_tool_is_called_and_model_sees_its_result(subject: Subject, stream: bool) -> None:
     assert subject.caps.client_tools
     answers = Call("get_weather", {"city": "Paris"}), Text("It is sunny in Paris.")
     async with subject.open(*answers, tools=[get_weather]) as talk:
@@ -48,7 +48,7 @@ async def test_a_tool_is_called_and_the_model_sees_its_result(subject: Subject, 
     assert one(parts, Finish).usage.input.total == sum(usage.input.total for usage in usages)
 
 
-async def test_calls_and_results_go_back_in_pairs_where_the_history_is_sent(wired: Subject) -> None:
+async def test_calls_and_results_are_resent_in_pairs(wired: Subject) -> None:
     answers = Call("get_weather", {"city": "Paris"}), Text("It is sunny.")
     async with wired.open(*answers, tools=[get_weather]) as talk:
         result = await talk.agent.send(WEATHER)
@@ -63,7 +63,7 @@ async def test_calls_and_results_go_back_in_pairs_where_the_history_is_sent(wire
     assert "sunny" in str(pair.result)
 
 
-async def test_several_tools_are_called_at_once_where_the_provider_can(subject: Subject) -> None:
+async def test_several_tools_are_called_at_once_when_supported(subject: Subject) -> None:
     both = (Call("get_weather", {"city": "Paris"}), Call("get_weather", {"city": "Rome"}))
     prompt = "How is the weather in Paris, and how is it in Rome? Call the tool for both cities at once."
     async with subject.open(both, Text("Sunny and rainy."), tools=[get_weather]) as talk:
@@ -82,7 +82,7 @@ async def test_several_tools_are_called_at_once_where_the_provider_can(subject: 
         assert reasons.count("tool-calls") == len(calls)
 
 
-async def test_results_of_one_round_go_back_together_in_the_order_of_their_calls(wired: Subject) -> None:
+async def test_results_of_round_are_sent_in_call_order(wired: Subject) -> None:
     both = (Call("get_weather", {"city": "Paris"}), Call("get_weather", {"city": "Rome"}))
     async with wired.open(both, Text("Done."), tools=[get_weather]) as talk:
         await talk.agent.send("Both, please.")
@@ -91,7 +91,7 @@ async def test_results_of_one_round_go_back_together_in_the_order_of_their_calls
     assert 0 < told.index("sunny") < told.index("rainy")
 
 
-async def test_a_tool_that_fails_is_told_to_the_model_as_a_failure(wired: Subject) -> None:
+async def test_failed_tool_is_reported_to_model_as_error(wired: Subject) -> None:
     def broken(city: str) -> str:
         """The weather in a city."""
         raise ToolError("the station is offline")
@@ -104,7 +104,7 @@ async def test_a_tool_that_fails_is_told_to_the_model_as_a_failure(wired: Subjec
     assert one(parts, Finish).reason == "stop"
 
 
-async def test_thinking_before_a_call_goes_back_with_it_to_its_own_provider(wired: Subject) -> None:
+async def test_thinking_before_call_is_resent_to_its_provider(wired: Subject) -> None:
     thought = (Thought("I should look."),) if wired.caps.thinking else ()
     said = (*thought, Call("get_weather", {"city": "Paris"}))
     async with wired.open(said, Text("It is sunny."), tools=[get_weather], options=wired.row.thinks) as talk:
@@ -117,9 +117,7 @@ async def test_thinking_before_a_call_goes_back_with_it_to_its_own_provider(wire
 
 
 @pytest.mark.parametrize("tool", PORTABLE, ids=lambda tool: type(tool).__name__)
-def test_a_server_side_tool_is_encoded_by_its_hosts_and_refused_by_others_with_their_names(
-    wired: Subject, tool: object
-) -> None:
+def test_server_side_tool_is_encoded_or_refused_with_hosts(wired: Subject, tool: object) -> None:
     from sidestream import Agent
 
     model = Agent(wired.model, base_url="http://127.0.0.1:1/v1").model

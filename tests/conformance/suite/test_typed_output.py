@@ -26,7 +26,7 @@ def get_weather(city: str) -> str:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_an_answer_has_its_type(subject: Subject, stream: bool) -> None:
+async def test_answer_has_output_type(subject: Subject, stream: bool) -> None:
     assert subject.caps.typed_output == "native"
     async with subject.open(Text(PARIS)) as talk:
         result = await talk.agent.send(FACT, output_type=City, stream=stream)
@@ -38,7 +38,7 @@ async def test_an_answer_has_its_type(subject: Subject, stream: bool) -> None:
     assert schema["properties"].keys() == {"name", "country"}
 
 
-async def test_an_answer_beside_tools_has_its_type_too(subject: Subject) -> None:
+async def test_answer_with_tools_has_output_type(subject: Subject) -> None:
     way = subject.caps.typed_output_with_tools
     prompt = "How is the weather in Paris?" if subject.setting == "embedded" else WEATHER
     async with subject.open(Call("get_weather", {"city": "Paris"}), Text(PARIS), tools=[get_weather]) as talk:
@@ -56,14 +56,14 @@ async def test_an_answer_beside_tools_has_its_type_too(subject: Subject) -> None
     assert (offered, typed) == expected[way]
 
 
-async def test_partial_values_of_a_typed_answer_stream(wired: Subject) -> None:
+async def test_typed_answer_streams_partial_values(wired: Subject) -> None:
     async with wired.open(Text(PARIS)) as talk:
         chunks = [chunk async for chunk in talk.agent.send_stream(FACT, output_type=City)]
     seen = [chunk.partial_output for chunk in chunks if chunk.partial_output]
     assert seen[0] != seen[-1] == {"name": "Paris", "country": "France"}
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_again(wired: Subject) -> None:
+async def test_mismatched_typed_answer_is_retried(wired: Subject) -> None:
     async with wired.open(Text('{"name": "Paris"}'), Text(PARIS)) as talk:
         result = await talk.agent.send(FACT, output_type=City)
         second = talk.bodies[1]
@@ -72,7 +72,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(wired: Subject) ->
     assert "country" in str(second)
 
 
-async def test_a_typed_answer_is_a_legal_stream(subject: Subject) -> None:
+async def test_typed_answer_is_legal_stream(subject: Subject) -> None:
     async with subject.open(Text(PARIS)) as talk:
         parts = await run_parts(talk.agent, FACT, output_type=City)
     assert parts
@@ -81,7 +81,7 @@ async def test_a_typed_answer_is_a_legal_stream(subject: Subject) -> None:
 OLDER = ("claude-3-5-sonnet-20241022", "gemini-2.5-flash", "interactions/gemini-2.5-flash")
 
 
-async def test_models_without_typed_output_beside_tools_take_the_documented_way(wired: Subject) -> None:
+async def test_typed_output_with_tools_uses_documented_fallback(wired: Subject) -> None:
     """By a tool call (Anthropic), in a second request (Google), or by instruction (servers that refuse the schema)."""
     older = next((name for name in OLDER if name.startswith(_family(wired))), None)
     model = f"{wired.row.provider}:{older}" if older else wired.model
