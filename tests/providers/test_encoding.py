@@ -27,7 +27,7 @@ class OtherOptions(Config, frozen=True, kw_only=True):
     pass
 
 
-def test_options_are_those_of_the_api_or_its_defaults():
+def test_checked_options_accepts_own_type_or_default():
     default = Options()
     chosen = Options(size=2)
     assert checked_options(None, default, "Api") is default
@@ -37,7 +37,7 @@ def test_options_are_those_of_the_api_or_its_defaults():
     assert all(word in str(caught.value) for word in ("Api", "Options", "OtherOptions", "size", "names"))
 
 
-def test_only_fields_that_differ_from_their_defaults_are_sent():
+def test_only_non_default_fields_are_sent():
     assert given(Options(names=("a",))) == {"names": ["a"]}
     assert given(Options(size=2, names=("a",)), {"size": "max_size"}) == {"max_size": 2}
     assert without_none({"a": None, "b": 0, "c": []}) == {"b": 0, "c": []}
@@ -59,33 +59,33 @@ def test_object_in_returns_only_objects(text: bytes | str, found: object):
         ({"o": None}, {"a": 1, "o": None}),
     ],
 )
-def test_extra_parameters_win_and_objects_are_merged(extra: dict[str, Any], body: dict[str, Any]):
+def test_extra_body_wins_and_objects_are_merged(extra: dict[str, Any], body: dict[str, Any]):
     own = {"a": 1, "o": {"x": 1}}
     assert merged(own, extra) == body
     assert own == {"a": 1, "o": {"x": 1}}
 
 
-def test_options_of_an_unknown_function_are_refused():
+def test_options_of_unknown_function_raise():
     check_function_options(["a"], [ToolSpec("a", "", {})])
     with pytest.raises(ConfigurationError, match="b"):
         check_function_options(["a", "b"], [ToolSpec("a", "", {})])
 
 
-def test_a_tool_that_is_not_hosted_names_its_hosts_before_repeats_are_looked_at():
+def test_unhosted_tool_error_names_hosts_despite_repeats():
     tools = (WebSearch(), WebSearch(max_uses=1), WebFetch())
     with pytest.raises(UnsupportedError) as caught:
         require_hosted(tools, {WebSearch}, "Api")
     assert all(word in str(caught.value) for word in ("Api", "WebFetch", "anthropic", "google", "WebSearch"))
 
 
-def test_equal_tools_count_once_and_different_ones_must_be_repeatable():
+def test_equal_tools_count_once_and_conflicting_tools_raise():
     tools = [WebSearch(), CustomTool(name="a"), CustomTool(name="b"), WebSearch(), CustomTool(name="a")]
     assert without_repeats(tools, CustomTool) == tools[:3]
     with pytest.raises(ConfigurationError, match="WebSearch"):
         without_repeats([WebSearch(), WebSearch(max_uses=1)], CustomTool)
 
 
-def test_every_field_without_effect_is_named_with_its_advice():
+def test_fields_without_effect_are_named_with_advice():
     tool = CodeInterpreter(version="1", container_id="c")
     refuse(tool, "Api", memory_limit="none")
     refuse_others(tool, "Api", "version", "container_id")
@@ -97,7 +97,7 @@ def test_every_field_without_effect_is_named_with_its_advice():
     assert ("container_id" in str(one.value), "version" in str(one.value)) == (True, False)
 
 
-def test_tools_of_an_mcp_server_are_chosen_by_name_only():
+def test_mcp_tools_are_allowed_by_name_only():
     server = {"label": "l", "url": "https://mcp.example"}
     assert allowed_names(RemoteMCP(**server), "Api") == []
     assert allowed_names(RemoteMCP(**server, allowed_tools=["a"]), "Api") == ["a"]
@@ -106,13 +106,13 @@ def test_tools_of_an_mcp_server_are_chosen_by_name_only():
         allowed_names(RemoteMCP(**server, allowed_tools=ToolFilter(names=["a"], read_only=True)), "Api")
 
 
-def test_organisation_and_project_are_headers_if_they_are_set_and_extra_headers_win():
+def test_extra_headers_win_over_organisation_and_project():
     assert request_headers(None, "", {}) == {}
     assert request_headers("o", "p", {"OpenAI-Project": "q"}) == {"OpenAI-Organization": "o", "OpenAI-Project": "q"}
 
 
 @pytest.mark.parametrize("name", ["anthropic", "google", "openai", "openai-responses"])
-def test_the_advice_for_a_missing_key_survives_redaction(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_missing_key_advice_survives_redaction(name: str, monkeypatch: pytest.MonkeyPatch):
     provider = find_provider(name)
     for variable in getattr(provider, "key_variables", ()):
         monkeypatch.delenv(variable, raising=False)
@@ -122,7 +122,7 @@ def test_the_advice_for_a_missing_key_survives_redaction(name: str, monkeypatch:
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"[]", b"[" * 100_000])
-def test_a_response_that_is_not_an_object_is_a_protocol_error(body: bytes):
+def test_non_object_response_raises_protocol_error(body: bytes):
     assert response_object(b'{"a": 1}') == {"a": 1}
     with pytest.raises(ProtocolError):
         response_object(body)

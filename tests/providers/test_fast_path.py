@@ -169,7 +169,7 @@ def spoilt(data: st.DataObject, event: Event) -> Event:
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(data=st.data())
-def test_a_row_emits_what_the_tables_emit_for_each_of_its_events(wire: str, data: st.DataObject) -> None:
+def test_fast_path_emits_same_parts_as_tables(wire: str, data: st.DataObject) -> None:
     events, decoder, contexts = WIRES[wire]
     stream = data.draw(st.one_of(st.just(events), st.lists(st.sampled_from(events), min_size=2, max_size=20)))
     if data.draw(st.booleans()):
@@ -179,13 +179,13 @@ def test_a_row_emits_what_the_tables_emit_for_each_of_its_events(wire: str, data
     assert decoded(decoder(context), stream) == decoded(without_fast_path(decoder(context)), stream)
 
 
-def test_a_delta_of_another_kind_ends_the_row_and_is_raw() -> None:
+def test_delta_of_other_kind_leaves_fast_path_and_is_raw() -> None:
     answer = decoded(MessagesDecoder(MessagesContext()), [MESSAGES[0], *MESSAGES[10:13]])
     assert [type(part) for part in answer[2]] == [ToolInputDelta]
     assert [type(part) for part in answer[3]] == [Raw]
 
 
-def test_half_a_surrogate_pair_in_the_wrong_place_makes_the_event_raw() -> None:
+def test_misplaced_lone_surrogate_makes_event_raw() -> None:
     event = {"type": "content_block_delta", "index": "\ud800", "delta": {"type": "text_delta", "text": "x"}}
     assert MessagesDecoder(MessagesContext()).feed(json.dumps(event).encode()) == [Raw("anthropic", event)]
     candidates = {"candidates": ["\ud800"]}
@@ -194,7 +194,7 @@ def test_half_a_surrogate_pair_in_the_wrong_place_makes_the_event_raw() -> None:
     assert Raw("openai", spoken) in CompletionsDecoder(CompletionsContext()).feed(json.dumps(spoken).encode())
 
 
-def test_reasoning_and_arguments_of_chat_completions_are_rows() -> None:
+def test_chat_reasoning_and_arguments_take_fast_path() -> None:
     answer = decoded(CompletionsDecoder(CompletionsContext()), [*CHAT[1:4], *CHAT[8:11]])
     assert answer[2] == [ReasoningDelta("c:reasoning", "b")]
     assert answer[5] == [ToolInputDelta("call_1", ": 1}")]

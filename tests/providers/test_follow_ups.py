@@ -48,9 +48,7 @@ def golden() -> dict[str, dict[str, str]]:
 
 @requirement("R42", "R43")
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_conversation_with_a_log_continues_as_if_messages_held_whole_items(
-    path: Path, golden: dict[str, dict[str, str]]
-) -> None:
+def test_logged_conversation_encodes_same_requests(path: Path, golden: dict[str, dict[str, str]]) -> None:
     log = LoggedFolds()
     assert {way: digest(encoded) for way, encoded in follow_ups(path, log.fold, log.encode)} == golden[name_of(path)]
     assert not log.is_reduced
@@ -58,9 +56,7 @@ def test_a_conversation_with_a_log_continues_as_if_messages_held_whole_items(
 
 @requirement("R42", "R43")
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_conversation_without_a_log_does_too_unless_the_server_refuses_what_only_it_holds(
-    path: Path, golden: dict[str, dict[str, str]]
-) -> None:
+def test_unlogged_conversation_falls_back_only_when_refused(path: Path, golden: dict[str, dict[str, str]]) -> None:
     for way, encoded in follow_ups(path, MessageFold, lambda model, request: model.encode(request)):
         assert encoded.needs == ()
         if not (path.parent.name in HELD and way in FALLS_BACK):
@@ -72,9 +68,7 @@ def test_a_conversation_without_a_log_does_too_unless_the_server_refuses_what_on
 
 @requirement("R42")
 @pytest.mark.parametrize(("is_logged", "store", "limit"), [(False, True, 2.0), (True, True, 2.6), (True, False, 1.4)])
-def test_the_session_of_an_answer_is_about_as_long_as_its_text(
-    recordings: Path, is_logged: bool, store: bool, limit: float
-) -> None:
+def test_session_size_is_close_to_text_size(recordings: Path, is_logged: bool, store: bool, limit: float) -> None:
     """With whole items in the message, the median was 14 times the text."""
     sizes = [
         (len(jsontext.dumps(session)), len(message.text.encode()))

@@ -75,33 +75,33 @@ def encoded(name: str, *messages: ChatMessage) -> tuple[list[Any], tuple[str, ..
 
 
 @each
-def test_an_id_that_comes_twice_gets_its_results_in_order(name: str):
+def test_repeated_call_id_gets_results_in_order(name: str):
     results, warnings = encoded(name, USER, called("a"), answered(a="one"), called("a"), answered(a="two"))
     assert (results, warnings) == (["one", "two"], ())
 
 
 @each
-def test_messages_that_stand_twice_in_a_history_are_answered_twice(name: str):
+def test_repeated_messages_get_repeated_results(name: str):
     step = called("a"), answered(a="one")
     assert encoded(name, USER, *step, *step) == (["one", "one"], ())
 
 
 @each
-def test_results_follow_the_order_of_calls_unless_they_are_items_of_their_own(name: str):
+def test_results_follow_call_order_except_in_responses(name: str):
     results, warnings = encoded(name, USER, called("a", "b"), answered(b="second", a="first"))
     assert results == (["second", "first"] if name == "responses" else ["first", "second"])
     assert warnings == ()
 
 
 @each
-def test_a_result_before_its_call_counts_unless_it_must_stand_after_it(name: str):
+def test_result_before_its_call_counts_except_in_responses(name: str):
     results, warnings = encoded(name, USER, answered(a="early"), called("a"))
     assert results == ([NOT_EXECUTED] if name == "responses" else ["early"])
     assert ["a of look" in warning for warning in warnings] == [True]
 
 
 @each
-def test_a_result_without_a_call_is_left_out_with_a_warning(name: str):
+def test_result_without_call_is_dropped_with_warning(name: str):
     results, warnings = encoded(name, USER, called("a"), answered(a="one", b="two"))
     assert results == ["one"]
     assert ["b of look" in warning for warning in warnings] == [True]
@@ -122,5 +122,5 @@ def test_replaced_ids_and_names_are_stable_and_legal():
         (ToolCallPart("a", "look", None, "{x"), {"input": "{x"}),
     ],
 )
-def test_input_is_always_an_object(part: ToolCallPart, sent: dict[str, Any]):
+def test_call_input_is_always_object(part: ToolCallPart, sent: dict[str, Any]):
     assert input_object(part) == sent

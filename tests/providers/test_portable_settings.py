@@ -83,7 +83,7 @@ def body(text: str, **given: Any) -> Json:
 
 @requirement("R100")
 @pytest.mark.parametrize("model", [*models()])
-def test_each_setting_is_on_the_wire_or_refused(model: str) -> None:
+def test_every_setting_changes_request_or_raises(model: str) -> None:
     plain, with_tools = body(model), body(model, tool_choice=None)
     for name, value in [(name, value) for name, values in VALUES.items() for value in values]:
         refusal = refused(model, name, value)
@@ -107,13 +107,13 @@ def refused(model: str, name: str, value: Any) -> str | None:
 
 
 @requirement("R100")
-def test_the_walk_misses_no_setting() -> None:
+def test_every_setting_is_covered() -> None:
     assert VALUES.keys() == PORTABLE
 
 
 @requirement("R100")
 @pytest.mark.parametrize("model", [*models()])
-def test_what_a_provider_claims_is_what_it_maps(model: str) -> None:
+def test_claimed_settings_are_mapped_and_others_raise(model: str) -> None:
     claimed = caps_of(model).settings
     assert model_of(model).portable_settings >= claimed  # type: ignore[attr-defined]
     for name in PORTABLE - claimed:
@@ -123,7 +123,7 @@ def test_what_a_provider_claims_is_what_it_maps(model: str) -> None:
 
 
 @requirement("R100")
-def test_the_refusal_of_a_setting_names_the_providers_that_have_it() -> None:
+def test_refused_setting_error_names_supporting_providers() -> None:
     with pytest.raises(UnsupportedError) as caught:
         body("anthropic:claude-haiku-4-5", seed=7)
     assert all(name in str(caught.value) for name in ("google", "mistral", "openai", "unsupported='warn'"))
@@ -172,7 +172,7 @@ def test_the_refusal_of_a_setting_names_the_providers_that_have_it() -> None:
         ("local:smollm2-135m", {"seed": 1, "cache": True}, {"seed": 1, "cache_prompt": True}),
     ],
 )  # fmt: skip
-def test_a_setting_is_written_as_the_provider_has_it(model: str, given: Json, expected: Json) -> None:
+def test_setting_is_encoded_for_each_provider(model: str, given: Json, expected: Json) -> None:
     sent = body(model, **given)
     assert {name: sent.get(name) for name in expected} == expected
 
@@ -201,21 +201,21 @@ def test_a_setting_is_written_as_the_provider_has_it(model: str, given: Json, ex
         ("local:smollm2-135m", {"thinking": "on"}),
     ],
 )
-def test_a_value_that_a_model_does_not_support_is_refused_by_name(model: str, given: Json) -> None:
+def test_unsupported_setting_value_error_names_model(model: str, given: Json) -> None:
     with pytest.raises(UnsupportedError) as caught:
         body(model, **given)
     assert model.rpartition("/")[2].partition(":")[2] in str(caught.value)
 
 
 @requirement("R100")
-def test_an_option_takes_precedence_over_a_setting_of_the_same_level() -> None:
+def test_option_wins_over_setting_of_same_level() -> None:
     options = OpenAIResponsesOptions(temperature=1.0, reasoning=Reasoning(effort="xhigh"))
     sent = body("openai-responses:gpt-5.6", options=options, temperature=0.2, thinking="low", top_p=0.5)
     assert (sent["temperature"], sent["reasoning"], sent["top_p"]) == (1.0, {"effort": "xhigh"}, 0.5)
 
 
 @requirement("R100", "R104")
-def test_a_setting_of_the_call_takes_precedence_over_an_option_of_the_agent() -> None:
+def test_call_setting_wins_over_agent_option() -> None:
     agent = OpenAIResponsesOptions(temperature=1.0, reasoning=Reasoning(effort="xhigh"))
     settings = merged_configs(ModelSettings(top_p=0.5), ModelSettings(temperature=0.2, thinking="low"))
     sent = body("openai-responses:gpt-5.6", options=agent, settings=settings)
@@ -226,7 +226,7 @@ def test_a_setting_of_the_call_takes_precedence_over_an_option_of_the_agent() ->
 
 
 @requirement("R100")
-def test_caching_is_turned_off_even_if_options_of_the_agent_have_it() -> None:
+def test_cache_setting_turns_off_agent_caching_option() -> None:
     agent = AnthropicOptions(prompt_cache="1h")
     settings = merged_configs(None, ModelSettings(cache=False))
     assert "cache_control" in str(body("anthropic:claude-haiku-4-5", options=agent))
@@ -235,7 +235,7 @@ def test_caching_is_turned_off_even_if_options_of_the_agent_have_it() -> None:
 
 
 @requirement("R100")
-def test_extra_parameters_of_a_setting_and_of_the_options_go_together() -> None:
+def test_extra_body_of_setting_and_options_are_merged() -> None:
     options = OpenAIChatOptions(extra_body={"top_k": 3})
     sent = body("llamacpp:m", options=options, cache=True)
     assert (sent["top_k"], sent["cache_prompt"]) == (3, True)
@@ -249,7 +249,7 @@ def test_extra_parameters_of_a_setting_and_of_the_options_go_together() -> None:
 
 
 @requirement("R100")
-def test_thinking_by_a_setting_frees_a_forced_tool_as_an_option_does() -> None:
+def test_thinking_setting_frees_forced_tool_like_option() -> None:
     thinking = AnthropicOptions(thinking=AnthropicThinking(type="enabled", budget_tokens=1024))
     by_option, by_setting = (
         body("anthropic:claude-haiku-4-5", options=thinking),
