@@ -158,7 +158,7 @@ def test_unreadable_event_only_adds_raw_part(broken: Any):
 
 
 @requirement("F08")
-def test_pings_change_nothing():
+def test_pings_are_ignored():
     events = MessagesScript().text("Hello you").events()
     noise = [b"", b"[DONE]", b"ping", {"type": "ping"}]
     assert decode([piece for event in events for piece in (*noise, event)]) == decode(events)
@@ -181,7 +181,7 @@ def test_stream_resent_from_start_is_emitted_once(kind: str):
 
 @requirement("F09")
 @each_block
-def test_repeated_starts_and_stops_change_nothing(kind: str):
+def test_repeated_starts_and_stops_are_ignored(kind: str):
     events = EVERY_BLOCK[kind].events()
     doubled = [e for sent in events for e in ((sent,) if sent["type"] == "content_block_delta" else (sent, sent))]
     parts = decode(doubled)

@@ -132,7 +132,7 @@ def test_thinking_and_server_blocks_are_resent_in_order():
 
 
 @requirement("R54")
-def test_thinking_is_resent_only_to_models_accepting_it():
+def test_thinking_is_resent_only_to_signing_model():
     message = answer(MessagesScript().thinking("Hm").text("So."), model="claude-sonnet-4-5-20250929")
     assert kinds(encode(HI, message, HI, model="claude-sonnet-4-5")["messages"][1]) == ["thinking", "text"]
     assert kinds(encode(HI, message, HI, model="claude-opus-5")["messages"][1]) == ["text"]
@@ -346,7 +346,7 @@ def test_typed_output_forces_reserved_tool_when_not_native():
 
 
 @requirement("R56")
-def test_reserved_tool_is_not_forced_beside_tools_or_thinking():
+def test_reserved_tool_is_not_forced_with_tools_or_thinking():
     body = encode(HI, output_schema=CITY, model=OLD, tools=(TOOL,), system="S")
     assert [tool["name"] for tool in body["tools"]] == ["get_weather", "return_result"]
     assert "tool_choice" not in body

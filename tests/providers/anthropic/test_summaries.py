@@ -63,7 +63,7 @@ async def test_leading_system_messages_survive_summary():
 
 
 @requirement("R54")
-async def test_failed_or_refused_summary_replaces_nothing():
+async def test_failed_or_refused_summary_is_not_used():
     failed = MessagesScript().block({"type": "compaction", "content": None}).stop("compaction").reply()
     refusal = {
         "type": "invalid_request_error",

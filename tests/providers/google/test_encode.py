@@ -80,7 +80,7 @@ def test_instructions_are_joined_and_kept_out_of_contents():
 
 
 @requirement("R63")
-def test_signatures_are_resent_in_place_with_texts_unmerged():
+def test_signatures_are_resent_in_place_with_text_unmerged():
     script = GeminiScript().thought("Hm.", signature="s0").text("Hello world", signature="s1")
     script.code("1", "1", call_id="c", signature="s2").text("Bye", signature="s3")
     script.function_call("weather", {"city": "Köln"}, call_id="f1", signature="s4")

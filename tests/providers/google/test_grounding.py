@@ -184,7 +184,7 @@ def test_widget_token_is_google_maps_event():
         ({"retrievedContext": {"uri": "gs://x", "title": "Doc"}}, "file_search"),
     ],
 )
-def test_search_beside_other_grounding_keeps_its_key(chunk: dict[str, Any], other: str):
+def test_search_with_other_grounding_keeps_its_key(chunk: dict[str, Any], other: str):
     script = GeminiScript().text("A fact.").grounding(chunk, WEB, webSearchQueries=["fact"])
     for parts in both(script):
         assert [event.tool for event in of(parts, ToolEvent)] == ["google_search", other]

@@ -85,7 +85,7 @@ def test_non_object_arguments_are_emitted_with_input_error(text: str):
 
 
 @pytest.mark.parametrize("text", ["", "  ", "null"])
-def test_blank_arguments_are_an_empty_object(text: str):
+def test_blank_arguments_are_empty_object(text: str):
     parts = interaction(script().function_call("f", text, call_id="f1").chunks())
     assert (one(parts, ToolCall).input, one(parts, ToolCall).input_error) == ({}, None)
     assert json.loads(input_text(parts, "f1")) in ({}, None)

@@ -55,7 +55,7 @@ def fold(parts: list[StreamPart]) -> dict[str, Any]:
 
 @requirement("R9")
 @given(st.lists(GEMINI, max_size=6))
-def test_generate_content_parts_match_streamed_and_whole(steps: list[Step]):
+def test_generate_content_stream_matches_non_streaming_answer(steps: list[Step]):
     script = GeminiScript()
     for step in steps:
         step(script)
@@ -65,7 +65,7 @@ def test_generate_content_parts_match_streamed_and_whole(steps: list[Step]):
 
 @requirement("R9")
 @given(st.lists(INTERACTION, max_size=6))
-def test_interaction_parts_match_streamed_and_whole(steps: list[Step]):
+def test_interaction_stream_matches_non_streaming_answer(steps: list[Step]):
     script = InteractionScript()
     for step in steps:
         step(script)

@@ -191,7 +191,7 @@ def test_generated_call_id_is_stable_per_conversation():
     assert made("one").startswith("call_")
 
 
-def test_repeated_call_id_goes_only_to_first_call():
+def test_repeated_call_id_is_given_only_to_first_call():
     parts = emitted(call_piece(0, "a", "{}", id="call_1"), call_piece(1, "b", "{}", id="call_1"))
     ids = [call.id for call in of(parts, ToolCall)]
     assert ids[0] == "call_1"
