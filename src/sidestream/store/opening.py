@@ -1,4 +1,4 @@
-"""Opens a store by its path or URL, or at the default location."""
+"""Opening a store by its path or URL, or at the default location."""
 
 import os
 from functools import cache
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sidestream.store.blobs.folder import BlobStore
 
 VARIABLE = "SIDESTREAM_STORE"
-"""The environment variable with the default location."""
+"""Environment variable with the default location."""
 
 
 def open_store(
@@ -22,7 +22,7 @@ def open_store(
     *,
     blobs: "str | os.PathLike[str] | BlobStore | None" = None,
 ) -> Store:
-    """The store at a path or URL; without one, at `SIDESTREAM_STORE`, or else a file in the platform's data folder.
+    """Open the store at a path or URL, by default at `SIDESTREAM_STORE`, else in the platform's data folder.
 
     ```python
     store = open_store("talks.db")  # or "postgresql://user@host/database"
@@ -30,8 +30,8 @@ def open_store(
     await store.aclose()
     ```
 
-    `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
-    `database`. Nothing is opened before the first use. A store is returned unchanged.
+    `blobs`, or `?blobs=` in the URL, sets where its blobs are stored: a folder, `s3://bucket/prefix`, or for PostgreSQL
+    `database`. The store connects on first use. A store that is passed is returned unchanged.
     """
     if _are_stores(type(where)):
         if blobs is not None:
@@ -70,7 +70,7 @@ def _are_stores(kind: type) -> bool:
 
 
 def default_location() -> str | os.PathLike[str]:
-    """Where conversations are stored if nothing else is said. A URL may hold a password."""
+    """Return the location of the default store. A URL may hold a password."""
     return os.environ.get(VARIABLE) or data_folder() / "log.db"
 
 
@@ -83,7 +83,7 @@ def _sqlite(path: str, blobs: "str | os.PathLike[str] | BlobStore | None") -> St
 
 
 def _path(url: str) -> tuple[str, str | None]:
-    """The path of a file, and where its blobs are. Raises ConfigurationError."""
+    """Return the file path and blob location of a SQLite URL. Raises ConfigurationError if the URL names no file."""
     found = _parsed(url)
     if found is None:
         raise ConfigurationError(
@@ -93,7 +93,10 @@ def _path(url: str) -> tuple[str, str | None]:
 
 
 def _parsed(url: str) -> tuple[str, str | None] | None:
-    """None for a URL that names no file. What it may hold by mistake is in no frame of an error."""
+    """Parse a SQLite URL; return None if it names no file.
+
+    This is a separate function so that a password in the URL does not appear in the frames of the error.
+    """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = unquote(parts.path)[1:]
