@@ -1,4 +1,4 @@
-"""Embeddings: texts as vectors, in batches, and how near two vectors are."""
+"""Embeddings of texts as vectors, in batches, and the similarity of two vectors."""
 
 import asyncio
 import math
@@ -16,12 +16,15 @@ from sidestream.stream.parts import Usage
 from sidestream.transport.calls import Transport
 
 MAX_PARALLEL = 4
-"""Batches that are under way at once."""
+"""Maximum concurrent batches."""
 _PURPOSE = "embeddings"
 
 
 def embeddings_model(chosen: ModelString, provider: Provider, settings: Settings) -> ChatModel:
-    """The model that a model string names for embeddings, else the provider's own choice. Raises UnsupportedError."""
+    """Create the model that a model string names for embeddings, else the provider's default.
+
+    Raises UnsupportedError if there is none.
+    """
     name = chosen.models.get("embeddings") or provider.default_models.get("embeddings")
     if not name:
         raise UnsupportedError(f"{provider.name} has no embeddings")
@@ -31,7 +34,7 @@ def embeddings_model(chosen: ModelString, provider: Provider, settings: Settings
 async def embed(
     model: ChatModel, transport: Transport, limits: Limits, texts: Iterable[str], options: Any = None
 ) -> EmbeddingsResult:
-    """The vectors of the texts, in their order. One batch that fails fails them all; what it raised is raised."""
+    """Return the vectors of the texts, in their order. If a batch fails, its error is raised."""
     if not isinstance(model, EmbedsText):
         raise UnsupportedError(f"{model.provider} has no embeddings")
     calls = model.embedding_calls(_checked_texts(texts), options)
@@ -66,13 +69,13 @@ async def embed(
 
 
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
-    """How alike two vectors point: 1 the same way, 0 nothing in common, -1 opposite ways.
+    """Return the cosine of the angle between two vectors: 1 for the same direction, 0 for orthogonal, -1 for opposite.
 
     ```python
     print(cosine_similarity([1, 0], [1, 1]))  # 0.7071067811865475
     ```
 
-    Raises ConfigurationError for vectors of different lengths, and for one that points nowhere or is not finite.
+    Raises ConfigurationError if the vectors differ in length, or one is zero or not finite.
     """
     if len(a) != len(b):
         raise ConfigurationError(
@@ -88,7 +91,7 @@ def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def _checked_texts(texts: Iterable[str]) -> list[str]:
-    # A text is also a sequence of texts, one per letter.
+    # A string is also a sequence of strings, one per letter.
     if isinstance(texts, str):
         raise ConfigurationError("a list of texts is needed; for one text there is embed_query")
     found: list[Any] = list(texts)

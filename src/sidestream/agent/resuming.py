@@ -1,4 +1,4 @@
-"""From where a run is resumed, and with which decisions."""
+"""The state and the decisions with which a run is resumed."""
 
 from sidestream.errors import ConfigurationError
 from sidestream.tools.approvals import ApprovalError, Decision
@@ -7,9 +7,9 @@ from sidestream.turn.state import AwaitDecision, Over, RunState, TurnState, copi
 
 
 def resumed_state(state: RunState | str | bytes, decisions: list[Decision]) -> tuple[TurnState, list[Decision] | None]:
-    """The state to continue from, in objects of its own, and the decisions; None if it does not wait for any.
+    """Return a copy of the state to continue from, and the decisions, or None if it does not wait for any.
 
-    Raises ConfigurationError for a run that is over, and ApprovalError for decisions that it does not wait for.
+    Raises ConfigurationError if the run has finished, and ApprovalError for decisions that it does not wait for.
     """
     given = RunState.from_json(state) if isinstance(state, str | bytes) else state
     turn_state = copied(given.turn)
