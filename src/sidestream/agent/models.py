@@ -203,7 +203,7 @@ def overridden(agent: object, models: Models | None, settings: CommonSettings) -
 
 
 def pricing_for(model: protocol.ChatModel, prices: Mapping[str, Price]) -> Pricing:
-    """Create the pricing of this model's responses, at the user's prices first."""
+    """Create the pricing of this model's responses. The user's prices take precedence."""
     # Not by `isinstance`, which takes longer with a protocol than the rest of a run's setup.
     if not hasattr(model, "bill") or not hasattr(model, "price_list"):
         return Pricing(model.provider, model.name, prices=prices)

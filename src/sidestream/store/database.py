@@ -181,7 +181,7 @@ class DatabaseStore(SharedQueries, ABC):
 
     @abstractmethod
     def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yield at once, then whenever something of this topic may have changed, indefinitely."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
 
     @abstractmethod
     async def _append(self, append: Append) -> None:

@@ -18,7 +18,7 @@ RESERVED = "~memory/"
 UNSTORED = "unstored_"
 """Prefix of chats that are deleted once their client has the answer."""
 PREFIX_END = "\U0010ffff"
-"""Appended to a prefix, sorts after every id that starts with that prefix."""
+"""Suffix that, appended to a prefix, sorts after every id that starts with the prefix."""
 
 _BRANCH = re.compile(r"(.+)~([2-9]|[1-9][0-9]+)", re.DOTALL)
 

@@ -162,5 +162,5 @@ class SharedStore(Store, SharedQueries, Protocol):
         ...
 
     def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yield at once, then whenever something of this topic may have changed, indefinitely."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
         ...

@@ -99,7 +99,7 @@ class WrappedStore(SharedQueries):
         return await self.shared.execute(sql, values, notify=notify)
 
     def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yield whenever something of this topic may have changed."""
+        """Yield whenever something in this topic may have changed."""
         return self.shared.changes(topic)
 
     async def aclose(self) -> None:

@@ -1,7 +1,7 @@
 """The state reducer of a turn, which applies parts and other state transitions to the turn's state.
 
 The live machine updates its state through it while a run streams, and the event log rebuilds the same state through it.
-No other code changes the state. Pure: no I/O, no clock.
+Only this module defines what they mean for the state. Pure: no I/O, no clock.
 """
 
 from collections.abc import Callable, Iterable, Sequence

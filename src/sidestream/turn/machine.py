@@ -310,7 +310,7 @@ class Turn:
         return self._emit([part]) + self._end_of_round()
 
     def tool_saved(self, call_id: str, suspended: Suspended) -> None:
-        """Record that a client tool's work runs in another process, from which an abandoned run's call continues."""
+        """Record that a client tool's work runs in another process, where it continues if the run is abandoned."""
         ledger.suspend_tool(self.state, call_id, suspended)
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> list[StreamPart]:

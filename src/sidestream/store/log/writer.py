@@ -43,7 +43,7 @@ NOT_STORED = "sidestream.not-stored"
 """Kind of the custom part that reports, once, that the run is no longer recorded."""
 
 INCREMENT_BYTES = 16 * 1024
-"""Size of pending records that triggers a write, unless the last write was less than `INCREMENT_GAP_S` ago."""
+"""Bytes of pending records that trigger a write, unless the last write was less than `INCREMENT_GAP_S` ago."""
 INCREMENT_GAP_S = 0.02
 """Minimum seconds between writes triggered by size, so that a very fast stream is not slowed down by its log."""
 

@@ -239,7 +239,7 @@ class PostgresStore(DatabaseStore):
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
 
     async def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yield at once, then whenever something of this topic may have changed, indefinitely."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
 
         async def read() -> list[Row]:
             self._check_open()

@@ -258,7 +258,7 @@ class SqliteStore(DatabaseStore):
         return found
 
     async def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yield at once, then whenever something of this topic may have changed, indefinitely."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
         with self._notifier.subscribed(f"{TOPIC}{topic}") as changed:
             while True:
                 changed.clear()
