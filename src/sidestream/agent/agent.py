@@ -332,7 +332,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
         if "history" in call:
-            raise ConfigurationError("a resumed run has its own history")
+            raise ConfigurationError("history cannot be set for a resumed run, which has its own; leave it out")
         from sidestream.agent.resuming import resumed_state
 
         turn_state, decided = resumed_state(state, decisions)

@@ -150,7 +150,7 @@ class Chat(Generic[T]):
         self._is_new = False
         writer = Writer(self._store, self.id, state.head, detail=self._log or USUAL_DETAIL)
         if state.head and self._writer is None and self._messages:
-            raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
+            raise ConfigurationError(f"conversation {self.id!r} already has a history; leave out messages")
         if not state.head and self._writer is None:
             await writer.add_history(self._messages)
         else:
@@ -330,7 +330,7 @@ class Chat(Generic[T]):
         """
         await self._loaded()
         if self._writer is None:
-            raise ConfigurationError("only a chat with a store knows what a turn that did not end has said")
+            raise ConfigurationError("Chat.keep() needs a store; pass store= to Chat")
         if self._run_state is not None:
             from sidestream.store.records import TurnKept
 
@@ -344,7 +344,7 @@ class Chat(Generic[T]):
         await self._loaded()
         left = without_grant(self._grants, grant)
         if left == self._grants:
-            raise ConfigurationError(f"there is no grant {grant!r} in this conversation: see chat.grants")
+            raise ConfigurationError(f"unknown grant {grant!r}; chat.grants lists those of this conversation")
         await self.set_grants(left)
 
     async def set_grants(self, grants: Iterable[Grant]) -> None:
@@ -395,7 +395,9 @@ class Chat(Generic[T]):
 
     def _check_loaded(self) -> None:
         if self._is_stale:
-            raise ConfigurationError("the conversation has not been read, or its last turn failed: `await chat.load()`")
+            raise ConfigurationError(
+                "the conversation is not loaded, or its last turn failed; call `await chat.load()` first"
+            )
 
     def _hooks(self) -> RunHooks:
         """Return the hooks through which the chat observes its run."""

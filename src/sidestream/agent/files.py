@@ -67,8 +67,8 @@ class HandlesFiles(ABC):
         upload = await asyncio.to_thread(_upload, source, name, mime_type)
         if upload.size_bytes > self.limits.max_upload_bytes:
             raise LimitError(
-                f"{upload.name} has {upload.size_bytes} bytes, more than {self.limits.max_upload_bytes}. "
-                "If that is expected, raise Limits.max_upload_bytes.",
+                f"{upload.name} is {upload.size_bytes} bytes, more than {self.limits.max_upload_bytes}; "
+                "if that is expected, raise Limits.max_upload_bytes",
                 code="max_upload_bytes",
             )
         upload = replace(upload, container_id=container_id, store=store, expires_in_s=expires_in_s)
@@ -193,8 +193,8 @@ async def carry_out(
             if isinstance(step, transfers.Pause):
                 if waited_s >= limits.max_processing_s:
                     raise LimitError(
-                        f"{step.waits_for}: not done after {limits.max_processing_s:g} s. "
-                        "If that is expected, raise Limits.max_processing_s.",
+                        f"{step.waits_for}: not done after {limits.max_processing_s:g} s; "
+                        "if that is expected, raise Limits.max_processing_s",
                         code="max_processing_s",
                     )
                 pause_s = min(wait_s, limits.max_processing_s - waited_s)
@@ -234,7 +234,7 @@ async def _answer(
 def _storing(model: ChatModel) -> transfers.TransfersFiles:
     if not isinstance(model, transfers.TransfersFiles):
         raise UnsupportedError(
-            f"{model.provider} stores no files; pass them in the prompt, as DataPart(bytes, mime_type)"
+            f"{model.provider} does not store files; pass them in the prompt as DataPart(bytes, mime_type)"
         )
     return model
 
@@ -245,7 +245,7 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> transfer
     if isinstance(source, DataPart | File):
         data = source.bytes if isinstance(source, DataPart) else source.data
         if data is None:
-            raise ConfigurationError(f"the file {source.name or ''} has no bytes: it lives at a URL")
+            raise ConfigurationError(f"the file {source.name or ''} has no bytes, only a URL; download it first")
         name, mime_type = name or source.name, mime_type or source.mime_type
     from pathlib import Path
 
@@ -257,9 +257,9 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> transfer
         size, head = _measured(path)
         name = name or path.name
     else:
-        raise ConfigurationError(f"a path, bytes, a DataPart or a File can be uploaded, not {type(source).__name__}")
+        raise ConfigurationError(f"source must be a path, bytes, a DataPart or a File, not {type(source).__name__}")
     if not size:
-        raise ConfigurationError(f"{path or name or 'the file'} is empty; providers accept no empty files")
+        raise ConfigurationError(f"{path or name or 'the file'} is empty; providers do not accept empty files")
     kind = mime_type or media_types.sniff(head, name)
     if not re.fullmatch(_MIME_TYPE, kind):
         raise ConfigurationError(f"{kind!r} is not a MIME type; write it as application/pdf")
@@ -301,4 +301,4 @@ def _address(
         case () if file_id is not None:
             return transfers.FileAddress(id=file_id, container_id=container_id)
         case _:
-            raise ConfigurationError("write download(file_id) or download(container_id, file_id)")
+            raise ConfigurationError("invalid arguments; write download(file_id) or download(container_id, file_id)")

@@ -38,10 +38,10 @@ def media_plan(models: Models, mime_types: Sequence[str]) -> tuple[MediaPlan, Ch
     Raises ConfigurationError without types, and UnsupportedError for a model that makes no files.
     """
     if not mime_types:
-        raise ConfigurationError("mime_types is empty; say what to make, e.g. mime_types=['image/png']")
+        raise ConfigurationError("mime_types must not be empty; write, for example, mime_types=['image/png']")
     model = models.named(models.media) if models.media else models.chat
     if not isinstance(model, MakesMedia):
-        raise UnsupportedError(f"{model!r} makes no files")
+        raise UnsupportedError(f"{model!r} cannot generate files")
     plan = model.media_plan(tuple(mime_types))
     return plan, models.named(plan.model) if plan.model and not models.media else model
 

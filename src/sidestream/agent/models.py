@@ -62,7 +62,7 @@ class Models:
         self._transport = transport
         self._session = settings.get("session")
         self._limiter = settings.get("limiter")
-        log.info("model made: %s:%s", self.chat.provider, self.chat.name)
+        log.info("created model %s:%s", self.chat.provider, self.chat.name)
 
     @property
     def transport(self) -> Transport:
@@ -78,7 +78,7 @@ class Models:
 
 def _codec_of(model: protocol.ChatModel, settings: AgentSettings) -> SocketCodec:
     if not isinstance(model, protocol.SpeaksWebSocket):
-        raise ConfigurationError(f"{model.provider} has no WebSocket mode; leave transport='websocket' out")
+        raise ConfigurationError(f"{model.provider} has no WebSocket mode; leave out transport='websocket'")
     if settings.get("session") is not None:
         raise ConfigurationError("session is for HTTP: leave it out with transport='websocket'")
     return model.socket_codec
@@ -116,15 +116,15 @@ def _check_one_provider(candidates: Sequence[Models], setting: str) -> None:
     providers = sorted({candidate.chat.provider for candidate in candidates})
     if len(providers) > 1:
         raise ConfigurationError(
-            f"{setting} belongs to one provider, but the models are of {', '.join(providers)}: leave it out, or use "
-            "models of one provider. Keys come from the environment"
+            f"{setting} belongs to one provider, but the models are of {', '.join(providers)}; leave it out (keys come "
+            "from the environment), or use models of one provider"
         )
 
 
 async def list_models(model: protocol.ChatModel, transport: Transport, limits: Limits) -> list[protocol.ModelInfo]:
     """Return the models that a model's provider lists. Raises UnsupportedError if it does not list them."""
     if not isinstance(model, protocol.ListsModels):
-        raise UnsupportedError(f"{model.provider} does not say which models it has")
+        raise UnsupportedError(f"{model.provider} does not list its models")
     found: list[protocol.ModelInfo] = []
     after: str | None = None
     for _ in range(_MAX_PAGES):

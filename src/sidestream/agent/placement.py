@@ -37,7 +37,7 @@ def own_tools(items: Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]
         elif isinstance(item, Tool) or not isinstance(item, Toolset):
             functions.append(item)
         elif any(item.label == other.label for other in toolsets):
-            raise ConfigurationError(f"two tool servers are called {item.label!r}: give one another label")
+            raise ConfigurationError(f"two tool servers have the label {item.label!r}; give one another label")
         else:
             toolsets.append(item)
     return OwnTools(as_tools(functions), tuple(toolsets))
@@ -140,7 +140,7 @@ class LocalToolsets:
         is_answered = tool.client_call is not None and tool.client_call in own.functions
         must_run_here = tool.execution == "here" or tool.is_local
         if must_run_here and tool.execution == "provider":
-            raise UnsupportedError(f'{_local_settings(tool)} runs here only; leave out execution="provider"')
+            raise UnsupportedError(f'{_local_settings(tool)} runs only locally; leave out execution="provider"')
         refusal = None if must_run_here else _refusal(tool, model, options)
         if not must_run_here and not (isinstance(refusal, NotHostedError) and _may_run_here(tool, is_answered)):
             placed.hosted.append(tool)
@@ -222,7 +222,7 @@ def _check_labels(servers: Iterable[RemoteMCP], toolsets: Iterable[Toolset]) -> 
     labels = {toolset.label for toolset in toolsets}
     for server in servers:
         if server.label in labels:
-            raise ConfigurationError(f"two tool servers are called {server.label!r}: give one another label")
+            raise ConfigurationError(f"two tool servers have the label {server.label!r}; give one another label")
         labels.add(server.label)
 
 

@@ -14,11 +14,11 @@ def resumed_state(state: RunState | str | bytes, decisions: list[Decision]) -> t
     given = RunState.from_json(state) if isinstance(state, str | bytes) else state
     turn_state = copied(given.turn)
     if isinstance(turn_state.command, Over):
-        raise ConfigurationError("the run is over; there is nothing to resume")
+        raise ConfigurationError("the run has finished; there is nothing to resume")
     turn_state = resumable(turn_state)
     is_waiting = isinstance(turn_state.command, AwaitDecision)
     if decisions and not is_waiting:
-        raise ApprovalError("the run does not wait for a decision")
+        raise ApprovalError("the run is not waiting for a decision")
     if not decisions and has_unreported(turn_state):
         return turn_state, None  # The run reports what was interrupted, requests decisions, and waits for them.
     return turn_state, decisions if is_waiting else None

@@ -62,7 +62,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
         if self.limits.max_cost is not None and not pricing.is_known:
             name = f"{model.provider}:{model.name}"
             raise ConfigurationError(
-                f"max_cost cannot bound a run of {name}: its price is unknown. Give it with "
+                f"max_cost cannot limit a run of {name}: its price is unknown; pass it with "
                 f"Agent(prices={{{name!r}: Price(input=…, output=…)}}), in US dollars per million tokens"
             )
         setup = ModelSetup(

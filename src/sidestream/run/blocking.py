@@ -136,7 +136,7 @@ class SyncRun(Generic[T]):
 
     def _begun(self) -> Run[T]:
         if self._run is None:
-            raise ConfigurationError("the run has not begun: iterate over its parts first")
+            raise ConfigurationError("the run has not started; iterate over its parts first")
         return self._run
 
     def _iterate(self) -> Generator[StreamPart]:
@@ -152,7 +152,7 @@ class SyncRun(Generic[T]):
 
 
 def _over() -> SteerError:
-    return SteerError("the run is over: send the message as the next one")
+    return SteerError("the run has finished; send the message as a new prompt")
 
 
 def sync_chunks(start: Start[Any]) -> Generator[ChatResult[str]]:

@@ -51,7 +51,9 @@ class Context(Struct, frozen=True, kw_only=True):
         if self.strategy not in get_args(Strategy):
             raise ConfigurationError(f"strategy must be one of {', '.join(get_args(Strategy))}, not {self.strategy!r}")
         if self.keep_turns < 1 or not 0 < self.threshold <= 1 or (self.max_tokens is not None and self.max_tokens < 1):
-            raise ConfigurationError("keep_turns and max_tokens must be at least 1, and threshold between 0 and 1")
+            raise ConfigurationError(
+                f"keep_turns and max_tokens must be at least 1, and threshold above 0 and at most 1, not {self!r}"
+            )
 
 
 class Summary(Struct, frozen=True):

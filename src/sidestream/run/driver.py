@@ -157,7 +157,9 @@ class Driver:
         if self._is_ended or self._is_closed or turn.is_over:
             raise self._refusal()
         if len(turn.state.steers) >= MAX_PENDING_STEERS:
-            raise SteerError(f"{MAX_PENDING_STEERS} messages are pending already; the next request takes them")
+            raise SteerError(
+                f"{MAX_PENDING_STEERS} messages are already pending; wait until the next request takes them"
+            )
         steer = steer_of(message, f"steer_{os.urandom(8).hex()}")
         parts = turn.steered(steer)
         if parts:
@@ -171,10 +173,10 @@ class Driver:
 
     def _refusal(self) -> SteerError:
         if isinstance(self._turn.command, AwaitDecision):
-            return SteerError("the run waits for an approval: resume it, and steer the run that resumes it", "approval")
+            return SteerError("the run is waiting for an approval; resume it, and steer the resumed run", "approval")
         reason = self.reason or next((part.reason for part in self.ready if isinstance(part, Finish)), None)
-        how = "the run was closed" if reason is None else f"the run is over ({reason})"
-        return SteerError(f"{how}: send the message as the next one", reason)
+        how = "the run was closed" if reason is None else f"the run has finished ({reason})"
+        return SteerError(f"{how}; send the message as a new prompt", reason)
 
     @property
     def owns_connection(self) -> bool:

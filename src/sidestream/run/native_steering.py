@@ -138,7 +138,7 @@ class NativeSteering:
         try:
             return await self._response.proceed(call)
         except RunError as error:
-            log.info("the request after a message to a response failed (%s); it is made again", type(error).__name__)
+            log.info("the request after a steered response failed (%s); repeating it", type(error).__name__)
             return None
 
     async def aclose(self) -> None:

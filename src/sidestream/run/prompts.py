@@ -35,7 +35,7 @@ def user_message(prompt: Prompt) -> ChatMessage:
 
 
 def _no_prompt(prompt: object, hint: str) -> ConfigurationError:
-    wanted = "a prompt is a text, a ChatMessage, or a list of texts and parts such as DataPart and LinkPart"
+    wanted = "prompt must be a string, a ChatMessage, or a list of strings and parts such as DataPart and LinkPart"
     return ConfigurationError(f"{wanted}, not {shown(prompt)}" + (f": {hint}" if hint else ""))
 
 

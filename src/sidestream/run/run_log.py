@@ -26,7 +26,7 @@ def log_session(encoded: Encoded) -> None:
         log.info("session anchored: the server holds the first %d messages", encoded.first)
     for notice in encoded.notices:
         if isinstance(notice, Custom) and notice.kind == FALLBACK:
-            log.info("session replayed: %s", as_object(notice.data).get("reason"))
+            log.info("session not continued, history resent: %s", as_object(notice.data).get("reason"))
 
 
 def log_sent(model: ChatModel, purpose: str, response: HttpResponse) -> None:
@@ -75,7 +75,7 @@ def log_ended(state: TurnState, reason: FinishReason | None, error: RunError | N
 
 def log_left(state: TurnState) -> None:
     """Log that the run was abandoned."""
-    log.info("run %s left before its end, after %d steps", state.run_id, state.step + 1)
+    log.info("run %s abandoned after %d steps", state.run_id, state.step + 1)
 
 
 def logged(response: HttpResponse) -> HttpResponse:
@@ -96,7 +96,7 @@ class _LoggedResponse(WrappedResponse):
     async def body(self) -> bytes:
         """Return the whole body."""
         body = await self._inner.body()
-        log.debug("whole answer (%d bytes)", len(body))
+        log.debug("non-streaming response (%d bytes)", len(body))
         return body
 
 
@@ -110,4 +110,4 @@ def _type_in(data: bytes) -> str:
     try:
         return type_of(loads(data))
     except (ValueError, RecursionError):
-        return "that is no JSON"
+        return "that is not JSON"

@@ -83,7 +83,9 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"system: {_name(function)} has no signature that can be read") from error
+        raise ConfigurationError(
+            f"system: cannot read the signature of {_name(function)}; wrap it in a function"
+        ) from error
     required = [
         parameter
         for parameter in parameters
@@ -92,7 +94,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     ]
     if len(required) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
         raise ConfigurationError(
-            f"system: {_name(function)} must have no argument, or one, which is the RunContext; "
+            f"system: {_name(function)} must take no argument, or one, which is the RunContext; "
             "bind others with functools.partial"
         )
     return bool(required)

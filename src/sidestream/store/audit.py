@@ -62,7 +62,11 @@ def damage_of(row: Row) -> str | None:
         unpack(row)
     except StoreError as error:
         return f"the record {row.seq} ({row.kind}) cannot be read: {error.__cause__}"
-    return None if all(map(is_digest, row.blobs)) else f"the record {row.seq} ({row.kind}) names blobs by no digests"
+    return (
+        None
+        if all(map(is_digest, row.blobs))
+        else f"the record {row.seq} ({row.kind}) refers to blobs by invalid digests"
+    )
 
 
 def audit_blob(blobs: BlobStore, digest: str, conversation: str, *, repair: bool) -> StoreProblem | None:

@@ -73,7 +73,7 @@ class DatabaseStore(SharedQueries, ABC):
         """Append rows, all or none. A write that has started completes even if the caller is cancelled."""
         check_id(conversation)
         if after < 0 or [row.seq for row in rows] != list(range(after + 1, after + 1 + len(rows))):
-            raise ConfigurationError(f"the rows for {conversation!r} are not numbered from {after + 1} without gaps")
+            raise ConfigurationError(f"the rows for {conversation!r} must be numbered from {after + 1} without gaps")
         self._check_open()
         if not rows:
             return
@@ -88,7 +88,7 @@ class DatabaseStore(SharedQueries, ABC):
         if not await self.execute(RAISE_FENCE, values):
             if await self.execute("SELECT 1 FROM {conversations} WHERE id = :id", {"id": conversation}):
                 raise FencedError(conversation)
-            raise StoreError(f"there is no conversation {conversation!r} in {self._name}")
+            raise StoreError(f"conversation {conversation!r} not found in {self._name}")
 
     async def blob(self, digest: str) -> bytes:
         """Return the bytes of a blob after verifying them."""
@@ -281,5 +281,5 @@ def open_blobs(where: str | os.PathLike[str] | BlobStore) -> BlobStore:
 
         return BlobBucket(where)
     if isinstance(where, str) and "://" in where:
-        raise ConfigurationError("blobs are in a folder or in s3://bucket/prefix, and not at another URL")
+        raise ConfigurationError("blobs must be a folder or s3://bucket/prefix, not another URL")
     return BlobFolder(where)

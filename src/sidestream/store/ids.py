@@ -71,5 +71,5 @@ def check_id(conversation: str) -> None:
     if not is_id(conversation):
         shown = ascii(conversation)[:MAX_ID]
         raise ConfigurationError(
-            f"{shown} cannot be the id of a conversation: use a text of 1 to {MAX_ID} printable characters"
+            f"a conversation id must be a string of 1 to {MAX_ID} printable characters, not {shown}"
         )

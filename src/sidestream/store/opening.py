@@ -35,7 +35,7 @@ def open_store(
     """
     if _are_stores(type(where)):
         if blobs is not None:
-            raise ConfigurationError("where blobs are is decided when a store is opened")
+            raise ConfigurationError("blobs cannot be changed for an existing store; pass blobs= when you open it")
         return cast(Store, where)
     where = cast("str | os.PathLike[str] | None", where)
     # It may hold a password, which a traceback with locals would show.
@@ -44,7 +44,7 @@ def open_store(
         where = default_location()
     # The caller may be untyped.
     if not isinstance(cast(object, where), str | os.PathLike):
-        raise ConfigurationError(f"a store is a path or a URL, not {type(where).__name__}")
+        raise ConfigurationError(f"store must be a path or a URL, not {type(where).__name__}")
     address = os.fspath(where)
     scheme = address.partition("://")[0].lower() if isinstance(where, str) and "://" in address else ""
     match scheme:
@@ -78,7 +78,7 @@ def _sqlite(path: str, blobs: "str | os.PathLike[str] | BlobStore | None") -> St
     from sidestream.store.sqlite.store import SqliteStore
 
     if blobs == "database":
-        raise ConfigurationError("blobs in the database need PostgreSQL: use a folder or s3://bucket/prefix")
+        raise ConfigurationError("blobs='database' needs PostgreSQL; use a folder or s3://bucket/prefix")
     return SqliteStore(path, blobs)
 
 
@@ -87,7 +87,7 @@ def _path(url: str) -> tuple[str, str | None]:
     found = _parsed(url)
     if found is None:
         raise ConfigurationError(
-            f"{redact_url(url)!r} names no file: write sqlite:///talks.db or sqlite:////folder/talks.db"
+            f"{redact_url(url)!r} does not name a file; write sqlite:///talks.db or sqlite:////folder/talks.db"
         )
     return found
 

@@ -295,7 +295,7 @@ def _body(row: Row, load: Callable[[str], bytes] | None) -> Body:
 
 def _whole(body: Body) -> Body:
     if isinstance(body, Segment) and not body.parts:
-        raise ValueError("a segment without parts")
+        raise ValueError("the segment has no parts")
     return body
 
 

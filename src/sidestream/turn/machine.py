@@ -323,12 +323,12 @@ class Turn:
         """Raise ApprovalError unless the decisions match the pending approvals exactly."""
         state = self.state
         if not isinstance(state.command, AwaitDecision):
-            raise ApprovalError("the run does not wait for a decision")
+            raise ApprovalError("the run is not waiting for a decision")
         nested = [entry for suspended in state.suspended.values() for entry in suspended.approvals]
         match_decisions([*state.waiting, *nested], decisions)
         for entry in state.waiting:
             if not entry.is_remote and not rounds.fits(entry, state.calls):
-                raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
+                raise ApprovalError(f"the arguments of {entry.tool} differ from the approved ones")
 
     def resumed(self, decisions: Iterable[Decision], warnings: Sequence[str] = ()) -> list[StreamPart]:
         """Continue with the approver's decisions. Raises ApprovalError as `check_decisions` does."""

@@ -209,9 +209,9 @@ class RunState(ShortRepr, Struct, frozen=True):
         try:
             state = msgspec.convert(jsontext.loads(text), RunState)
         except (ValueError, msgspec.ValidationError) as error:
-            raise ConfigurationError(f"this is not the state of a run: {error}") from error
+            raise ConfigurationError(f"not a valid run state: {error}") from error
         if state.version != 1:
-            raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")
+            raise ConfigurationError(f"the run state is of a newer version ({state.version}); update Sidestream")
         return state
 
 
@@ -219,11 +219,11 @@ TurnStatus = Literal["complete", "waiting", "failed", "cancelled", "unfinished"]
 """Status of a conversation's last turn."""
 
 TURN_STATUSES: Final[dict[TurnStatus, str]] = {
-    "complete": "it has come to its end",
-    "waiting": "a call waits for an approval, or for its result from outside",
+    "complete": "it has finished",
+    "waiting": "a call is waiting for an approval or an external result",
     "failed": "it ended with an error",
     "cancelled": "it was stopped before its end",
-    "unfinished": "it was interrupted, or still runs in another process",
+    "unfinished": "it was interrupted, or is still running in another process",
 }
 """Descriptions of the statuses."""
 

@@ -41,8 +41,8 @@ class BlobBucket(BlobStore):
         if parts.scheme != "s3" or not _BUCKET.fullmatch(parts.netloc) or parts.query or parts.fragment:
             # Keep the URL out of the message: it may hold a key.
             raise ConfigurationError(
-                "blobs are in s3://bucket/prefix; keys and the endpoint come from the environment (AWS_ACCESS_KEY_ID, "
-                "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)"
+                "the blob URL must be s3://bucket/prefix; keys and the endpoint come from the environment "
+                "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)"
             )
         self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
         self._objects: S3Store | None = None

@@ -74,7 +74,7 @@ class BlobStore(ABC):
         """Store blobs, except existing ones. They are durable when this returns."""
         for digest, data in blobs.items():
             if sha256(data).hexdigest() != digest:
-                raise ConfigurationError(f"the blob {digest!r} is not named by its SHA-256 digest")
+                raise ConfigurationError(f"the blob {digest!r} must be named by the SHA-256 digest of its bytes")
             self.put(digest, data)
 
     def ensure(self, digests: Iterable[str], blobs: Mapping[str, bytes]) -> None:

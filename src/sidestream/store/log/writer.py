@@ -399,7 +399,7 @@ class Writer:
         if self._failure is None:
             # Format the error here: a log record that holds the exception would keep its frames, and so the store,
             # alive.
-            _log.warning("conversation %s is not written: %s", self.conversation, str(error))
+            _log.warning("conversation %s: append failed: %s", self.conversation, str(error))
         self._failure = error
         self._put_back(rows, blobs)
         if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
@@ -414,7 +414,7 @@ class Writer:
     def _failed(self, error: StoreError) -> None:
         """Continue the conversation in memory only."""
         if self.error is None:
-            _log.error("conversation %s: %s", self.conversation, str(error))
+            _log.error("conversation %s: no longer recorded: %s", self.conversation, str(error))
         self.error = error
         self._stop_waiting()
 

@@ -115,7 +115,7 @@ class Listener:
         finally:
             if self._task is task:
                 self._task = None
-                self._broken(error or StoreError(f"the connection to {self._server.name} was given up"))
+                self._broken(error or StoreError(f"lost the connection to {self._server.name}"))
 
     async def _choose_channels(self, connection: Connection) -> None:
         """Listen to exactly the channels with subscribers."""

@@ -117,7 +117,7 @@ class PostgresServer:
         parameters = _parameters_of(address)
         if parameters is None:
             raise ConfigurationError(
-                "the URL of the PostgreSQL store is not valid: write postgresql://user@host:5432/database, "
+                "invalid PostgreSQL store URL; write postgresql://user@host:5432/database, "
                 "with % escapes for special characters in the password"
             )
         register_secret(parameters.get("password", ""))

@@ -222,7 +222,7 @@ class SqliteFile:
         """Raise DamagedFileError if only a write-ahead log is left, which SQLite would delete with its content."""
         # Check again: another process that creates the file writes its header first, then the log.
         if _size(self._wal) and self._is_empty():
-            raise DamagedFileError(f"the file is missing or empty, but not {os.path.basename(self._wal)}")
+            raise DamagedFileError(f"the file is missing or empty, but {os.path.basename(self._wal)} is not")
 
     def _can_share_wal(self) -> bool:
         # In a read-only folder SQLite cannot create the files that readers of a WAL share.
@@ -284,9 +284,9 @@ class SqliteFile:
         if application == APPLICATION_ID and version > 0:
             return version
         if application == APPLICATION_ID or set(_TABLES) <= set((tables or "").split(",")):
-            raise DamagedFileError("the header of the file is damaged")
+            raise DamagedFileError("the file header is damaged")
         if tables:
-            raise StoreError(f"{self.path} is a database of another program; choose another file for the log")
+            raise StoreError(f"{self.path} belongs to another program; choose another file for the log")
         return 0
 
     def _migrate(self, connection: sqlite3.Connection) -> None:

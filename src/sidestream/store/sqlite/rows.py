@@ -166,5 +166,5 @@ def _is_sound(value: object) -> bool:
 def _sound(found: list[tuple[Any, ...]], types: tuple[type, ...]) -> list[tuple[Any, ...]]:
     for values in found:
         if tuple(map(type, values)) != types:
-            raise DamagedFileError("a value has another type than its column")
+            raise DamagedFileError("a value has the wrong type for its column")
     return found

@@ -64,7 +64,7 @@ def _damage(file: SqliteFile) -> str | None:
             raise
         _refuse_newer(file)
         return str(error)
-    return f"{unsound} rows hold values that are not ours, or texts that are not UTF-8" if unsound else None
+    return f"{unsound} rows hold unexpected values or invalid UTF-8" if unsound else None
 
 
 def _refuse_newer(file: SqliteFile) -> None:
@@ -144,7 +144,7 @@ def _check_references(file: SqliteFile, connection: sqlite3.Connection, *, repai
         connection.execute("DELETE FROM blob_references")
         connection.executemany(INSERT_REFERENCE, named)
     outcome = "they were listed again" if repair else "a repair lists them again"
-    message = f"{file.path}: the list of references to blobs is not that of the records; {outcome}"
+    message = f"{file.path}: the blob references do not match the records; {outcome}"
     return [StoreProblem(kind="damaged", message=message, is_repaired=repair)]
 
 
@@ -186,7 +186,7 @@ class SqliteStore(DatabaseStore):
     ) -> None:
         name = os.fspath(path)
         if name in ("", ":memory:"):
-            raise ConfigurationError("a store in memory would keep nothing: give the path of a file")
+            raise ConfigurationError(f"path must name a file, not {name!r}; a store cannot be in memory")
         # Absolute, since a program may change its working directory.
         self.path = Path(name).expanduser().absolute()
         super().__init__(str(self.path), self.path.with_name(self.path.name + ".blobs") if blobs is None else blobs)
