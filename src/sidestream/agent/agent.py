@@ -82,7 +82,7 @@ OutT = TypeVar("OutT")
 
 
 class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
-    """A model with tools. It keeps no history; pass `history`, or use `Chat`.
+    """A model with tools. It keeps no history, so pass `history` or use `Chat`.
 
     `model` is a provider, such as `"anthropic"`, or one of its models, such as `"openai-responses:gpt-5.6"`. The
     settings apply to every call, and a call can override them.

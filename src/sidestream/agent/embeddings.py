@@ -69,7 +69,9 @@ async def embed(
 
 
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the cosine of the angle between two vectors: 1 for the same direction, 0 for orthogonal, -1 for opposite.
+    """Return the cosine of the angle between two vectors.
+
+    It is 1 for the same direction, 0 for orthogonal vectors, and -1 for opposite directions.
 
     ```python
     print(cosine_similarity([1, 0], [1, 1]))  # 0.7071067811865475

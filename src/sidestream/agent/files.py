@@ -111,7 +111,10 @@ class HandlesFiles(ABC):
     async def delete_file(
         self, file: str | transfers.StoredFile, *, container_id: str | None = None, store: str | None = None
     ) -> bool:
-        """Delete a file at the provider, also from its container or store; return False if it does not exist."""
+        """Delete a file at the provider, also from its container or store.
+
+        Returns False if the file does not exist.
+        """
         address = (
             transfers.FileAddress(id=file, container_id=container_id, store=store)
             if isinstance(file, str)
@@ -124,7 +127,7 @@ class HandlesFiles(ABC):
         return await self._carry_out(_storing(self.model).create_store(name, expires_in_s))
 
     async def delete_store(self, store: str) -> bool:
-        """Delete a store for file search; return False if it does not exist."""
+        """Delete a store for file search, or return False if it does not exist."""
         return await self._is_deleted(_storing(self.model).delete_store(store))
 
     async def _described(self, address: transfers.FileAddress) -> transfers.StoredFile | None:

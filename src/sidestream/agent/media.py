@@ -17,7 +17,7 @@ from sidestream.tools.server_side import ServerSideTool
 
 
 class MediaResult(ShortRepr, Struct, frozen=True, kw_only=True):
-    """The generated files; in a chunk, only the new ones."""
+    """The generated files, or the new ones in a chunk."""
 
     assets: tuple[parts.File, ...] = ()
     """Files with their bytes."""

@@ -1,4 +1,4 @@
-"""An agent's tools: functions, toolsets, and the place where each server-side tool runs."""
+"""An agent's functions and toolsets, and the placement of its server-side tools."""
 
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
@@ -208,7 +208,7 @@ def _local_settings(tool: ServerSideTool) -> str:
 
 
 def _merged(tools: Iterable[ServerSideTool], options: Any) -> tuple[tuple[ServerSideTool, ...], Any]:
-    """Move MCP servers from the options to the tools, each once; return the tools and the remaining options."""
+    """Move MCP servers from the options to the tools, each once, and return the tools and remaining options."""
     found = tuple(tools)
     if options is not None and isinstance(options, ConfiguresServers):
         options, servers = options.split_servers()

@@ -117,7 +117,7 @@ class CallSettings(CommonSettings, total=False):
 
 
 def provider_settings(given: AgentSettings) -> Settings:
-    """Return the provider's address and credentials among the settings."""
+    """Return the provider's URL and credentials among the settings."""
     return Settings(
         api_key=given.get("api_key"),
         base_url=given.get("base_url"),
@@ -142,7 +142,10 @@ def model_settings(given: Mapping[str, Any]) -> ModelSettings:
 
 
 def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel) -> tuple[ModelSettings, list[str]]:
-    """Merge a call's portable settings into the agent's; return them, and warnings for unsupported ones."""
+    """Merge a call's portable settings into the agent's.
+
+    Returns the settings, and warnings for unsupported ones.
+    """
     given = call.keys() & config_fields(ModelSettings).keys()
     settings = merged_configs(base, model_settings(call)) if given else base
     if not levels_of(settings):

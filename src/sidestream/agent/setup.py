@@ -1,4 +1,4 @@
-"""The setup of each model that a run may call: placed tools, mapped settings, prices."""
+"""The setup of each model that a run may call, with placed tools, mapped settings and prices."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial

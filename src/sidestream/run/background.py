@@ -1,4 +1,4 @@
-"""Answers that outlive a connection: background responses, which are polled, and resumed streams."""
+"""Answers that outlive a connection, which are background responses and resumed streams."""
 
 import asyncio
 from contextlib import suppress
@@ -135,7 +135,7 @@ class BackgroundAnswer:
         return await self._open(model.fetch_call(encoded, held.id, stream=False))
 
     async def rest(self, encoded: Encoded | None, decoder: Decoder | None) -> HttpResponse | None:
-        """Open the rest of a broken stream; return None if the provider does not offer it.
+        """Open the rest of a broken stream, or return None if the provider does not offer it.
 
         Then the answer may have to be polled.
         """

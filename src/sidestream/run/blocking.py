@@ -95,7 +95,7 @@ class SyncRun(Generic[T]):
         return self._begun().state
 
     def steer(self, message: Prompt) -> str:
-        """Send a message during the run, between two parts or from another thread; see `Run.steer`.
+        """Send a message during the run as `Run.steer` does, between two parts or from another thread.
 
         From another thread, it returns once the iterating thread waits for its next part.
         """

@@ -134,7 +134,7 @@ class ContextKeeper:
         )
 
     async def _stand_in(self, gone: list[ChatMessage], window: int | None) -> dict[str, Any]:
-        """Return what the notice reports about dropped messages: their summary, or that there is none."""
+        """Return what the notice reports about dropped messages, which is their summary, or that there is none."""
         what = f"{len(gone)} older messages no longer fit the model's context window"
         if self._config.strategy == "cut":
             return {"message": f"{what} and were dropped."}

@@ -320,7 +320,7 @@ class Driver:
         self._put(parts)
 
     async def _commit(self) -> None:
-        """Wait until all parts are safe in the log; emit a notice, once, if they cannot be stored."""
+        """Wait until all parts are safe in the log, or emit a notice, once, if they cannot be stored."""
         notice = await self._record.commit()
         if notice is not None:
             self.ready.insert(1 if self.ready and isinstance(self.ready[0], StreamStart) else 0, notice)
@@ -388,7 +388,7 @@ class Driver:
             self._put(turn.received(background.opened(response)))
 
     def _request(self, call: HttpCall) -> Awaitable[HttpResponse | None]:
-        """Send the request, unless the server has begun to answer by itself; return None to repeat it."""
+        """Send the request, unless the server has begun to answer by itself. Returns None to repeat it."""
         native = self._native
         if native is not None and (native.successor is not None or native.is_pending):
             return native.open(call)
@@ -517,7 +517,7 @@ class Driver:
         return False
 
     async def _resume_stream(self) -> bool:
-        """Continue a broken stream if the provider offers that; return whether the step continues."""
+        """Continue a broken stream if the provider offers that, and return whether the step continues."""
         broken, background = self.response, self._background_answer()
         rest = await background.rest(self._sent, self._decoder)
         if broken is None or (rest is None and not background.is_waiting):

@@ -1,4 +1,4 @@
-"""The requests of a run: encoding the history, notices about it, cancellation, and the switch to another model."""
+"""The requests of a run, with the encoding of its history, cancellation, and the switch to another model."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""A run as its caller sees it: an iterator of parts, a generator of chunks, or a result."""
+"""A run as its caller sees it, which is an iterator of parts, a generator of chunks, or a result."""
 
 import asyncio
 import time
@@ -174,7 +174,7 @@ class Run(Generic[T]):
                 asyncio.get_running_loop().create_task(driver.release())
 
     async def batch(self) -> list[StreamPart]:
-        """Wait for the next parts and return all that have arrived; return none at the end."""
+        """Wait for the next parts and return all that have arrived, or none at the end."""
         try:
             parts = [await self.__anext__()]
         except StopAsyncIteration:

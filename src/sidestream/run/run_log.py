@@ -1,4 +1,4 @@
-"""Log messages about a run: milestones at level INFO, the events of its streams at level DEBUG."""
+"""Log messages about a run, with milestones at level INFO and the events of its streams at level DEBUG."""
 
 import logging
 

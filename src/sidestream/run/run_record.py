@@ -1,4 +1,4 @@
-"""The event log of a run: its start, its pending approvals, and its end when it is closed early."""
+"""The event log of a run, with its start, its pending approvals, and its end when it is closed early."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -54,7 +54,7 @@ class RunRecord:
         self._asked = tuple(approval.approval_id for approval in waiting)
 
     async def commit(self) -> StreamPart | None:
-        """Wait until everything is in the log; return a notice, once, if it cannot be."""
+        """Wait until everything is in the log, or return a notice, once, if it cannot be."""
         return await self._recorder.commit() if self._recorder is not None else None
 
     async def close(self, *, is_ended: bool, is_cancelled: bool) -> None:

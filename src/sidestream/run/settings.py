@@ -158,7 +158,7 @@ class Recorder(Protocol):
         ...
 
     async def commit(self) -> StreamPart | None:
-        """Wait until all records are safe; if they cannot be stored, return a notice for the stream, once.
+        """Wait until all records are safe, or return a notice for the stream, once, if they cannot be stored.
 
         Raises ConflictError if someone else has written in between, or ApprovalError if they have used the same
         decision. The run must stop then.

@@ -284,7 +284,10 @@ class ToolRound:
             self._emit(done)
 
     def _numbered(self, tool: Tool | None, outcome: ToolOutcome) -> tuple[ToolOutcome, Numbers | None]:
-        """Assign numbers to the passages that the model may cite; return the outcome, and the first and last number."""
+        """Assign numbers to the passages that the model may cite.
+
+        Returns the outcome, and the first and last number.
+        """
         if tool is None or not tool.has_passages or outcome.is_error:
             return outcome, None
         state = self._turn.state

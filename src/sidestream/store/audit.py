@@ -1,4 +1,4 @@
-"""Checks that both stores share: gaps, unreadable records, and missing, damaged or orphaned blobs."""
+"""Checks that both stores share, for gaps, unreadable records, and missing, damaged or orphaned blobs."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The code that the SQLite and PostgreSQL stores share: schema versions, blobs, and the list of conversations."""
+"""Schema versions, blobs and the list of conversations, which the SQLite and PostgreSQL stores share."""
 
 import asyncio
 import os
@@ -129,7 +129,10 @@ class DatabaseStore(SharedQueries, ABC):
         return bool(await self._refers_to(digest, prefix, prefix + PREFIX_END))
 
     async def delete(self, conversation: str) -> bool:
-        """Delete a conversation and the blobs that only it refers to; return False if it does not exist."""
+        """Delete a conversation and the blobs that only it refers to.
+
+        Returns False if the conversation does not exist.
+        """
         check_id(conversation)
         self._check_open()
         named = await self._delete(conversation)
@@ -139,7 +142,7 @@ class DatabaseStore(SharedQueries, ABC):
         return named is not None
 
     async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
-        """Delete conversations as `delete` does, a few hundred per transaction; return how many.
+        """Delete conversations as `delete` does, a few hundred per transaction, and return how many.
 
         With `before`, skip those that have changed since then, such as one that was just continued.
         """
@@ -155,7 +158,7 @@ class DatabaseStore(SharedQueries, ABC):
         return count
 
     async def collect(self) -> int:
-        """Delete unreferenced blobs and the remains of interrupted writes; return how many."""
+        """Delete unreferenced blobs and the remains of interrupted writes, and return how many."""
         self._check_open()
         removed = await asyncio.to_thread(self.blobs.sweep)
         for shard in await asyncio.to_thread(self.blobs.shards):
@@ -208,7 +211,7 @@ class DatabaseStore(SharedQueries, ABC):
 
     @abstractmethod
     async def _delete(self, conversation: str) -> list[str] | None:
-        """Delete a conversation; return the blobs that it referred to, or None if it does not exist."""
+        """Delete a conversation, and return the blobs that it referred to, or None if it does not exist."""
 
     @abstractmethod
     async def _delete_all(self, conversations: Sequence[str], before: float) -> tuple[int, list[str]]:
@@ -251,7 +254,7 @@ def _pattern(text: str) -> str:
 
 
 def rows_of(found: Iterable[tuple[Any, ...]]) -> list[Row]:
-    """Build rows from their columns: seq, time, run, kind, body, and the digests separated by spaces."""
+    """Build rows from their columns, which are seq, time, run, kind, body and space-separated digests."""
     return [
         Row(seq=seq, time=time, run=run, kind=kind, body=body, blobs=tuple(blobs.split()) if blobs else ())
         for seq, time, run, kind, body, blobs in found

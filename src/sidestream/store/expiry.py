@@ -1,4 +1,4 @@
-"""Whole chats: their branches, and the ones that have expired."""
+"""Whole chats with their branches, and the ones that have expired."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 

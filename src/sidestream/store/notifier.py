@@ -45,7 +45,7 @@ class Notifier:
         self._set(conversations, lambda name, follower: True)
 
     def notify_of(self, heads: Mapping[str, int]) -> bool:
-        """Notify subscribers that lack the last row of their conversation; return False if there are none."""
+        """Notify subscribers that lack the last row of their conversation, and return whether there are any."""
         return self._set(heads, lambda name, follower: follower.after < heads[name])
 
     def _set(self, names: Iterable[str] | None, is_meant: Callable[[str, Follower], bool]) -> bool:

@@ -93,7 +93,7 @@ def _path(url: str) -> tuple[str, str | None]:
 
 
 def _parsed(url: str) -> tuple[str, str | None] | None:
-    """Parse a SQLite URL; return None if it names no file.
+    """Parse a SQLite URL, or return None if it names no file.
 
     This is a separate function so that a password in the URL does not appear in the frames of the error.
     """

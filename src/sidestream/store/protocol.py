@@ -113,11 +113,14 @@ class Store(Protocol):
         ...
 
     async def delete(self, conversation: str) -> bool:
-        """Delete a conversation and the blobs that only it refers to; return False if it does not exist."""
+        """Delete a conversation and the blobs that only it refers to.
+
+        Returns False if the conversation does not exist.
+        """
         ...
 
     async def collect(self) -> int:
-        """Delete unreferenced blobs and the remains of interrupted writes; return how many."""
+        """Delete unreferenced blobs and the remains of interrupted writes, and return how many."""
         ...
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
@@ -131,7 +134,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class SharedStore(Store, SharedQueries, Protocol):
-    """A store that several processes use at once, each with claims on the conversations that it executes.
+    """A store that several processes use at once, each with claims on the conversations whose runs it executes.
 
     Each claim has a token, and the token of a later claim sorts after all earlier ones. A writer without a token has no
     claim; only the last sequence number protects it from concurrent writers.
@@ -155,7 +158,7 @@ class SharedStore(Store, SharedQueries, Protocol):
         ...
 
     async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
-        """Delete conversations as `delete` does, a few hundred per transaction; return how many.
+        """Delete conversations as `delete` does, a few hundred per transaction, and return how many.
 
         With `before`, in seconds since 1970, skip those that have changed since then.
         """

@@ -97,7 +97,7 @@ class SharedQueries(Protocol):
         await self.execute(_CLEAR_POSTS, {"conversation": conversation})
 
     async def take_lease(self, name: str, interval_s: float) -> bool:
-        """Take the lease of this name; return False if any process took it less than `interval_s` ago.
+        """Take the lease of this name, or return False if any process took it less than `interval_s` ago.
 
         Times are those of the database's clock.
         """

@@ -65,7 +65,7 @@ class Segment(_Body, frozen=True, tag="segment"):
 
 
 class RequestPrepared(_Body, frozen=True, tag="request-prepared"):
-    """A request that differs from the usual one is about to be sent."""
+    """Records that a request that differs from the usual one is about to be sent."""
 
     without: tuple[str, ...] = ()
     """Features that the request omits because the provider refused or lacks them."""
@@ -74,7 +74,7 @@ class RequestPrepared(_Body, frozen=True, tag="request-prepared"):
 
 
 class ToolStarted(_Body, frozen=True, tag="tool-started"):
-    """A client tool is about to run."""
+    """Records that a client tool is about to run."""
 
     call_id: str
     name: str
@@ -85,26 +85,26 @@ class ToolStarted(_Body, frozen=True, tag="tool-started"):
 
 
 class ToolSuspended(_Body, frozen=True, tag="tool-suspended"):
-    """A tool waits for the user or for work in another process."""
+    """Records that a tool waits for the user or for work in another process."""
 
     call_id: str
     suspended: Suspended
 
 
 class ApprovalAsked(_Body, frozen=True, tag="approval-asked"):
-    """A call waits for approval."""
+    """Records that a call waits for approval."""
 
     approval: PendingApproval
 
 
 class ApprovalDecided(_Body, frozen=True, tag="approval-decided"):
-    """The approver has decided."""
+    """Records an approval decision."""
 
     decision: Decision
 
 
 class ApprovalRefused(_Body, frozen=True, tag="approval-refused"):
-    """A decision was refused because no call waits for it or it came too late. It has no effect."""
+    """Records that a decision was refused, because no call waits for it or it came too late. It has no effect."""
 
     approval_id: str
     reason: str
@@ -117,15 +117,15 @@ class GrantsSet(_Body, frozen=True, tag="grants"):
 
 
 class RunCancelled(_Body, frozen=True, tag="cancelled"):
-    """The run was abandoned before its end."""
+    """Records that the run was abandoned before its end."""
 
 
 class TurnDiscarded(_Body, frozen=True, tag="discarded"):
-    """The open turn was dropped, and the conversation continues from before it."""
+    """Records that the open turn was dropped. The conversation continues from before it."""
 
 
 class TurnKept(_Body, frozen=True, tag="kept"):
-    """The output of the open turn counts, although the turn did not finish."""
+    """Records that the output of the open turn counts, although the turn did not finish."""
 
 
 class Noted(_Body, frozen=True, tag="noted"):

@@ -31,7 +31,7 @@ async def completed(future: asyncio.Future[T]) -> T:
 
 
 class _Uninterrupted(asyncio.Future[Any]):
-    """A future that cannot be cancelled; a cancelled task that awaits it is interrupted once it is done."""
+    """A future that cannot be cancelled. A cancelled task that awaits it is interrupted once it is done."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         return False
@@ -48,7 +48,7 @@ class QueuedCall(Generic[T]):
         self._future = _Uninterrupted(loop=self.loop)
 
     def run(self, call: Callable[[], object]) -> bool:
-        """Call the function and set its result or error; return False for an error. Call it from the thread."""
+        """Call the function from the thread, and set its result or error. Returns False for an error."""
         try:
             result = call()
         except BaseException as error:  # The coroutine must not wait forever.

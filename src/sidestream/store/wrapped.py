@@ -117,7 +117,10 @@ def shared(store: Store) -> SharedStore:
 
 
 def identity_of(store: object) -> Hashable:
-    """Return a value that is equal for stores with the same conversations; for a custom store, the store itself."""
+    """Return a value that is equal for stores with the same conversations.
+
+    For a custom store, this is the store itself.
+    """
     while isinstance(store, WrappedStore):
         store = store.inner
     return getattr(store, "identity", store)

@@ -106,7 +106,7 @@ class Ledger:
             self._brought = brought
 
     def placed(self, source: Source, new: Sequence[StreamPart]) -> Source:
-        """Return a source with the link that cites it, if the model has written one; `new` parts are not fed yet."""
+        """Return a source with the link that cites it, if the model has written one. `new` parts are not fed yet."""
         return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
@@ -252,7 +252,7 @@ def start_tool(state: TurnState, call_id: str, key: str = "", policy: Interrupti
 
 
 def is_saved(suspended: Suspended | None) -> bool:
-    """Return whether the call's work runs in another process; other calls are suspended for approval."""
+    """Return whether the call's work runs in another process. Other calls are suspended for approval."""
     return suspended is not None and not suspended.approvals and not suspended.decisions
 
 
@@ -480,7 +480,10 @@ def _custom(state: TurnState, part: Custom) -> None:
 
 
 def _interruption(state: TurnState, data: JsonObject) -> None:
-    """Apply a reported interruption. A call that runs again is settled; others wait for a result or decision."""
+    """Apply a reported interruption.
+
+    A call that runs again is settled. Others wait for a result or a decision.
+    """
     call_id, attempt = str(data.get("call_id")), state.attempts.get(str(data.get("call_id")))
     if attempt is None or not attempt.is_interrupted:
         return

@@ -138,7 +138,7 @@ class Turn:
     # Requests and answers
 
     def set_tools(self, tools: Mapping[str, ToolFacts]) -> None:
-        """Set the available tools; those of a server may have changed."""
+        """Set the available tools. Those of a server may have changed."""
         self._tools = self._facts = tools
 
     def steered(self, steer: Steer) -> list[StreamPart]:
@@ -513,7 +513,7 @@ class Turn:
         return self._advance_round() if all(call.id in blocked for call in self.state.calls) else []
 
     def _advance_round(self) -> list[StreamPart]:
-        """Run the calls that may run; then wait for approval, or send the round's results."""
+        """Run the calls that may run, then wait for approval, or send the round's results."""
         state = self.state
         blocked = ledger.blocked_calls(state)
         out = self._refuse(call for call in state.calls if call.id not in blocked)

@@ -1,4 +1,4 @@
-"""Data that belongs to emitted parts: the messages that they complete, and their form in the log."""
+"""Data that belongs to emitted parts, such as the messages that they complete and their form in the log."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Rounds of calls: the questions for the policy, reasons to refuse a call, and the parts that report decisions."""
+"""Rounds of calls, with the questions for the policy, reasons to refuse a call, and parts that report decisions."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
@@ -157,7 +157,7 @@ def is_changed(state: TurnState, call: ToolCall, tools: Mapping[str, ToolFacts])
 
 
 def limit_reached(state: TurnState, limits: Limits) -> tuple[str, float | None] | None:
-    """Return the limit that forbids another step, with the value that reached it; None means there is none."""
+    """Return the limit that forbids another step, with the value that reached it. None means there is none."""
     tokens = state.usage.input.total + state.usage.output.total
     if state.step + 1 >= limits.max_steps:
         return "max_steps", state.step + 1

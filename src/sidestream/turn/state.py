@@ -51,39 +51,39 @@ def background_in(parts: Iterable[StreamPart]) -> Background | None:
 
 
 class Send(Struct, frozen=True, tag="send"):
-    """Build a request from the history and send it."""
+    """A command to build a request from the history and send it."""
 
 
 class Fetch(Struct, frozen=True, tag="fetch"):
-    """Download files that a tool made, in any number at once."""
+    """A command to download files that a tool made, any number of them concurrently."""
 
     refs: tuple[FileRef, ...]
 
 
 class Judge(Struct, frozen=True, tag="judge"):
-    """Ask the policy about these calls."""
+    """A command to ask the policy about these calls."""
 
     questions: tuple[Question, ...]
 
 
 class CallTools(Struct, frozen=True, tag="call-tools"):
-    """Run these client tools, in any number at once."""
+    """A command to run these client tools, any number of them concurrently."""
 
     calls: tuple[ToolCall, ...]
 
 
 class Check(Struct, frozen=True, tag="check"):
-    """Check whether the answer fits the output type."""
+    """A command to check whether the answer fits the output type."""
 
     text: str
 
 
 class AwaitDecision(Struct, frozen=True, tag="wait"):
-    """Wait for approval decisions."""
+    """The command of a turn that waits for approval decisions."""
 
 
 class Over(Struct, frozen=True, tag="over"):
-    """Stop, since the turn is finished."""
+    """The command of a finished turn, which has nothing left to do."""
 
 
 Command = Send | Fetch | Judge | CallTools | Check | AwaitDecision | Over

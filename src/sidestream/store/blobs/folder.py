@@ -131,7 +131,7 @@ class BlobStore(ABC):
         """Return the digests in one shard that are older than the grace period."""
 
     def sweep(self) -> int:
-        """Delete the remains of interrupted writes; return how many."""
+        """Delete the remains of interrupted writes, and return how many."""
         return 0
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class BlobFolder(BlobStore):
                 self._file(digest).unlink(missing_ok=True)
 
     def sweep(self) -> int:
-        """Delete the remains of interrupted writes; return how many files."""
+        """Delete the remains of interrupted writes, and return how many files."""
         files = [file for shard in self.shards() for file in self._old_files(shard, GRACE_S)]
         left = [file for file in files if file.name.endswith(_TEMPORARY)]
         with disk_errors(self.path):

@@ -1,1 +1,1 @@
-"""The log of one conversation: its segments, its writer, and the state rebuilt from its records."""
+"""The log of one conversation, with its segments, its writer, and the state rebuilt from its records."""

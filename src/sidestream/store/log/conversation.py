@@ -16,7 +16,7 @@ from sidestream.turn.state import TurnStatus, status_after
 
 
 class Conversation:
-    """The log of a conversation. Each call reads the store; nothing is cached.
+    """The log of a conversation. Each call reads the store, without a cache.
 
     ```python
     conversation = Conversation(open_store("talks.db"), "support-42")
@@ -51,7 +51,7 @@ class Conversation:
             await rows.aclose()
 
     async def state(self, rows: Sequence[Row] | None = None) -> LogState:
-        """Return the state that the log folds to: the history, the status of the last turn, unresolved calls.
+        """Return the state that the log folds to, with the history, the last turn's status and unresolved calls.
 
         `rows` is the whole log, for a caller that has just read it. Raises StoreError if the records contradict each
         other, as after a changed byte.
@@ -78,7 +78,10 @@ class Conversation:
         return fold(await self.records(load=False)).status
 
     async def discard(self) -> bool:
-        """Drop the last turn; return False if it is complete. Raises ConflictError if it is still being written."""
+        """Drop the last turn, or return False if it is complete.
+
+        Raises ConflictError if the turn is still being written.
+        """
         state = await self.state()
         if state.status == "complete":
             return False
@@ -91,7 +94,7 @@ class Conversation:
             await self._append(rows[-1].seq, ApprovalRefused(approval_id, reason), run=rows[-1].run)
 
     async def withdraw(self, grant: str) -> bool:
-        """Revoke a remembered approval by its id; return False if it does not exist.
+        """Revoke a remembered approval by its id, or return False if it does not exist.
 
         Raises ConflictError if a run writes at the same time.
         """

@@ -50,9 +50,10 @@ class Moments:
         """Whether the sources that waited are now reading what this flush will write."""
 
     async def wait(self, source: Polled) -> None:
-        """Wait for the next flush, and until data that has arrived by then can be read; pause the source meanwhile.
+        """Wait for the next flush, and until data that has arrived by then can be read.
 
-        A writer that is added afterwards, before the caller waits again, is called in the same flush.
+        The source is paused meanwhile. A writer that is added afterwards, before the caller waits again, is called in
+        the same flush.
         """
         reader = asyncio.get_running_loop().create_future()
         self._readers[reader] = source

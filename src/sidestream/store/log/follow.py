@@ -130,7 +130,7 @@ class PublishedStore(WrappedStore):
             self.wake(conversation)
 
     async def record(self, row: Row, *, load: bool) -> Record:
-        """Decode the record of a row; with `load`, include the content of its blobs."""
+        """Decode the record of a row, including the content of its blobs with `load`."""
         if not load or not row.blobs:
             return unpack(row)
         found = {digest: await self.inner.blob(digest) for digest in row.blobs}
@@ -247,7 +247,7 @@ class Following:
                 self._is_open = row.kind == STARTED
 
     async def _news(self, feed: Feed, *, is_local: bool) -> list[Row] | None:
-        """Wait for the next rows; return None if the conversation was deleted."""
+        """Wait for the next rows, or return None if the conversation was deleted."""
         if is_local:
             return await feed.take()
         try:

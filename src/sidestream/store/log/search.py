@@ -129,7 +129,7 @@ class _Index:
             self._database.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", rows)
 
     def ranked(self, match: str, limit: int) -> list[tuple[int, int, float, str, str]]:
-        """Return matches, best first: conversation number, sequence number, time, role and snippet."""
+        """Return matches, best first, as conversation number, sequence number, time, role and snippet."""
         sql = (
             f"SELECT number, seq, time, role, snippet(texts, 4, '{MARK}', '{MARK}', '…', {SNIPPET_TOKENS}) FROM texts "
             "WHERE texts MATCH ? ORDER BY rank, rowid LIMIT ?"

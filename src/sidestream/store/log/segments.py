@@ -104,7 +104,7 @@ class SegmentFold:
         self.size += _size(text)
 
     def increments(self) -> list[Segment]:
-        """Return segments of everything not yet in one: tool events, tool inputs and increments of open blocks."""
+        """Return segments of the tool events, tool inputs and increments that are not yet in one."""
         self.flush()
         for block in self.blocks.values():
             parts = _rest(block)

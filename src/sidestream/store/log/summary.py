@@ -12,7 +12,7 @@ _TITLE = 80
 
 
 class ListingChange(Struct, frozen=True, kw_only=True):
-    """What appended rows change in the list of conversations. An empty title or model changes nothing."""
+    """A change that appended rows make to the list of conversations. An empty title or model changes nothing."""
 
     head: int
     created: float

@@ -260,7 +260,7 @@ class Writer:
             self._give_up(self._failure)
 
     async def commit(self) -> StreamPart | None:
-        """Wait until all records are safe; if they cannot be stored, return a notice, once.
+        """Wait until all records are safe, or return a notice, once, if they cannot be stored.
 
         Raises ConflictError if someone else has written, and ApprovalError if they have used the same decision.
         """
@@ -281,7 +281,10 @@ class Writer:
         return Custom(NOT_STORED, {"message": f"the conversation is no longer recorded: {self.error}"})
 
     async def recover(self) -> StoreError | None:
-        """Retry records that could not be written, for at most `RETRY_WAIT_S`; return the error if that still fails."""
+        """Retry records that could not be written, for at most `RETRY_WAIT_S`.
+
+        Returns the error if that still fails.
+        """
         self._retry()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=RETRY_WAIT_S)
@@ -354,7 +357,7 @@ class Writer:
             self.write_due()
 
     async def _attempt(self, *, may_pass: bool) -> bool:
-        """Write all pending rows; return False to retry soon, which happens only if `may_pass`."""
+        """Write all pending rows, or return False to retry soon, which happens only if `may_pass`."""
         rows, self._rows, self._size = self._rows, [], 0
         blobs, self._blobs = self._blobs, {}
         self._unsafe |= blobs

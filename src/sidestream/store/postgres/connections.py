@@ -261,7 +261,7 @@ class LoopConnections:
         return self._of_this_loop().listener
 
     async def aclose(self) -> None:
-        """Close all connections; those of the running loop after the work in progress."""
+        """Close all connections. Those of the running loop are closed after the work in progress."""
         if (own := self._by_loop.pop(asyncio.get_running_loop(), None)) is not None:
             own.listener.stop()
             await own.appends.aclose()

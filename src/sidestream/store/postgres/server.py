@@ -1,4 +1,4 @@
-"""The PostgreSQL database of a store: its URL, connections and migrations, and the conversion of its errors."""
+"""The PostgreSQL database of a store, with its URL, connections, migrations, and the conversion of its errors."""
 
 import itertools
 import os
@@ -292,7 +292,7 @@ _COLUMNS = (
 
 
 async def migrate(server: PostgresServer, connection: Connection, backup: Path | None) -> int:
-    """Migrate the schema in one transaction that blocks other writers; return its previous version.
+    """Migrate the schema in one transaction that blocks other writers, and return its previous version.
 
     `backup` is a new file, complete before anything is changed. A new or current schema is left unchanged.
     """
@@ -359,6 +359,6 @@ async def _copy(connection: Connection, table: str, columns: str, file: IO[bytes
 
 
 def _tables(statements: Sequence[str]) -> list[str]:
-    """Return the tables that the statements create, except for the version; referenced ones come first."""
+    """Return the tables that the statements create, referenced ones first, except for the version."""
     names = [found[1] for statement in statements if (found := _CREATED.match(statement))]
     return [name for name in names if name != "version"]

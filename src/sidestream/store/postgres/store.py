@@ -131,10 +131,11 @@ _SELECT_ORPHANS = (
 
 
 class PostgresStore(DatabaseStore):
-    """Conversations in a database schema, at `postgresql://user@host/database`; `?schema=` selects another schema.
+    """Conversations in a schema of the database at `postgresql://user@host/database`.
 
-    `blobs`, or `?blobs=` in the URL, sets where blobs are stored: a folder (by default in the platform's data folder,
-    which several machines must share), `s3://bucket/prefix`, or `database` for tables of the schema.
+    `?schema=` in the URL selects another schema. `blobs`, or `?blobs=` in the URL, sets where blobs are stored: a
+    folder (by default in the platform's data folder, which several machines must share), `s3://bucket/prefix`, or
+    `database` for tables of the schema.
     """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
@@ -196,7 +197,7 @@ class PostgresStore(DatabaseStore):
         return found
 
     async def migrate(self, backup: Path | None) -> int:
-        """Migrate an older schema, after a backup in a new file; return its previous version.
+        """Migrate an older schema, after a backup in a new file, and return its previous version.
 
         Migration is never automatic. Until then, reads work as far as possible, and writes are refused.
         """

@@ -1,4 +1,4 @@
-"""The SQLite file of a store: how it is created, opened and migrated, and the conversion of its errors."""
+"""The SQLite file of a store, with its creation and migrations, and the conversion of its errors."""
 
 import itertools
 import os
@@ -106,7 +106,7 @@ class SqliteFile:
         return _StoreErrors(self)
 
     def store_error(self, error: BaseException) -> StoreError | None:
-        """Convert a SQLite or disk error to StoreError; return None for any other error."""
+        """Convert a SQLite or disk error to StoreError, or return None for any other error."""
         match error:
             case sqlite3.Error():
                 return self._store_error(error)
@@ -187,7 +187,7 @@ class SqliteFile:
         return status.st_dev, status.st_ino
 
     def beside(self, suffix: str) -> Path:
-        """Return an unused path beside the file: `talks.db.suffix`, `talks.db.suffix-2` and so on."""
+        """Return an unused path beside the file, such as `talks.db.suffix` or `talks.db.suffix-2`."""
         path = self.path.with_name(f"{self.path.name}.{suffix}")
         number = 1
         while path.exists():
@@ -202,7 +202,10 @@ class SqliteFile:
             source.backup(copy)
 
     def refuse_newer(self, connection: sqlite3.Connection) -> int:
-        """Return the schema's version; call it within a transaction. Raises NewerSchemaError if it is above ours."""
+        """Return the schema's version. Call it within a transaction.
+
+        Raises NewerSchemaError if the version is above ours.
+        """
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         return refuse_newer(version, self.version, str(self.path), alternative="file")
 
@@ -254,7 +257,7 @@ class SqliteFile:
         return f"file:{quote(str(self.path.absolute()))}?mode={mode}"
 
     def _roll_back(self) -> None:
-        """Undo a half-done creation by a process that was killed, which a reader cannot do."""
+        """Roll back a file creation that a killed process left half done, which a read-only connection cannot do."""
         journal = self.path.with_name(self.path.name + "-journal")
         if not journal.exists() or not os.access(self.path.parent, os.W_OK):
             return

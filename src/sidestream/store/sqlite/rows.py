@@ -72,10 +72,10 @@ def can_be_grouped(append: Append) -> bool:
 
 
 def append_group(connection: sqlite3.Connection, appends: Sequence[Append]) -> bool:
-    """Write the rows of several conversations; if one conflicts, return False, and roll back the transaction.
+    """Write the rows of several conversations, or return False if one conflicts.
 
-    Each statement releases the GIL and gets it back only when the event loop's thread lets go of it. One statement per
-    append would mean as many waits, so a few statements write all.
+    The caller must then roll back the transaction. Each statement releases the GIL and gets it back only when the event
+    loop's thread lets go of it. One statement per append would mean as many waits, so a few statements write all.
     """
     summaries: list[tuple[object, ...]] = []
     for conversation, after, rows, blobs, _, token in appends:
@@ -93,7 +93,7 @@ def _record_values(append: Append) -> list[tuple[object, ...]]:
 
 
 def _execute_many(connection: sqlite3.Connection, sql: str, rows: list[tuple[object, ...]]) -> int:
-    """Run a statement on all rows, in pieces of a power of two; return how many rows it changed."""
+    """Run a statement on all rows, in pieces of a power of two, and return how many rows it changed."""
     changed = 0
     for piece in _pieces(rows):
         statement = _with_values(sql, len(piece), len(piece[0]))

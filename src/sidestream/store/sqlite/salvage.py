@@ -85,7 +85,7 @@ def list_again(connection: sqlite3.Connection, conversation: str) -> None:
 
 
 def _save(file: SqliteFile, fresh: SqliteFile) -> int:
-    """Copy what can be read; return how many records."""
+    """Copy what can be read, and return how many records."""
     fresh.open_to_write().close()
     readable = file if _has_tables(file) else _with_first_page(file, fresh)
     records = 0
@@ -132,7 +132,7 @@ def _has_tables(file: SqliteFile) -> bool:
 
 
 def _with_first_page(file: SqliteFile, fresh: SqliteFile) -> SqliteFile:
-    """Copy the file, with the first page, which holds the schema, of a new file.
+    """Copy the file, replacing its first page, which holds the schema, by that of a new file.
 
     Tables begin at the same pages in every file, since the same statements create them.
     """

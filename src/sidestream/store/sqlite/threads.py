@@ -279,7 +279,7 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         return max(self._next_poll_s - now_s, 0.0)
 
     def _wake(self, names: list[str], now_s: float) -> bool:
-        """Wake subscribers after changes; return whether one of a conversation was behind."""
+        """Wake subscribers after changes, and return whether one of a conversation was behind."""
         mark, seen = self.mark(), self._seen
         self._seen = mark
         self._are_topics_due |= mark != seen
