@@ -55,5 +55,5 @@ def test_what_is_no_server_is_refused_with_what_to_pass() -> None:
     with pytest.raises(ConfigurationError, match="cannot read"):
         Agent("openai-responses", api_key="none", mcp="nowhere.json")
     server = MCPServer("one", **COMMAND)
-    with pytest.raises(ConfigurationError, match="two tool servers are called 'one'"):
+    with pytest.raises(ConfigurationError, match="two tool servers have the label 'one'"):
         Agent("openai-responses", api_key="none", mcp=[server], tools=[server])

@@ -225,7 +225,7 @@ async def test_something_that_is_no_prompt_is_refused(prompt: Any, word: str) ->
     for use in uses:
         with pytest.raises(ConfigurationError) as caught:
             use()
-        assert "a prompt is" in str(caught.value)
+        assert "prompt must be" in str(caught.value)
         assert word in str(caught.value)
     with pytest.raises(ConfigurationError):
         await agent.send(prompt)
@@ -234,7 +234,7 @@ async def test_something_that_is_no_prompt_is_refused(prompt: Any, word: str) ->
 def test_a_plain_script_gets_the_same_error() -> None:
     with pytest.raises(ConfigurationError) as caught:
         local_agent().send_sync(None)  # type: ignore[arg-type]
-    assert "a prompt is" in str(caught.value)
+    assert "prompt must be" in str(caught.value)
 
 
 @pytest.mark.parametrize("history", ["hi", ["hi"], [{"role": "user"}], ChatMessage.user("hi"), 3])

@@ -45,7 +45,7 @@ async def test_an_append_raises_the_fence_by_itself(store: SharedStore):
 
 
 async def test_a_conversation_that_does_not_exist_has_no_fence(store: SharedStore):
-    with pytest.raises(StoreError, match="there is no conversation 'talk'"):
+    with pytest.raises(StoreError, match="conversation 'talk' not found"):
         await store.fence("talk", NEW)
 
 

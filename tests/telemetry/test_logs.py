@@ -40,7 +40,7 @@ async def test_milestones_are_logged_at_info(wired: Subject, caplog: pytest.LogC
     answers = Call("get_weather", {"city": "Paris"}), Text("Sunny.")
     async with wired.open(*answers, tools=[get_weather]) as talk:
         await talk.agent.send("hi")
-    assert lines(caplog, "INFO", "sidestream.agent") == [f"model made: {wired.model}"]
+    assert lines(caplog, "INFO", "sidestream.agent") == [f"created model {wired.model}"]
     said = lines(caplog, "INFO", "sidestream.run")
     sent = [line for line in said if line.startswith(f"request sent to {wired.model} for step")]
     assert len(sent) == 2
@@ -88,7 +88,7 @@ async def test_a_request_is_logged_with_the_servers_id_and_its_session(caplog: p
     assert said[0] == "request sent to openai-responses:gpt-5.6 for step 0: request id req_42, status 200"
     assert said[2] == "session anchored: the server holds the first 2 messages"
     assert said[3] == "request for step 0 failed: ProviderError (status 400)"
-    assert said[4] == "session replayed: refused"
+    assert said[4] == "session not continued, history resent: refused"
 
 
 @requirement("R95")
@@ -98,7 +98,7 @@ async def test_a_run_that_is_left_is_logged_once(caplog: pytest.LogCaptureFixtur
     async with agent.stream("hi") as run:
         await anext(run)
     await run.aclose()
-    assert sum("left before its end" in line for line in lines(caplog, "INFO", "sidestream.run")) == 1
+    assert sum("abandoned after" in line for line in lines(caplog, "INFO", "sidestream.run")) == 1
 
 
 @requirement("R95")
@@ -110,7 +110,7 @@ async def test_events_are_logged_at_debug_by_type_and_size_without_content(
     async with wired.open(Text("Sunnyville.")) as talk:
         await talk.agent.send("How is Questionland?", stream=stream)
     said = lines(caplog, "DEBUG", "sidestream.run")
-    assert {line.split()[0] for line in said} == {"event" if stream else "whole"}
+    assert {line.split()[0] for line in said} == {"event" if stream else "non-streaming"}
     assert "Sunnyville" not in caplog.text
     assert "Questionland" not in caplog.text
 

@@ -354,7 +354,7 @@ async def test_a_run_that_is_over_or_no_run_cannot_be_resumed() -> None:
         async with agent.stream("hi") as run:
             async for _ in run:
                 pass
-        with pytest.raises(ConfigurationError, match="over"):
+        with pytest.raises(ConfigurationError, match="has finished"):
             agent.resume(run.state)
-        with pytest.raises(ConfigurationError, match="not the state"):
+        with pytest.raises(ConfigurationError, match="not a valid run state"):
             agent.resume("[]")

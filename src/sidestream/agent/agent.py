@@ -1,4 +1,4 @@
-"""The agent: a model, its tools, and the ways to run it."""
+"""The agent, which combines a model with tools, and the ways to run it."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -82,10 +82,10 @@ OutT = TypeVar("OutT")
 
 
 class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
-    """A model with tools. It keeps no history: pass `history`, or use `Chat`.
+    """A model with tools. It keeps no history, so pass `history` or use `Chat`.
 
-    `model` is a provider, such as `"anthropic"`, or one of its models: `"openai-responses:gpt-5.6"`. The settings hold
-    for every call; a call can override them.
+    `model` is a provider, such as `"anthropic"`, or one of its models, such as `"openai-responses:gpt-5.6"`. The
+    settings apply to every call, and a call can override them.
 
     ```python
     agent = Agent("openai-responses", server_side_tools=[WebSearch()], system="Answer in one sentence.")
@@ -164,17 +164,17 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
 
     @property
     def model(self) -> ChatModel:
-        """Its model, or the first of its models; inside `override`, the other one."""
+        """The agent's model, or the first of its models. Inside `override`, the other one."""
         return self._chosen.chat
 
     @property
     def tools(self) -> dict[str, Tool]:
-        """Its functions by name."""
+        """Functions of the agent, by name."""
         return self._own.functions
 
     @property
     def toolsets(self) -> tuple[Toolset, ...]:
-        """Its tool servers, such as MCP servers that this process calls."""
+        """Tool servers of the agent, such as MCP servers that this process calls."""
         return self._own.toolsets
 
     async def __aenter__(self) -> Self:
@@ -186,7 +186,10 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stops the tool servers and sandboxes that it started. Safe to call twice; the agent can be used again."""
+        """Stop the tool servers and sandboxes that the agent started.
+
+        Safe to call twice. The agent can be used again.
+        """
         for toolset in self._own.toolsets:
             await toolset.aclose()
         await self._local_toolsets.aclose()
@@ -194,9 +197,9 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     def override(
         self, *, model: str | ChatModel | None = None, **settings: Unpack[CommonSettings]
     ) -> AbstractContextManager[None]:
-        """For the runs begun in the `with` block, another model or other settings, also over those of a call.
+        """Override the model or settings for runs started in the `with` block, even those that a call sets.
 
-        For tests; it holds for the block's own task and the tasks begun in it, so tests can run at the same time:
+        Intended for tests. It applies to the block's own task and tasks started in it, so tests can run concurrently:
 
         ```python
         with agent.override(model=ScriptedModel(["Hello."])):
@@ -214,7 +217,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return self._chosen.transport
 
     def __repr__(self) -> str:
-        if "_models" not in self.__dict__:  # Its settings were refused: a traceback or a debugger shows it.
+        if "_models" not in self.__dict__:  # Shown by a traceback or a debugger after the settings were refused.
             return "Agent(not configured)"
         return f"Agent({self.model.provider}:{self.model.name})"
 
@@ -242,7 +245,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """The typed parts of a run, as they arrive. `await run.result()` folds the rest of them.
+        """Start a run and return its typed parts as an async iterator. `await run.result()` folds the rest of them.
 
         ```python
         async with agent.stream("What is new in Python?") as run:
@@ -250,8 +253,8 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
                 print(part.delta if isinstance(part, TextDelta) else f"[{part.type}]")
         ```
 
-        A run that fails yields `error` and `finish`, then raises; with `errors="parts"` it raises nothing, and
-        `run.error` says why it failed. With `stream=False` the response is requested whole and gives the same parts.
+        A failed run yields `error` and `finish`, then raises. With `errors="parts"` it does not raise, and `run.error`
+        holds the error. With `stream=False` a non-streaming response is requested, which yields the same parts.
         """
         return self._begun(prompt, output_type, call, RunHooks(), errors)
 
@@ -302,7 +305,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """Resumes a run that waits for approvals, or whose state was saved; in another process too.
+        """Resume a run that waits for approvals, or whose state was saved, even in another process.
 
         ```python
         result = await agent.send("Refund order 7.")
@@ -310,8 +313,8 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
             result = await agent.resume(result.run_state, [call.approve() for call in result.approvals])
         ```
 
-        Raises ApprovalError for a decision that was made for other arguments or another run, or was used before in this
-        process. Only the log of a chat remembers decisions across processes.
+        Raises ApprovalError if a decision was made for other arguments or another run, or was used before in this
+        process. Only a chat's log remembers decisions across processes.
         """
         decided = list(decisions)
         check_unspent(decided)
@@ -329,7 +332,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
         if "history" in call:
-            raise ConfigurationError("a resumed run has its own history")
+            raise ConfigurationError("history cannot be set for a resumed run, which has its own; leave it out")
         from sidestream.agent.resuming import resumed_state
 
         turn_state, decided = resumed_state(state, decisions)
@@ -345,7 +348,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     def send_stream(
         self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
     ) -> AsyncGenerator[ChatResult[str]]:
-        """The run in chunks, each with what is new. A run that fails raises after its last chunk.
+        """Start a run and yield it in chunks, each with what is new. A failed run raises after its last chunk.
 
         ```python
         async for chunk in agent.send_stream("Say hello in French."):
@@ -364,23 +367,24 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
     async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
-        """The result of a run: exactly the fold of `send_stream`. An error has what had arrived in `error.result`.
+        """Run the agent and return the result, which is exactly the fold of `send_stream`.
 
-        `prompt` is a text, or a list of texts and files. `output_type` is a pydantic model, a dataclass, a TypedDict, a
-        list, a union or a JSON schema: `output` is then an object of that type.
+        An error has the partial result in `error.result`. `prompt` is a string, or a list of strings and files.
+        `output_type` is a pydantic model, a dataclass, a TypedDict, a list, a union or a JSON schema; `output` is then
+        an object of that type.
         """
         return await self.stream(prompt, output_type=output_type, **call).result()
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models that the provider has, with what it says about them."""
+        """Return the models that the provider lists, with their properties."""
         return await list_models(self.model, self._carrier(), self.limits)
 
     async def embed_query(self, text: str, *, options: Any = None) -> "EmbeddingsResult":
-        """The vector of one text: `(await agent.embed_query("a cat")).vector`."""
+        """Embed one text, as in `(await agent.embed_query("a cat")).vector`."""
         return await self.embed_documents([text], options=options)
 
     async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> "EmbeddingsResult":
-        """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
+        """Embed texts in batches, and return the vectors in their order. Without texts, no request is sent."""
         from sidestream.agent.embeddings import embed
         from sidestream.agent.models import priced_embeddings
 
@@ -394,7 +398,10 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "MediaResult":
-        """Generates files, e.g. of `mime_types=["image/png"]`, as `result.assets`. `metadata["way"]` says how."""
+        """Generate files, such as `mime_types=["image/png"]`, as `result.assets`.
+
+        `metadata["way"]` tells how they were made.
+        """
         from sidestream.agent.media import join
 
         return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
@@ -403,7 +410,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     def generate_media_stream(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "AsyncGenerator[MediaResult]":
-        """Generates files of these `mime_types`, in chunks, with previews as they come."""
+        """Generate files of these `mime_types`, and yield them in chunks, with previews as they arrive."""
         from sidestream.agent.media import media_call, media_chunks, media_plan
 
         refuse_unknown(call, CallSettings)
@@ -424,10 +431,10 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         timeout_s: float | None = None,
         on_interruption: InterruptionPolicy = "ask",
     ) -> Tool:
-        """This agent as a tool of another: `Agent(model, tools=[agent.as_tool("research", "Looks things up.")])`.
+        """Wrap this agent as a tool, as in `Agent(model, tools=[agent.as_tool("research", "Looks things up.")])`.
 
-        Its parts arrive in the other's stream as events under its name. Its approvals are requested by the other run;
-        what it uses and reads counts for that run too. `approval` and `on_interruption` are as for `@tool`.
+        Its parts arrive in the calling agent's stream as events under its name. The calling run requests its approvals,
+        and also counts its usage and sources. `approval` and `on_interruption` are as for `@tool`.
         """
         return agent_tool(
             self._run_as_tool,
@@ -440,7 +447,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         )
 
     def to_web(self, **settings: Any) -> Any:
-        """This agent as an ASGI app, with a chat page: `uvicorn module:app` after `app = agent.to_web()`.
+        """Create an ASGI app with a chat page, for `uvicorn module:app` after `app = agent.to_web()`.
 
         `settings` are those of `sidestream.server.create_app`. Needs the extra `server`.
         """
@@ -448,11 +455,11 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return import_module("sidestream.server.app").create_app(self, **settings)
 
     def _run_as_tool(self, context: ToolContext, task: str) -> Run[Any]:
-        """The run behind a call of this agent as a tool: a new one, or the one that waited."""
+        """Start the run for a call to this agent as a tool, or resume the one that waited."""
         suspended = context.suspended
         if suspended is None:
             return self.stream(task_message(task, context), errors="parts", deps=context.deps)
-        # The run that this one serves has taken the decisions and marked them as used.
+        # The calling run has taken the decisions and marked them as used.
         call: CallSettings = {"deps": context.deps}
         return self._resumed(suspended.state, list(suspended.decisions), None, call, RunHooks(), "parts")
 
@@ -509,7 +516,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return Run(turn, settings, decisions)
 
     def _services(self) -> "Services":
-        """What the tools that run here may use of this agent."""
+        """Return the services that locally executed tools may use."""
         from sidestream.agent.services import services_of
 
         return services_of(self.limits, self._delegated)
@@ -528,18 +535,18 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return delegate._run_as_tool(context, prompt)
 
     def _tried(self, model: ChatModel | None) -> tuple[Models, ...]:
-        """The models of a run, in the order in which they are tried. One that makes media has no stand-in."""
+        """Return the models of a run in the order in which they are tried. A media model has no fallback."""
         models = override_of(self).models
         return self._candidates if models is None and model is None else (self._chosen,)
 
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
-    """A run that begins with this message, after the call's history."""
+    """Create the state of a run that starts with this message, after the call's history."""
     return TurnState(
         run_id=f"run_{os.urandom(16).hex()}", messages=[*checked_history(call.get("history", ())), message]
     )
 
 
 def _typed(spec: Any) -> OutputType[Any] | None:
-    """Text is what an agent answers anyway."""
+    """Read an output type. Text needs none, since agents answer with it anyway."""
     return None if spec is None or spec is str else read_output_type(spec)

@@ -1,4 +1,4 @@
-"""An agent as a tool of another."""
+"""Agents as tools of other agents."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,9 +38,10 @@ def agent_tool(
     on_interruption: InterruptionPolicy,
     tools: Iterable[Tool | ServerSideTool | Toolset],
 ) -> Tool:
-    """A tool whose calls are runs of an agent. `start` begins the run of a call, or resumes a suspended one.
+    """Create a tool whose calls are runs of an agent.
 
-    `tools` are the agent's own: an approval that is remembered is for an agent with these.
+    `start` starts the run of a call, or resumes a suspended one. `tools` are the agent's own; a remembered approval is
+    for an agent with these.
     """
     can = [tool.label if isinstance(tool, Toolset) else tool.pin for tool in tools]
 
@@ -78,7 +79,10 @@ async def _outcome(run: Run[Any], context: ToolContext) -> ToolOutcome:
 
 
 def task_message(task: str, context: ToolContext) -> ChatMessage:
-    """The task as the first message of its run. A model wrote it: of its URLs, those count that its own run knows."""
+    """Create the first message of a subagent's run from its task.
+
+    A model wrote the task, so only those of its URLs count that the calling run knows.
+    """
     from sidestream.portable.fetch.policy import KnownAddresses
 
     known = KnownAddresses(context.history)

@@ -1,4 +1,4 @@
-"""The methods of an agent for code that is not async: plain scripts and threads."""
+"""The synchronous methods of an agent, for scripts and threads."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
@@ -20,13 +20,12 @@ OutT = TypeVar("OutT")
 
 
 class RunsBlocking(ABC, Generic[T]):
-    """The part of an agent that runs it in an event loop of its own, and waits."""
+    """The synchronous methods of an agent, each of which runs it in a separate event loop and waits."""
 
     @abstractmethod
     def stream(
         self, prompt: Prompt, *, output_type: Any = None, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
-    ) -> Run[Any]:
-        """Start a run."""
+    ) -> Run[Any]: ...
 
     @abstractmethod
     def resume(
@@ -38,7 +37,7 @@ class RunsBlocking(ABC, Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """Continue a run that waits."""
+        """Continue a waiting run."""
 
     @overload
     def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
@@ -48,7 +47,7 @@ class RunsBlocking(ABC, Generic[T]):
     ) -> ChatResult[OutT]: ...
     @shows_settings(CallSettings)
     def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
-        """`send` for code that is not async: plain scripts and threads."""
+        """Run `send` synchronously, for scripts and threads."""
         from sidestream.run.blocking import refuse_running_loop, wait_for
 
         refuse_running_loop("send_sync", "await agent.send(...)")
@@ -77,7 +76,7 @@ class RunsBlocking(ABC, Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> "SyncRun[Any]":
-        """`stream` for code that is not async: `with agent.stream_sync("…") as run: for part in run: …`."""
+        """Run `stream` synchronously, as in `with agent.stream_sync("…") as run: for part in run: …`."""
         from sidestream.run.blocking import SyncRun, refuse_running_loop, started
 
         refuse_running_loop("stream_sync", "async with agent.stream(...) as run")
@@ -87,7 +86,7 @@ class RunsBlocking(ABC, Generic[T]):
     def send_stream_sync(
         self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
     ) -> Generator[ChatResult[str]]:
-        """`send_stream` for code that is not async: `for chunk in agent.send_stream_sync("…"): …`."""
+        """Run `send_stream` synchronously, as in `for chunk in agent.send_stream_sync("…"): …`."""
         from sidestream.run.blocking import refuse_running_loop, started, sync_chunks
 
         refuse_running_loop("send_stream_sync", "async for chunk in agent.send_stream(...)")
@@ -115,7 +114,7 @@ class RunsBlocking(ABC, Generic[T]):
         output_type: Any = None,
         **call: Unpack[CallSettings],
     ) -> ChatResult[Any]:
-        """`await agent.resume(...)` for code that is not async."""
+        """Run `await agent.resume(...)` synchronously."""
         from sidestream.run.blocking import refuse_running_loop, wait_for
 
         refuse_running_loop("resume_sync", "await agent.resume(...)")

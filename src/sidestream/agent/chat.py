@@ -1,4 +1,4 @@
-"""A chat: a history that grows turn by turn. A turn that fails or is cancelled leaves it as it was."""
+"""Chats, whose history grows turn by turn. A failed or cancelled turn leaves the history unchanged."""
 
 import uuid
 from collections.abc import AsyncGenerator, Generator, Iterable
@@ -41,9 +41,9 @@ class Chat(Generic[T]):
     print((await chat.send("What is my name?")).output)
     ```
 
-    `messages` is a history to begin with. With a store, every run is written to the conversation `id` as it streams,
+    `messages` is a history to start with. With a store, every run is written to the conversation `id` as it streams,
     and a chat with the same id continues where the log ends: `Chat(agent, store="talks.db", id="support-42")`. `log`
-    says how closely: previews, such as an image's first versions, are kept only with `log=LogDetail(previews=True)`.
+    sets the level of detail; previews, such as an image's first versions, need `log=LogDetail(previews=True)`.
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class Chat(Generic[T]):
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
         self.agent = agent
         self._is_new = id is None
-        """True while nobody else can know the id."""
+        """Whether the id is known only to this chat."""
         self.id = f"chat_{uuid.uuid4().hex}" if id is None else id
         self.status: TurnStatus = "complete"
-        """How the last turn stands."""
+        """Status of the last turn."""
         self._messages = list(messages)
         self._before = self._messages
-        """The history before the turn that waits."""
+        """History before the waiting turn."""
         self._is_stale = store is not None
-        """True while the log may say more than is known here."""
+        """Whether the log may have records that are not loaded yet."""
         self._run_state: RunState | None = None
         self._writer: Writer | None = None
         self._grants: tuple[Grant, ...] = ()
         self._decided: frozenset[tuple[str, str]] = frozenset()
-        """Decisions that the log has."""
+        """Keys of the decisions in the log."""
         self._log = log
         self.run_details: JsonObject = {}
-        """Kept in the log with each run, as the first record's `details`. No secrets: they would be stored."""
+        """Details stored in the log with each run, in its first record. They must not contain secrets."""
         self._store: Store | None = None
         if store is not None:
             from sidestream.store.ids import check_id
@@ -88,67 +88,69 @@ class Chat(Generic[T]):
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
-        """The history so far."""
+        """History so far."""
         self._check_loaded()
         return tuple(self._messages)
 
     @property
     def run_state(self) -> RunState | None:
-        """Where the last turn stands, unless it is complete: `chat.resume` continues from here."""
+        """State of the last turn, from which `chat.resume` continues, or None if the turn is complete."""
         self._check_loaded()
         return self._run_state
 
     @property
     def approvals(self) -> tuple[PendingApproval, ...]:
-        """What waits for a person: `await chat.resume([approval.approve() for approval in chat.approvals])`."""
+        """Pending approvals, as in `await chat.resume([approval.approve() for approval in chat.approvals])`."""
         state = self.run_state
         return state.approvals if state is not None else ()
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """Tools that a person has allowed in this conversation, with `approval.approve(remember="conversation")`."""
+        """Approvals of this conversation remembered with `approval.approve(remember="conversation")`."""
         self._check_loaded()
         return self._grants
 
     @property
     def head(self) -> int:
-        """The number of the last record that is safe in the log."""
+        """Sequence number of the last record that is safe in the log."""
         return self._writer.head if self._writer is not None else 0
 
     @property
     def store_error(self) -> StoreError | None:
-        """Why the conversation is not recorded at the moment, if so. Its runs continue; the next turn, or `load`, tries
-        to write what is missing."""
+        """Reason why the conversation is currently not recorded, or None.
+
+        Its runs continue. The next turn, or `load`, tries to write the missing records.
+        """
         return self._writer.error if self._writer is not None else None
 
     def to_json(self) -> str:
-        """The history as JSON text."""
+        """Serialize the history to JSON."""
         return messages_to_json(self.messages)
 
     @classmethod
     def from_json(cls, agent: Agent[T], text: str | bytes) -> "Chat[T]":
-        """The chat whose history `to_json` wrote."""
+        """Create a chat from a history that `to_json` wrote."""
         return cls(agent, messages_from_json(text))
 
     async def load(self) -> None:
-        """Reads the conversation from the store. The first turn does it where it was not done before."""
+        """Read the conversation from the store. The first turn does so if it was not done before."""
         if self._store is None:
             return
         if not await self._has_recovered():
-            # What could not be written is only here: the chat continues in memory.
+            # The unwritten records exist only here, so the chat continues in memory.
             self._is_stale = False
             return
         from sidestream.store.log.conversation import Conversation
         from sidestream.store.log.fold import LogState
         from sidestream.store.log.writer import USUAL_DETAIL, Writer
 
-        # Reading what cannot be there only shows that the store works, which one that was written to has shown.
+        # Skip the read of a new conversation: it would only test the store, which an earlier write has done.
         is_empty = self._is_new and getattr(self._store, "has_written", False)
         state = LogState(head=0, messages=()) if is_empty else await Conversation(self._store, self.id).state()
         self._is_new = False
         writer = Writer(self._store, self.id, state.head, detail=self._log or USUAL_DETAIL)
         if state.head and self._writer is None and self._messages:
-            raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
+            raise ConfigurationError(f"conversation {self.id!r} already has a history; leave out messages")
         if not state.head and self._writer is None:
             await writer.add_history(self._messages)
         else:
@@ -181,7 +183,10 @@ class Chat(Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """The typed parts of one turn. The turn counts once its last part has come. Call `load` first with a store."""
+        """Start a turn and return its typed parts. The turn counts once its last part has arrived.
+
+        With a store, call `load` first.
+        """
         self._check_loaded()
         if "history" in call:
             raise ConfigurationError("a chat has its own history; pass messages to Chat(agent, messages)")
@@ -192,7 +197,7 @@ class Chat(Generic[T]):
             )
         message = user_message(prompt)
         self._before = self._messages
-        # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
+        # A chat belongs to the agent's own classes; no other code needs to follow its runs this way.
         begun = self.agent._begun  # pyright: ignore[reportPrivateUsage]
         return self._following(begun(message, output_type, {**call, "history": self._messages}, self._hooks(), errors))
 
@@ -227,7 +232,7 @@ class Chat(Generic[T]):
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """The typed parts of the rest of the last turn."""
+        """Resume the last turn and return the typed parts of the rest."""
         self._check_loaded()
         decided = list(decisions)
         check_unspent(decided, self._decided)
@@ -246,7 +251,7 @@ class Chat(Generic[T]):
     async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
     async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
-        """One turn."""
+        """Run one turn and return its result."""
         await self._loaded()
         return await self.stream(prompt, output_type=output_type, **call).result()
 
@@ -254,7 +259,7 @@ class Chat(Generic[T]):
     async def send_stream(
         self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
     ) -> AsyncGenerator[ChatResult[str]]:
-        """One turn in chunks. It counts once its last chunk has come."""
+        """Run one turn and yield it in chunks. The turn counts once its last chunk has arrived."""
         await self._loaded()
         chunks = self.stream(prompt, output_type=output_type, **call).chunks()
         try:
@@ -281,32 +286,32 @@ class Chat(Generic[T]):
     async def resume(
         self, decisions: Iterable[Decision] = (), *, output_type: Any = None, **call: Unpack[CallSettings]
     ) -> ChatResult[Any]:
-        """Resumes the last turn: after approvals, an error, a cancellation or a crash."""
+        """Resume the last turn after approvals, an error, a cancellation or a crash."""
         await self._loaded()
         return await self.resume_stream(decisions, output_type=output_type, **call).result()
 
     def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
-        """One turn, for code that is not async: plain scripts and threads."""
+        """Run one turn synchronously, for scripts and threads."""
         return wait_for(partial(self.send, prompt, **call), "send_sync", "await chat.send(...)")
 
     def resume_sync(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]:
-        """`resume` for code that is not async."""
+        """Run `resume` synchronously."""
         return wait_for(partial(self.resume, decisions, **call), "resume_sync", "await chat.resume(...)")
 
     def stream_sync(
         self, prompt: Prompt, *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
     ) -> SyncRun[T]:
-        """The typed parts of one turn, for code that is not async."""
+        """Run one turn synchronously, and iterate over its typed parts."""
         refuse_running_loop("stream_sync", "async with chat.stream(...) as run")
         return SyncRun(lambda: self._started(prompt, errors, call))
 
     def send_stream_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Generator[ChatResult[str]]:
-        """One turn in chunks, for code that is not async."""
+        """Run one turn synchronously, and yield it in chunks."""
         refuse_running_loop("send_stream_sync", "async for chunk in chat.send_stream(...)")
         return sync_chunks(lambda: self._started(prompt, "raise", call))
 
     async def discard(self) -> None:
-        """Drops the last turn, where it is not complete: the chat continues from before it."""
+        """Drop the last turn unless it is complete, so that the chat continues from before it."""
         await self._loaded()
         if self._run_state is None:
             return
@@ -319,31 +324,31 @@ class Chat(Generic[T]):
         self._run_state, self.status = None, "complete"
 
     async def keep(self) -> None:
-        """Keeps what the last turn has said, where it was stopped or failed: the chat continues after it.
+        """Keep the output of the last turn if it was stopped or failed, so that the chat continues after it.
 
-        Needs a store. Does nothing after a turn that is complete. Without this, such a turn counts no more.
+        Needs a store. Does nothing after a complete turn. Without this call, such a turn is dropped.
         """
         await self._loaded()
         if self._writer is None:
-            raise ConfigurationError("only a chat with a store knows what a turn that did not end has said")
+            raise ConfigurationError("Chat.keep() needs a store; pass store= to Chat")
         if self._run_state is not None:
             from sidestream.store.records import TurnKept
 
             await self._settle(self._writer, TurnKept())
 
     async def withdraw(self, grant: str) -> None:
-        """Withdraws a grant, by its id: the next call of its tool needs an approval. During a run, `Run.withdraw` does.
+        """Revoke a remembered approval by its id, so that the next call to its tool needs an approval.
 
-        Raises ConfigurationError for an unknown id.
+        Use `Run.withdraw` during a run. Raises ConfigurationError for an unknown id.
         """
         await self._loaded()
         left = without_grant(self._grants, grant)
         if left == self._grants:
-            raise ConfigurationError(f"there is no grant {grant!r} in this conversation: see chat.grants")
+            raise ConfigurationError(f"unknown grant {grant!r}; chat.grants lists those of this conversation")
         await self.set_grants(left)
 
     async def set_grants(self, grants: Iterable[Grant]) -> None:
-        """Allows these tools from now on, and no others: for a chat that continues another one, as a branch does."""
+        """Replace the remembered approvals, for a chat that continues another one, as a branch does."""
         await self._loaded()
         self._grants = tuple(grants)
         if self._run_state is not None:
@@ -354,7 +359,7 @@ class Chat(Generic[T]):
                 await self._writer.commit()
 
     async def log_refusal(self, approval_id: str, reason: str) -> None:
-        """Records in the log, if there is one, that a decision was refused. Nothing else changes."""
+        """Record in the log, if there is one, that a decision was refused. Nothing else changes."""
         if self._writer is not None:
             from sidestream.store.records import ApprovalRefused
 
@@ -362,7 +367,7 @@ class Chat(Generic[T]):
             await self._writer.commit()
 
     async def _settle(self, writer: "Writer", body: "Body") -> None:
-        """Writes what becomes of the last turn, and reads what follows from it."""
+        """Record how the last turn is settled, and load the resulting state."""
         writer.add(body)
         await writer.commit()
         await self.load()
@@ -372,7 +377,10 @@ class Chat(Generic[T]):
         return self.stream(prompt, errors=errors, **call)
 
     async def _has_recovered(self) -> bool:
-        """False while a failing store does not take what it lacks. Raises ConflictError if it has other turns now."""
+        """Retry pending writes, and return False while the store still fails.
+
+        Raises ConflictError if the store has other turns now.
+        """
         writer = self._writer
         if writer is None or isinstance(writer.error, ConflictError | None):
             return True  # After a conflict, the log counts.
@@ -387,10 +395,12 @@ class Chat(Generic[T]):
 
     def _check_loaded(self) -> None:
         if self._is_stale:
-            raise ConfigurationError("the conversation has not been read, or its last turn failed: `await chat.load()`")
+            raise ConfigurationError(
+                "the conversation is not loaded, or its last turn failed; call `await chat.load()` first"
+            )
 
     def _hooks(self) -> RunHooks:
-        """What the chat must learn of its run."""
+        """Return the hooks through which the chat observes its run."""
         writer = self._writer
         if writer is None:
             return RunHooks(ended=self._take, decided=spend, conversation=self.id)
@@ -405,7 +415,7 @@ class Chat(Generic[T]):
         )
 
     def _following(self, run: Run[OutT]) -> Run[OutT]:
-        """The run, which was not refused: from now on the log may say more than is known here."""
+        """Return a started run, after whose start the log may have records that are not loaded yet."""
         self._is_stale = self._writer is not None
         run.turn.state.grants = self._grants
         return run

@@ -1,4 +1,4 @@
-"""What callers pass in, checked before anything runs: each error says what to write instead."""
+"""Validation of what callers pass in, whose errors tell what to write instead."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
@@ -18,11 +18,11 @@ from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
 
 WORDS: Mapping[str, Any] = {"message_metadata": MessageMetadata, "result_metadata": ResultMetadata}
-"""Setting → the type that lists its words."""
+"""Types that list the values of a setting, by its name."""
 
 
 def check_settings(given: Mapping[str, Any]) -> None:
-    """Raises ConfigurationError for a setting of an agent or a call that has the wrong type or an unknown word."""
+    """Raise ConfigurationError if a setting of an agent or a call has the wrong type or an unknown value."""
     for name in given.keys() & WORDS.keys():
         words = get_args(WORDS[name])
         if given[name] not in words:
@@ -52,7 +52,7 @@ def _are_prices(prices: Any) -> bool:
 
 
 def checked_model(model: Any) -> ChatModel:
-    """The model object. Raises ConfigurationError for anything else."""
+    """Return the model object. Raises ConfigurationError for anything else."""
     if isinstance(model, ChatModel) and not isinstance(model, type):
         return model
     raise ConfigurationError(
@@ -62,7 +62,7 @@ def checked_model(model: Any) -> ChatModel:
 
 
 def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """The messages. Raises ConfigurationError for anything that is not a message."""
+    """Return the messages as a list. Raises ConfigurationError for anything that is not a message."""
     if isinstance(history, ChatMessage | str | Mapping) or not isinstance(history, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"history must be a list of ChatMessage, not {shown(history)}")
     messages = list(history)
@@ -76,7 +76,7 @@ def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
 
 
 def checked_tools(tools: Tools) -> list[Tool | ExternalTool | Toolset | Callable[..., Any]]:
-    """The client tools. Raises ConfigurationError for what is no function, Tool or tool server."""
+    """Return the client tools. Raises ConfigurationError for anything but functions, Tools and tool servers."""
     items = _items("tools", tools, "tools=[get_weather]")
     for item in items:
         if isinstance(item, ServerSideTool) or _is_class_of(item, ServerSideTool):
@@ -95,7 +95,7 @@ def checked_tools(tools: Tools) -> list[Tool | ExternalTool | Toolset | Callable
 
 
 def checked_server_side_tools(tools: Iterable[ServerSideTool]) -> tuple[ServerSideTool, ...]:
-    """The server-side tools. Raises ConfigurationError for anything else."""
+    """Return the server-side tools. Raises ConfigurationError for anything else."""
     items = _items("server_side_tools", tools, "server_side_tools=[WebSearch()]")
     for item in items:
         if isinstance(item, ServerSideTool):

@@ -1,4 +1,4 @@
-"""What a run needs of its agent to keep its context small: the window of the model, and a model that summarises."""
+"""The context window of a run's model, and the model that summarises long histories."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -30,7 +30,10 @@ def keeper_for(
     window: Callable[[], Awaitable[int | None]],
     prices: Mapping[str, Price],
 ) -> ContextKeeper:
-    """The keeper of one run. Raises UnsupportedError if the provider is to compact histories and cannot."""
+    """Create the context keeper of one run.
+
+    Raises UnsupportedError if the strategy is `provider` and the provider cannot compact histories.
+    """
     can = isinstance(model, CompactsHistory) and model.compacts_history
     if config.strategy == "provider" and not can:
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""Embeddings: texts as vectors, in batches, and how near two vectors are."""
+"""Embeddings of texts as vectors, in batches, and the similarity of two vectors."""
 
 import asyncio
 import math
@@ -16,24 +16,27 @@ from sidestream.stream.parts import Usage
 from sidestream.transport.calls import Transport
 
 MAX_PARALLEL = 4
-"""Batches that are under way at once."""
+"""Maximum concurrent batches."""
 _PURPOSE = "embeddings"
 
 
 def embeddings_model(chosen: ModelString, provider: Provider, settings: Settings) -> ChatModel:
-    """The model that a model string names for embeddings, else the provider's own choice. Raises UnsupportedError."""
+    """Create the model that a model string names for embeddings, else the provider's default.
+
+    Raises UnsupportedError if there is none.
+    """
     name = chosen.models.get("embeddings") or provider.default_models.get("embeddings")
     if not name:
-        raise UnsupportedError(f"{provider.name} has no embeddings")
+        raise UnsupportedError(f"{provider.name} does not support embeddings")
     return provider.chat_model(name, settings)
 
 
 async def embed(
     model: ChatModel, transport: Transport, limits: Limits, texts: Iterable[str], options: Any = None
 ) -> EmbeddingsResult:
-    """The vectors of the texts, in their order. One batch that fails fails them all; what it raised is raised."""
+    """Return the vectors of the texts, in their order. If a batch fails, its error is raised."""
     if not isinstance(model, EmbedsText):
-        raise UnsupportedError(f"{model.provider} has no embeddings")
+        raise UnsupportedError(f"{model.provider} does not support embeddings")
     calls = model.embedding_calls(_checked_texts(texts), options)
     gate, began_s = asyncio.Semaphore(MAX_PARALLEL), monotonic()
 
@@ -66,41 +69,43 @@ async def embed(
 
 
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
-    """How alike two vectors point: 1 the same way, 0 nothing in common, -1 opposite ways.
+    """Return the cosine of the angle between two vectors.
+
+    It is 1 for the same direction, 0 for orthogonal vectors, and -1 for opposite directions.
 
     ```python
     print(cosine_similarity([1, 0], [1, 1]))  # 0.7071067811865475
     ```
 
-    Raises ConfigurationError for vectors of different lengths, and for one that points nowhere or is not finite.
+    Raises ConfigurationError if the vectors differ in length, or one is zero or not finite.
     """
     if len(a) != len(b):
         raise ConfigurationError(
-            f"vectors of {len(a)} and {len(b)} numbers cannot be compared; embed both with one model and one size"
+            f"vectors must have the same length, not {len(a)} and {len(b)}; embed both with the same model and size"
         )
     lengths = math.hypot(*a), math.hypot(*b)
     if not all(lengths):
-        raise ConfigurationError("a vector of zeros points nowhere and cannot be compared")
+        raise ConfigurationError("cannot compare a vector of zeros")
     if not all(map(math.isfinite, lengths)):
-        raise ConfigurationError("a vector with numbers that are not finite cannot be compared")
+        raise ConfigurationError("cannot compare a vector with non-finite values")
     cosine = sum((x / lengths[0]) * (y / lengths[1]) for x, y in zip(a, b, strict=True))
     return max(-1.0, min(1.0, cosine))
 
 
 def _checked_texts(texts: Iterable[str]) -> list[str]:
-    # A text is also a sequence of texts, one per letter.
+    # A string is also a sequence of strings, one per letter.
     if isinstance(texts, str):
-        raise ConfigurationError("a list of texts is needed; for one text there is embed_query")
+        raise ConfigurationError("texts must be a list of strings; use embed_query for one string")
     found: list[Any] = list(texts)
     for index, text in enumerate(found):
         if not isinstance(text, str):
-            raise ConfigurationError(f"only texts can be embedded; number {index} is {type(text).__name__}")
+            raise ConfigurationError(f"texts must contain only strings, not {type(text).__name__} (index {index})")
     return found
 
 
 def _check(vectors: Sequence[Vector]) -> None:
     if len({len(vector) for vector in vectors}) > 1 or not all(vectors):
-        raise ProtocolError("the vectors are not all of one length")
+        raise ProtocolError("the vectors are empty or differ in length")
     # A sum is finite only if its terms are.
     if not all(math.isfinite(sum(vector)) for vector in vectors):
-        raise ProtocolError("a vector holds something that is no finite number")
+        raise ProtocolError("a vector contains a non-finite value")

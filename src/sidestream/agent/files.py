@@ -1,4 +1,4 @@
-"""Files at the provider: an agent uploads, downloads, lists and deletes them."""
+"""Files at the provider, which an agent uploads, downloads, lists and deletes."""
 
 import asyncio
 import os
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Source = str | os.PathLike[str] | bytes | DataPart | File
-"""What can be uploaded: the path of a file, bytes, or a part that holds bytes."""
+"""A file to upload, given as its path, as bytes, or as a part that holds bytes."""
 Progress = Callable[[int, int], None]
-"""Called with the bytes that were sent and their total."""
+"""Callback that receives the bytes sent so far and the total."""
 
 _MIME_TYPE = r"[\w.+*-]+/[\w.+*-]+(;[ -~]*)?"
 _HEAD_BYTES = 4096
@@ -34,18 +34,18 @@ _GROWTH = 1.5
 
 
 class HandlesFiles(ABC):
-    """The part of an agent that handles files at its provider."""
+    """The methods of an agent that handle files at its provider."""
 
     limits: Limits
 
     @property
     @abstractmethod
     def model(self) -> ChatModel:
-        """The model whose provider has the files."""
+        """Model whose provider has the files."""
 
     @abstractmethod
     def _carrier(self) -> Transport:
-        """What sends the requests."""
+        """Return the transport for requests."""
 
     async def upload(
         self,
@@ -58,17 +58,17 @@ class HandlesFiles(ABC):
         expires_in_s: int | None = None,
         progress: Progress | None = None,
     ) -> transfers.StoredFile:
-        """Uploads a file, and returns once it can be used: as part of a prompt, in a sandbox, or in file search.
+        """Upload a file, and return once it can be used in a prompt, in a sandbox, or in file search.
 
-        `store` is a vector store or file search store, `container_id` a container of a code interpreter. A path is
-        read while it is sent. `progress(sent, total)` counts bytes; it begins again where a request is retried.
+        `store` is a vector store or file search store, and `container_id` a code interpreter's container. A path is
+        read while it is sent. `progress(sent, total)` counts bytes, and restarts if a request is retried.
         """
         model = _storing(self.model)
         upload = await asyncio.to_thread(_upload, source, name, mime_type)
         if upload.size_bytes > self.limits.max_upload_bytes:
             raise LimitError(
-                f"{upload.name} has {upload.size_bytes} bytes, more than {self.limits.max_upload_bytes}. "
-                "If that is expected, raise Limits.max_upload_bytes.",
+                f"{upload.name} is {upload.size_bytes} bytes, more than {self.limits.max_upload_bytes}; "
+                "if that is expected, raise Limits.max_upload_bytes",
                 code="max_upload_bytes",
             )
         upload = replace(upload, container_id=container_id, store=store, expires_in_s=expires_in_s)
@@ -83,7 +83,7 @@ class HandlesFiles(ABC):
     async def download(
         self, *place: str | transfers.StoredFile, file_id: str | None = None, container_id: str | None = None
     ) -> File:
-        """A file of the provider with its bytes, name and type: `download(file_id)`, `download(container_id, file_id)`.
+        """Download a file with its bytes, name and type, by `download(file_id)` or `download(container_id, file_id)`.
 
         Most providers let you download only what their tools made, not what you uploaded.
         """
@@ -98,20 +98,23 @@ class HandlesFiles(ABC):
     async def describe_file(
         self, file_id: str, *, container_id: str | None = None, store: str | None = None
     ) -> transfers.StoredFile:
-        """A file that the provider stores, by its id: for a prompt, or for its name, size and expiry."""
+        """Return a file that the provider stores, by its id, for a prompt or for its name, size and expiry."""
         address = transfers.FileAddress(id=file_id, container_id=container_id, store=store)
         return await self._carry_out(_storing(self.model).describe_file(address))
 
     async def list_files(
         self, *, container_id: str | None = None, store: str | None = None
     ) -> list[transfers.StoredFile]:
-        """The files that the provider stores for you, or those of a container or a store."""
+        """Return the files that the provider stores for you, or those of a container or a store."""
         return await self._carry_out(_storing(self.model).list_files(container_id, store))
 
     async def delete_file(
         self, file: str | transfers.StoredFile, *, container_id: str | None = None, store: str | None = None
     ) -> bool:
-        """Deletes a file at the provider, also from its container or store. False if there was none."""
+        """Delete a file at the provider, also from its container or store.
+
+        Returns False if the file does not exist.
+        """
         address = (
             transfers.FileAddress(id=file, container_id=container_id, store=store)
             if isinstance(file, str)
@@ -120,15 +123,15 @@ class HandlesFiles(ABC):
         return await self._is_deleted(_storing(self.model).delete_file(address))
 
     async def create_store(self, name: str, *, expires_in_s: int | None = None) -> str:
-        """Creates a store for file search and returns its id: `upload(…, store=id)`, `FileSearch(stores=[id])`."""
+        """Create a store for file search and return its id, for `upload(…, store=id)` and `FileSearch(stores=[id])`."""
         return await self._carry_out(_storing(self.model).create_store(name, expires_in_s))
 
     async def delete_store(self, store: str) -> bool:
-        """Deletes a store for file search. False if there was none."""
+        """Delete a store for file search, or return False if it does not exist."""
         return await self._is_deleted(_storing(self.model).delete_store(store))
 
     async def _described(self, address: transfers.FileAddress) -> transfers.StoredFile | None:
-        """What the provider knows about a file; a file is delivered without it, too."""
+        """Return what the provider knows about a file, or None. A file is delivered without it, too."""
         if not isinstance(self.model, transfers.TransfersFiles):
             return None
         with suppress(RunError):
@@ -158,7 +161,7 @@ class _Progress:
         self._sent = -1
 
     def followed(self, call: HttpCall) -> HttpCall:
-        """The call, which reports what it has sent."""
+        """Return the call, changed to report what it has sent."""
         if call.file is None:
             return call
         file = call.file
@@ -169,7 +172,7 @@ class _Progress:
         return replace(call, file=replace(file, sent=sent))
 
     def reach(self, sent: int) -> None:
-        """So much of the content was sent. What the report raises is kept: it must not break the connection."""
+        """Report the bytes sent. An error of the callback is kept for later, since it must not break the connection."""
         if self.error is not None or sent == self._sent:
             return
         self._sent = sent
@@ -182,7 +185,10 @@ class _Progress:
 async def carry_out(
     transfer: transfers.Transfer[T], transport: Transport, limits: Limits, progress: _Progress | None = None
 ) -> T:
-    """Sends the requests of a transfer until it is complete. Raises RunError, and what `progress` raised."""
+    """Send the requests of a transfer until it is complete.
+
+    Raises RunError if a request fails, and any error of the progress callback.
+    """
     wait_s, waited_s = limits.poll_interval_s, 0.0
     try:
         step = next(transfer)
@@ -190,8 +196,8 @@ async def carry_out(
             if isinstance(step, transfers.Pause):
                 if waited_s >= limits.max_processing_s:
                     raise LimitError(
-                        f"{step.waits_for}: not done after {limits.max_processing_s:g} s. "
-                        "If that is expected, raise Limits.max_processing_s.",
+                        f"{step.waits_for}: not done after {limits.max_processing_s:g} s; "
+                        "if that is expected, raise Limits.max_processing_s",
                         code="max_processing_s",
                     )
                 pause_s = min(wait_s, limits.max_processing_s - waited_s)
@@ -231,18 +237,18 @@ async def _answer(
 def _storing(model: ChatModel) -> transfers.TransfersFiles:
     if not isinstance(model, transfers.TransfersFiles):
         raise UnsupportedError(
-            f"{model.provider} stores no files; pass them in the prompt, as DataPart(bytes, mime_type)"
+            f"{model.provider} does not store files; pass them in the prompt as DataPart(bytes, mime_type)"
         )
     return model
 
 
 def _upload(source: Source, name: str | None, mime_type: str | None) -> transfers.Upload:
-    """The file to upload, measured. Raises ConfigurationError for what cannot be uploaded."""
+    """Describe the file to upload, with its size. Raises ConfigurationError if it cannot be uploaded."""
     data = source if isinstance(source, bytes) else None
     if isinstance(source, DataPart | File):
         data = source.bytes if isinstance(source, DataPart) else source.data
         if data is None:
-            raise ConfigurationError(f"the file {source.name or ''} has no bytes: it lives at a URL")
+            raise ConfigurationError(f"the file {source.name or ''} has no bytes, only a URL; download it first")
         name, mime_type = name or source.name, mime_type or source.mime_type
     from pathlib import Path
 
@@ -254,9 +260,9 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> transfer
         size, head = _measured(path)
         name = name or path.name
     else:
-        raise ConfigurationError(f"a path, bytes, a DataPart or a File can be uploaded, not {type(source).__name__}")
+        raise ConfigurationError(f"source must be a path, bytes, a DataPart or a File, not {type(source).__name__}")
     if not size:
-        raise ConfigurationError(f"{path or name or 'the file'} is empty; providers accept no empty files")
+        raise ConfigurationError(f"{path or name or 'the file'} is empty; providers do not accept empty files")
     kind = mime_type or media_types.sniff(head, name)
     if not re.fullmatch(_MIME_TYPE, kind):
         raise ConfigurationError(f"{kind!r} is not a MIME type; write it as application/pdf")
@@ -270,7 +276,7 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> transfer
 
 
 def _measured(path: "Path") -> tuple[int, bytes]:
-    """The size of a file and how it begins."""
+    """Return the size of a file and its first bytes."""
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist" if not path.exists() else "is not a plain file"
@@ -298,4 +304,4 @@ def _address(
         case () if file_id is not None:
             return transfers.FileAddress(id=file_id, container_id=container_id)
         case _:
-            raise ConfigurationError("write download(file_id) or download(container_id, file_id)")
+            raise ConfigurationError("invalid arguments; write download(file_id) or download(container_id, file_id)")

@@ -1,4 +1,4 @@
-"""Media: files generated on request, in whichever way the provider supports for their types."""
+"""Files generated on request, in whichever way the provider supports for their types."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
@@ -17,14 +17,14 @@ from sidestream.tools.server_side import ServerSideTool
 
 
 class MediaResult(ShortRepr, Struct, frozen=True, kw_only=True):
-    """What was made; in a chunk, what is new."""
+    """The generated files, or the new ones in a chunk."""
 
     assets: tuple[parts.File, ...] = ()
     """Files with their bytes."""
     links: tuple[parts.File, ...] = ()
-    """Files that live at a URL."""
+    """Files at a URL."""
     previews: tuple[parts.Preview, ...] = ()
-    """Pictures on the way to the final ones, in chunks only."""
+    """Intermediate pictures, in chunks only."""
     text: str = ""
     messages: tuple[ChatMessage, ...] = ()
     metadata: dict[str, Any] = {}
@@ -33,21 +33,21 @@ class MediaResult(ShortRepr, Struct, frozen=True, kw_only=True):
 
 
 def media_plan(models: Models, mime_types: Sequence[str]) -> tuple[MediaPlan, ChatModel]:
-    """How files of these types are made, and the model that does it.
+    """Return the plan for making files of these types, and the model that makes them.
 
-    Raises ConfigurationError without types, UnsupportedError for a model that makes no files.
+    Raises ConfigurationError without types, and UnsupportedError for a model that makes no files.
     """
     if not mime_types:
-        raise ConfigurationError("mime_types is empty; say what to make, e.g. mime_types=['image/png']")
+        raise ConfigurationError("mime_types must not be empty; write, for example, mime_types=['image/png']")
     model = models.named(models.media) if models.media else models.chat
     if not isinstance(model, MakesMedia):
-        raise UnsupportedError(f"{model!r} makes no files")
+        raise UnsupportedError(f"{model!r} cannot generate files")
     plan = model.media_plan(tuple(mime_types))
     return plan, models.named(plan.model) if plan.model and not models.media else model
 
 
 def media_call(plan: MediaPlan, call: CallSettings, tools: Iterable[ServerSideTool], options: Any) -> CallSettings:
-    """The call with the caller's tools, or the agent's `tools` and `options`, and those of the plan beside them."""
+    """Add the tools and options of the plan to those of the call, or else of the agent."""
     given = tuple(call.get("server_side_tools", tools))
     kinds = {type(tool) for tool in given}
     added = (tool for tool in plan.server_side_tools if type(tool) not in kinds)
@@ -56,7 +56,7 @@ def media_call(plan: MediaPlan, call: CallSettings, tools: Iterable[ServerSideTo
 
 
 async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaResult]:
-    """What a media run makes, as it comes. A run that failed raises after its last chunk."""
+    """Yield the output of a media run as it arrives. A failed run raises after its last chunk."""
     seen: list[parts.StreamPart] = []
     async with run:
         async for part in run:
@@ -103,7 +103,7 @@ def _ending(run: Run[Any], plan: MediaPlan, seen: list[parts.StreamPart], finish
 
 
 def join(chunks: Sequence[MediaResult]) -> MediaResult:
-    """The chunks of a run as one result."""
+    """Join the chunks of a run into one result."""
     metadata: dict[str, Any] = {}
     for chunk in chunks:
         for key, value in chunk.metadata.items():

@@ -1,4 +1,4 @@
-"""The models of an agent: chat, embeddings and media, their transport, windows and prices, and overrides."""
+"""The models of an agent for chat, embeddings and media, with their transport, windows, prices and overrides."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 
 class Models:
-    """What a model string, or a model, stands for. The HTTP transport is made when it is first needed."""
+    """The models that a model string or model object selects. The HTTP transport is created on first use."""
 
     def __init__(self, model: str | protocol.ChatModel, settings: AgentSettings) -> None:
         chosen = settings.get("transport")
@@ -47,7 +47,7 @@ class Models:
                 transport = provider.transport(name, http_transport)
             self.embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
             self.media = parsed.models.get("media")
-            """The name of the model for media, if it is another."""
+            """Name of the model for media, if it differs."""
             self.named: Callable[[str], protocol.ChatModel] = lambda name: provider.chat_model(
                 name, provider_settings(settings)
             )
@@ -62,11 +62,11 @@ class Models:
         self._transport = transport
         self._session = settings.get("session")
         self._limiter = settings.get("limiter")
-        log.info("model made: %s:%s", self.chat.provider, self.chat.name)
+        log.info("created model %s:%s", self.chat.provider, self.chat.name)
 
     @property
     def transport(self) -> Transport:
-        """Carries the requests."""
+        """Transport for requests."""
         if self._transport is None:
             self._transport = http_transport(self._session) if self._codec is None else _websocket(self._codec)
         if self._limiter is not None:
@@ -78,7 +78,7 @@ class Models:
 
 def _codec_of(model: protocol.ChatModel, settings: AgentSettings) -> SocketCodec:
     if not isinstance(model, protocol.SpeaksWebSocket):
-        raise ConfigurationError(f"{model.provider} has no WebSocket mode; leave transport='websocket' out")
+        raise ConfigurationError(f"{model.provider} has no WebSocket mode; leave out transport='websocket'")
     if settings.get("session") is not None:
         raise ConfigurationError("session is for HTTP: leave it out with transport='websocket'")
     return model.socket_codec
@@ -90,7 +90,7 @@ _MAX_PAGES = 100
 
 
 def chosen_models(model: str | protocol.ChatModel | None, settings: AgentSettings) -> tuple[Models, ...]:
-    """The models of an agent, in the order in which they are tried: one, or those of `models`."""
+    """Return the models of an agent in the order in which they are tried."""
     listed: Any = settings.get("models")
     if listed is None:
         return (Models(model, settings),)  # pyright: ignore[reportArgumentType] - None is refused there
@@ -107,7 +107,7 @@ def chosen_models(model: str | protocol.ChatModel | None, settings: AgentSetting
 
 
 def check_options(candidates: Sequence[Models], options: Any) -> None:
-    """Raises ConfigurationError if options would reach models of another provider than theirs."""
+    """Raise ConfigurationError if options would reach models of another provider."""
     if options is not None and len(candidates) > 1:
         _check_one_provider(candidates, "options")
 
@@ -116,15 +116,15 @@ def _check_one_provider(candidates: Sequence[Models], setting: str) -> None:
     providers = sorted({candidate.chat.provider for candidate in candidates})
     if len(providers) > 1:
         raise ConfigurationError(
-            f"{setting} belongs to one provider, but the models are of {', '.join(providers)}: leave it out, or use "
-            "models of one provider. Keys come from the environment"
+            f"{setting} belongs to one provider, but the models are of {', '.join(providers)}; leave it out (keys come "
+            "from the environment), or use models of one provider"
         )
 
 
 async def list_models(model: protocol.ChatModel, transport: Transport, limits: Limits) -> list[protocol.ModelInfo]:
-    """The models that a model's provider has. Raises UnsupportedError if it does not list them."""
+    """Return the models that a model's provider lists. Raises UnsupportedError if it does not list them."""
     if not isinstance(model, protocol.ListsModels):
-        raise UnsupportedError(f"{model.provider} does not say which models it has")
+        raise UnsupportedError(f"{model.provider} does not list its models")
     found: list[protocol.ModelInfo] = []
     after: str | None = None
     for _ in range(_MAX_PAGES):
@@ -156,7 +156,7 @@ class ContextWindows:
         self._listed: dict[str, int | None] = {}
 
     async def of(self, models: Models, model: protocol.ChatModel) -> int | None:
-        """In tokens; None if neither the model nor its provider says."""
+        """Return the window in tokens, or None if neither the model nor its provider states it."""
         if isinstance(model, protocol.KnowsWindow) and model.context_window is not None:
             return model.context_window
         if model.name not in self._listed and isinstance(model, protocol.ListsModels):
@@ -167,29 +167,29 @@ class ContextWindows:
 
 
 class Override(Struct, frozen=True):
-    """What takes the place of an agent's own."""
+    """The models and settings that replace an agent's own."""
 
     models: Models | None = None
     settings: CommonSettings = {}
 
     def applied(self, call: CallSettings) -> CallSettings:
-        """The settings of a call; those of the override win."""
+        """Merge the override's settings into those of a call. The override's win."""
         return {**call, **self.settings}
 
 
 _NONE = Override()
 _active: ContextVar[Mapping[int, Override]] = ContextVar("sidestream_overrides", default=MappingProxyType({}))
-"""By the id of the agent, which the block that overrides it keeps alive."""
+"""Overrides by the id of the agent, which the overriding block keeps alive."""
 
 
 def override_of(agent: object) -> Override:
-    """The override of an agent in this context."""
+    """Return the override of an agent in this context."""
     return _active.get().get(id(agent), _NONE)
 
 
 @contextmanager
 def overridden(agent: object, models: Models | None, settings: CommonSettings) -> Generator[None]:
-    """Overrides an agent in this context, on top of what overrides it already."""
+    """Override an agent in this context, on top of existing overrides."""
     before = _active.get()
     outer = override_of(agent)
     inner = Override(models or outer.models, {**outer.settings, **settings})
@@ -197,14 +197,14 @@ def overridden(agent: object, models: Models | None, settings: CommonSettings) -
     try:
         yield
     finally:
-        # No token: a test runner may leave the block of a fixture in another context than it entered it.
+        # Without a token, since a test runner may leave a fixture's block in another context than it entered it.
         left = {key: value for key, value in _active.get().items() if key != id(agent)}
         _active.set({**left, id(agent): before[id(agent)]} if id(agent) in before else left)
 
 
 def pricing_for(model: protocol.ChatModel, prices: Mapping[str, Price]) -> Pricing:
-    """Computes costs of this model's responses, at the user's prices first."""
-    # Not by `isinstance`: with a protocol it takes longer than the rest of what a run sets up.
+    """Create the pricing of this model's responses. The user's prices take precedence."""
+    # Not by `isinstance`, which takes longer with a protocol than the rest of a run's setup.
     if not hasattr(model, "bill") or not hasattr(model, "price_list"):
         return Pricing(model.provider, model.name, prices=prices)
     billed = cast("BillsUsage", model)
@@ -214,5 +214,5 @@ def pricing_for(model: protocol.ChatModel, prices: Mapping[str, Price]) -> Prici
 def priced_embeddings(
     result: "EmbeddingsResult", model: protocol.ChatModel, prices: Mapping[str, Price]
 ) -> "EmbeddingsResult":
-    """Embeddings with what they cost."""
+    """Add the cost to embeddings."""
     return replace(result, usage=pricing_for(model, prices).priced(Finish("stop", result.usage)))

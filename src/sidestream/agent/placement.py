@@ -1,4 +1,4 @@
-"""An agent's tools: functions, toolsets, and where each server-side tool runs."""
+"""An agent's functions and toolsets, and the placement of its server-side tools."""
 
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
@@ -28,7 +28,7 @@ class OwnTools(Struct, frozen=True):
 
 
 def own_tools(items: Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]]) -> OwnTools:
-    """What was handed in as tools, sorted. Raises ConfigurationError, also where two have one name."""
+    """Sort tools into functions and toolsets. Raises ConfigurationError if one is invalid or two share a name."""
     functions: list[Tool | Callable[..., Any]] = []
     toolsets: list[Toolset] = []
     for item in items:
@@ -37,18 +37,21 @@ def own_tools(items: Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]
         elif isinstance(item, Tool) or not isinstance(item, Toolset):
             functions.append(item)
         elif any(item.label == other.label for other in toolsets):
-            raise ConfigurationError(f"two tool servers are called {item.label!r}: give one another label")
+            raise ConfigurationError(f"two tool servers have the label {item.label!r}; give one another label")
         else:
             toolsets.append(item)
     return OwnTools(as_tools(functions), tuple(toolsets))
 
 
 Servers = str | PathLike[str] | Iterable[Toolset | RemoteMCP]
-"""MCP servers: the path of an `mcp.json`, or the servers."""
+"""MCP servers, given as the path of an `mcp.json` or as a list."""
 
 
 def mcp_servers(given: Servers) -> tuple[list[Toolset], list[RemoteMCP]]:
-    """The servers that this process calls, and those of a provider. Raises ConfigurationError for anything else."""
+    """Split MCP servers into those that this process calls and those that a provider calls.
+
+    Raises ConfigurationError for anything else.
+    """
     if isinstance(given, str | PathLike):
         from sidestream.mcp import load_mcp_config
 
@@ -68,21 +71,24 @@ def mcp_servers(given: Servers) -> tuple[list[Toolset], list[RemoteMCP]]:
 
 
 class Placement(Struct, frozen=True):
-    """Which server-side tools the provider runs, and which run here instead."""
+    """The result of placing server-side tools at the provider or locally."""
 
     hosted: tuple[ServerSideTool, ...]
     options: Any = None
-    """The options without MCP servers: those are among the tools."""
+    """Options without MCP servers, which are among the tools."""
     toolsets: tuple[Toolset, ...] = ()
     policies: Mapping[str, Policy] = {}
-    """Label of each remote MCP server → the policy for its calls."""
+    """Policies for the calls of remote MCP servers, by label."""
     warnings: tuple[str, ...] = ()
     answered: frozenset[str] = frozenset()
-    """Calls that the provider leaves to the client and that are answered here."""
+    """Calls that the provider leaves to the client and that are answered locally."""
 
 
 class LocalToolsets:
-    """What runs an agent's server-side tools here, connections to MCP servers among it; lives as long as the agent."""
+    """The toolsets that run an agent's server-side tools locally, including connections to MCP servers.
+
+    They live as long as the agent.
+    """
 
     def __init__(self, services: "Callable[[], Services]") -> None:
         self._services = services
@@ -91,7 +97,7 @@ class LocalToolsets:
     def place(
         self, tools: Iterable[ServerSideTool], model: ChatModel, options: Any, policy: Policy | None, own: OwnTools
     ) -> Placement:
-        """Decides where each tool runs. `policy` is the explicit one of the agent or the call.
+        """Decide where each tool runs. `policy` is the explicit one of the agent or the call.
 
         Raises UnsupportedError for a tool that can run nowhere, or nowhere with the approval that it needs.
         """
@@ -122,30 +128,36 @@ class LocalToolsets:
         return Placement(tuple(hosted), options, sets, policies, tuple(warnings), frozenset(answered))
 
     async def aclose(self) -> None:
-        """Ends connections and stops what runs. Safe to call twice."""
+        """Close connections and stop running tools. Safe to call twice."""
         for _, toolset in self._known:
             await toolset.aclose()
 
     def _place(self, tool: ServerSideTool, model: ChatModel, options: Any, own: OwnTools, placed: "Placed") -> None:
-        """Places a tool that is no MCP server. What the provider refuses for its settings is refused at the request."""
+        """Place a tool other than an MCP server.
+
+        If the provider refuses only its settings, the request will raise the error.
+        """
         is_answered = tool.client_call is not None and tool.client_call in own.functions
         must_run_here = tool.execution == "here" or tool.is_local
         if must_run_here and tool.execution == "provider":
-            raise UnsupportedError(f'{_local_settings(tool)} runs here only; leave out execution="provider"')
+            raise UnsupportedError(f'{_local_settings(tool)} runs only locally; leave out execution="provider"')
         refusal = None if must_run_here else _refusal(tool, model, options)
         if not must_run_here and not (isinstance(refusal, NotHostedError) and _may_run_here(tool, is_answered)):
             placed.hosted.append(tool)
-            # The provider leaves the calls of such a tool to the client: your function answers them, else we do.
+            # The provider leaves this tool's calls to the client. The user's function answers them, else we do.
             if refusal is None and tool.answers_here and not is_answered:
                 placed.local.append(self._toolset(tool))
                 placed.answered.add(tool.client_call or tool.key)
-        elif not is_answered:  # A function of yours with the tool's name takes its place.
+        elif not is_answered:  # A user function with the tool's name replaces it.
             placed.local.append(self._toolset(tool))
             if refusal is not None:
                 placed.warnings.append(f"{type(tool).__name__} runs on this machine: {refusal}")
 
     def _fallback(self, server: RemoteMCP, refusal: UnsupportedError) -> Toolset:
-        """The toolset of a server that the provider refuses. Raises UnsupportedError if it is no way out either."""
+        """Return a local toolset for a server that the provider refuses.
+
+        Raises UnsupportedError if the server cannot be called locally either.
+        """
         if server.url is None:
             raise refusal  # Only a provider reaches its connectors and tunnels.
         if server.execution == "provider":
@@ -173,7 +185,7 @@ class LocalToolsets:
 
 
 class Placed(Struct, frozen=True):
-    """What has been placed so far."""
+    """The tools placed so far."""
 
     hosted: list[ServerSideTool]
     local: list[Toolset]
@@ -182,21 +194,21 @@ class Placed(Struct, frozen=True):
 
 
 def _may_run_here(tool: ServerSideTool, is_answered: bool) -> bool:
-    """True if the tool may run here where the provider does not host it."""
+    """Return whether the tool may run locally if the provider does not host it."""
     from sidestream.portable.here import runs_here
 
     return tool.execution != "provider" and (is_answered or runs_here(tool))
 
 
 def _local_settings(tool: ServerSideTool) -> str:
-    """The tool as its user wrote it, with the settings that only a tool that runs here has."""
+    """Format the tool as its user wrote it, with the settings that only local execution has."""
     fields, names = config_fields(type(tool)), sorted(tool.here_only | {"via"})
     given = [f"{name}=…" for name in names if getattr(tool, name) != fields[name][1]]
     return f"{type(tool).__name__}({', '.join(given)})"
 
 
 def _merged(tools: Iterable[ServerSideTool], options: Any) -> tuple[tuple[ServerSideTool, ...], Any]:
-    """The server-side tools with the MCP servers of the options, each server once, and the options without them."""
+    """Move MCP servers from the options to the tools, each once, and return the tools and remaining options."""
     found = tuple(tools)
     if options is not None and isinstance(options, ConfiguresServers):
         options, servers = options.split_servers()
@@ -206,21 +218,24 @@ def _merged(tools: Iterable[ServerSideTool], options: Any) -> tuple[tuple[Server
 
 
 def _check_labels(servers: Iterable[RemoteMCP], toolsets: Iterable[Toolset]) -> None:
-    """Raises ConfigurationError if two servers share a label: approvals and results name servers by it."""
+    """Raise ConfigurationError if two servers share a label, since approvals and results refer to servers by it."""
     labels = {toolset.label for toolset in toolsets}
     for server in servers:
         if server.label in labels:
-            raise ConfigurationError(f"two tool servers are called {server.label!r}: give one another label")
+            raise ConfigurationError(f"two tool servers have the label {server.label!r}; give one another label")
         labels.add(server.label)
 
 
 def _required_approval(server: RemoteMCP, policy: Policy | None) -> Literal["always", "never"] | MCPApproval:
-    """What the provider is to request approval for. A function judges the requests, so that it sees every call."""
+    """Return the calls for which the provider must request approval.
+
+    If the policy is a function, these are all, so that it sees every call.
+    """
     return server.require_approval or ("never" if policy == "run" else "always")
 
 
 def _policy_of(server: RemoteMCP, policy: Policy | None) -> Policy:
-    """The server's own policy, else the explicit one, else `ask`."""
+    """Return the server's own policy, else the explicit one, else `ask`."""
     own = server.require_approval
     if own is None:
         return "ask" if policy is None else policy
@@ -229,7 +244,7 @@ def _policy_of(server: RemoteMCP, policy: Policy | None) -> Policy:
 
 
 def _refusal(tool: ServerSideTool, model: ChatModel, options: Any) -> UnsupportedError | None:
-    """Why the provider does not run the tool; None if it does, or if its settings are for the request to refuse."""
+    """Return why the provider does not host the tool, or None if it does or only refuses the tool's settings."""
     if isinstance(model, HostsTools) and not isinstance(tool, RemoteMCP) and type(tool) in model.hosted_tools:
         return None
     probe = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(tool,), options=options)

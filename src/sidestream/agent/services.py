@@ -1,4 +1,4 @@
-"""What an agent hands to the tools that run here, and file indexes for programs and commands."""
+"""The services that an agent gives to locally executed tools, and file indexes for programs and commands."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from sidestream.portable.services import Embeds, Services, StartsRuns
 from sidestream.providers.embedding import EmbeddingsResult
 
 EMBEDDER = "local"
-"""The model that embeds where none is named: it needs no key."""
+"""Default embedding model, which needs no key."""
 
 
 def services_of(limits: Limits, start_run: StartsRuns) -> Services:
@@ -35,10 +35,10 @@ def _embedder(limits: Limits) -> Embeds:
 def open_index(
     where: str | os.PathLike[str] | None = None, *, embeddings: str | None = None, vectors: bool = True
 ) -> Index:
-    """Opens an index of files: a path, or a `postgresql://` URL; without one, `SIDESTREAM_INDEX` or the user's own.
+    """Open a file index at a path or `postgresql://` URL, by default `SIDESTREAM_INDEX` or the user's own index.
 
-    `embeddings` is the model of its vectors, e.g. `"openai"` or `"openai?embeddings=text-embedding-3-small"`; by
-    default the embedded one, which needs no key and no network. With `vectors=False` only words are compared.
+    `embeddings` is the model of its vectors, such as `"openai"` or `"openai?embeddings=text-embedding-3-small"`. The
+    default model is built in, and needs no key and no network. With `vectors=False` only words are compared.
 
     ```python
     async with open_index() as index:

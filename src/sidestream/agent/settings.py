@@ -1,4 +1,4 @@
-"""The settings of an agent, and what one call can change."""
+"""The settings of an agent, and those that one call can change."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class PortableSettings(TypedDict, total=False):
-    """Settings that mean the same at every provider; each maps them to its own parameters.
+    """Settings that mean the same at every provider, which maps them to its own parameters.
 
-    None, or left out, is the provider's default. A provider that has no such parameter raises UnsupportedError, or
-    warns with `unsupported="warn"`.
+    None, or omitting a setting, means the provider's default. A provider without such a parameter raises
+    UnsupportedError, or warns with `unsupported="warn"`.
     """
 
     temperature: float | None
     top_p: float | None
     max_tokens: int | None
-    """Of one answer. `Limits.max_total_tokens` bounds a whole run."""
+    """Maximum tokens of one answer. `Limits.max_total_tokens` limits a whole run."""
     stop: Stop | None
-    """Texts at which the model stops."""
+    """Strings at which the model stops."""
     seed: int | None
     thinking: Thinking | None
     """`off`, `on`, `low`, `medium`, `high`, or a budget in tokens."""
@@ -64,59 +64,60 @@ class PortableSettings(TypedDict, total=False):
     tool_choice: str | None
     """`auto`, `required`, or the name of the function that the model must call first."""
     unsupported: Literal["raise", "warn"]
-    """What to do with a setting that the provider does not have."""
+    """How to treat a setting that the provider does not have."""
 
 
 class CommonSettings(PortableSettings, total=False):
-    """What an agent has and one call can change."""
+    """Settings of an agent that one call can change."""
 
     tools: Tools
     server_side_tools: Iterable[ServerSideTool]
     system: System | None
-    """Text, or a function that returns it for each request: `def system(context: RunContext) -> str`."""
+    """Text, or a function that returns it for each request, such as `def system(context: RunContext) -> str`."""
     options: Any
-    """The provider's own options, e.g. `OpenAIResponsesOptions`."""
+    """The provider's own options, such as `OpenAIResponsesOptions`."""
     approval: Policy | None
     limits: Limits
     context: Context | None
-    """Keeps long conversations within the model's context window."""
+    """Settings that keep long conversations within the model's context window."""
 
 
 class AgentSettings(CommonSettings, total=False):
     """The settings of an agent, besides its model and its output type."""
 
     models: Sequence[str | ChatModel]
-    """In place of one model: the first is called; if it fails before it has said anything, the next."""
+    """Models to use instead of one. The first is called, and the next one if it fails before any output."""
     prices: Mapping[str, Price] | None
-    """Model as `PROVIDER:MODEL` → its price, for models that have none or another one."""
+    """Prices by model, as `PROVIDER:MODEL`, for models with an unknown or different price."""
     api_key: str | None
     base_url: str | None
     headers: Mapping[str, str] | None
     auth: Callable[[], Mapping[str, str]] | None
     transport: Transport | TransportName | None
-    """`"websocket"` where the provider has that, `"http"`, or a transport of your own."""
+    """`"websocket"` where the provider supports it, `"http"`, or a custom transport."""
     session: ClientSession | None
     limiter: Limiter | None
-    """Shared by the agents that should keep a provider's limits together."""
+    """Limiter, shared by agents that should keep a provider's limits together."""
     message_metadata: MessageMetadata
     result_metadata: ResultMetadata
     mcp: Servers
-    """MCP servers beside the tools: the path of an `mcp.json`, or `MCPServer` and `RemoteMCP` objects."""
+    """MCP servers besides the tools, given as the path of an `mcp.json`, or as `MCPServer` and `RemoteMCP` objects."""
     telemetry: Telemetry | bool
-    """Spans and metrics: True, the default, if the program has configured OpenTelemetry; False for none."""
+    """Spans and metrics. True, the default, enables them if the program has configured OpenTelemetry; False disables
+    them."""
 
 
 class CallSettings(CommonSettings, total=False):
-    """What one call can change, for that call only."""
+    """Settings that one call can change, for that call only."""
 
     history: Iterable[ChatMessage]
     deps: Any
-    """For tools (`context.deps`), policies and the system prompt. Never stored, never sent."""
+    """Value for tools (`context.deps`), policies and the system prompt. Never stored, never sent."""
     stream: bool
 
 
 def provider_settings(given: AgentSettings) -> Settings:
-    """Where and as whom to call the provider."""
+    """Return the provider's URL and credentials among the settings."""
     return Settings(
         api_key=given.get("api_key"),
         base_url=given.get("base_url"),
@@ -126,7 +127,7 @@ def provider_settings(given: AgentSettings) -> Settings:
 
 
 def hide_secrets(given: AgentSettings) -> None:
-    """Gives the secrets among the settings a repr that does not show them, e.g. in a traceback with locals."""
+    """Wrap the secrets among the settings, so that their repr, for example in a traceback with locals, hides them."""
     if isinstance(key := given.get("api_key"), str):
         given["api_key"] = Secret(key)
     if headers := given.get("headers"):
@@ -136,12 +137,15 @@ def hide_secrets(given: AgentSettings) -> None:
 
 
 def model_settings(given: Mapping[str, Any]) -> ModelSettings:
-    """The portable settings among those given. Raises ConfigurationError for invalid ones."""
+    """Return the portable settings among those given. Raises ConfigurationError for invalid ones."""
     return ModelSettings(**{name: given[name] for name in config_fields(ModelSettings) if name in given})
 
 
 def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel) -> tuple[ModelSettings, list[str]]:
-    """The portable settings of a call over the agent's, and warnings of those that the model does not map."""
+    """Merge a call's portable settings into the agent's.
+
+    Returns the settings, and warnings for unsupported ones.
+    """
     given = call.keys() & config_fields(ModelSettings).keys()
     settings = merged_configs(base, model_settings(call)) if given else base
     if not levels_of(settings):
@@ -151,10 +155,13 @@ def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel
 
 
 def call_options(base: Any, call: Mapping[str, Any]) -> Any:
-    """The options of a call over the agent's, field by field. Raises ConfigurationError for two kinds of options."""
+    """Merge a call's options into the agent's, field by field.
+
+    Raises ConfigurationError if they belong to different providers.
+    """
     over = call.get("options")
     if "server_side_tools" in call and isinstance(base, Config):
-        base = without_tools(base)  # The call says which tools it has.
+        base = without_tools(base)  # The call defines its tools.
     if over is None:
         return base
     if isinstance(over, Config) and isinstance(base, Config | None):
@@ -177,11 +184,11 @@ SYNONYMS: Mapping[str, str] = {
     "reasoning_effort": "thinking",
     "messages": "history",
 }
-"""Names that other libraries have for a setting."""
+"""Other libraries' names of a setting."""
 
 
 def refuse_unknown(given: Mapping[str, Any], known: type) -> None:
-    """Raises TypeError for an unknown setting, with the name that was probably meant."""
+    """Raise TypeError for an unknown setting, with a suggestion."""
     names = known.__annotations__
     unknown = sorted(given.keys() - names.keys())
     if not unknown:
@@ -195,7 +202,7 @@ def refuse_unknown(given: Mapping[str, Any], known: type) -> None:
 
 
 class _Text:
-    """Something in a signature that is shown as this text."""
+    """An object in a signature that is shown as this text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -209,9 +216,9 @@ _MODULES = r"\b(?:\w+\.)+(?=\w)"
 
 
 def shows_settings(settings: type) -> Callable[[Function], Function]:
-    """Lists the settings one by one in the signature of a function that takes them as `**keywords`, for `help()`.
+    """List the settings in the signature of a function that takes them as `**keywords`, for `help()`.
 
-    Types are shown as this module writes them, without the names of modules.
+    Types are shown as this module writes them, without module names.
     """
 
     def with_signature(function: Function) -> Function:
@@ -222,7 +229,7 @@ def shows_settings(settings: type) -> Callable[[Function], Function]:
 
 
 class _LazySignature(inspect.Signature):
-    """A signature that is made when somebody looks at it: few programs do, and all of them import agents."""
+    """A signature that is built on first access. All programs import agents, and few look at signatures."""
 
     __slots__ = ("_function", "_made", "_settings")
 
@@ -231,7 +238,7 @@ class _LazySignature(inspect.Signature):
         self._settings = settings
         self._made: inspect.Signature | None = None
 
-    # `inspect.Signature` keeps what it is given under these two names.
+    # `inspect.Signature` keeps its arguments under these two names.
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
         return self._whole().parameters
@@ -241,7 +248,7 @@ class _LazySignature(inspect.Signature):
         return self._whole().return_annotation
 
     def replace(self, **changes: Any) -> inspect.Signature:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A plain signature; the one of a bound method is made so."""
+        """Return a plain signature, as `inspect` does for bound methods."""
         return self._whole().replace(**changes)
 
     def _whole(self) -> inspect.Signature:
@@ -258,7 +265,7 @@ class _LazySignature(inspect.Signature):
 
 
 def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function without `__signature__`, in place of which `inspect` would not look at it."""
+    """Copy the function without `__signature__`, which `inspect` would use instead of the function."""
     assert isinstance(function, FunctionType)
     bare = FunctionType(function.__code__, function.__globals__, argdefs=function.__defaults__)
     bare.__kwdefaults__, bare.__annotations__ = function.__kwdefaults__, function.__annotations__

@@ -1,4 +1,4 @@
-"""What a run needs for each model that it may call: placed tools, mapped settings, prices."""
+"""The setup of each model that a run may call, with placed tools, mapped settings and prices."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -33,7 +33,7 @@ _NO_CALLS: frozenset[str] = frozenset()
 
 
 class SetupPlan(Struct, frozen=True, kw_only=True):
-    """What the agent and the call say for whichever model runs."""
+    """The settings of the agent and the call that apply to any model."""
 
     call: CallSettings
     own: OwnTools
@@ -48,7 +48,11 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
     window: Callable[[Models, ChatModel], Awaitable[int | None]]
 
     def setup(self, models: Models, model: ChatModel | None = None) -> ModelSetup:
-        """What depends on this model. Raises ConfigurationError for what it cannot do, or cannot be bounded by."""
+        """Build the setup for this model.
+
+        Raises ConfigurationError if the model does not support a setting, or if its price is unknown under a cost
+        limit.
+        """
         model = model or models.chat
         portable, warnings = call_settings(self.settings, self.call, model)
         placed = self.servers.place(self.server_side_tools, model, self.options, self.policy, self.own)
@@ -58,7 +62,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
         if self.limits.max_cost is not None and not pricing.is_known:
             name = f"{model.provider}:{model.name}"
             raise ConfigurationError(
-                f"max_cost cannot bound a run of {name}: its price is unknown. Give it with "
+                f"max_cost cannot limit a run of {name}: its price is unknown; pass it with "
                 f"Agent(prices={{{name!r}: Price(input=…, output=…)}}), in US dollars per million tokens"
             )
         setup = ModelSetup(
@@ -94,7 +98,7 @@ def turn_for(
     message_metadata: MessageMetadata,
     has_fallback: bool,
 ) -> "Turn":
-    """The machine of a run that begins with this model."""
+    """Create the turn of a run that starts with this model."""
     # Not at the top: a program that imports an agent may not run it yet.
     from sidestream.turn.machine import Turn
 
@@ -112,7 +116,7 @@ def turn_for(
 
 
 def followed(hooks: RunHooks, telemetry: Telemetry | bool) -> RunHooks:
-    """The same hooks, with a listener if the program has configured telemetry."""
+    """Return the hooks, with a listener if the program has configured telemetry."""
     listener = listener_for(telemetry)
     return hooks if listener is None else replace(hooks, listener=listener)
 
@@ -120,9 +124,9 @@ def followed(hooks: RunHooks, telemetry: Telemetry | bool) -> RunHooks:
 def setups(
     plan: SetupPlan, candidates: Sequence[Models], continued: str, model: ChatModel | None = None
 ) -> list[ModelSetup]:
-    """What each model needs that the run may call, the first one first.
+    """Build the setups of the models that the run may call, in order.
 
-    A run that had moved on to the model named `continued` resumes with it. `model` replaces that of the one candidate.
+    A run that had switched to the model named `continued` resumes with it. `model` replaces that of a single candidate.
     """
     check_options(candidates, plan.options)
     names = [f"{entry.chat.provider}:{entry.chat.name}" for entry in candidates]

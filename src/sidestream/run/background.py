@@ -1,4 +1,4 @@
-"""Answers that outlive a connection: those in the background, which are polled, and streams that are resumed."""
+"""Answers that outlive a connection, which are background responses and resumed streams."""
 
 import asyncio
 from contextlib import suppress
@@ -17,30 +17,30 @@ from sidestream.turn.machine import Turn
 from sidestream.turn.state import BACKGROUND, CANCELLED, LOST, POLLED, RESUMED, STARTED, Background
 
 STREAM_RESUMED: Final = "sidestream.stream-resumed"
-"""The kind of the custom part that reports that a stream broke and continues."""
+"""Kind of the custom part that reports that a broken stream continues."""
 
 GROWTH: Final = 1.5
-"""The factor by which the wait between two polls grows."""
+"""Factor by which the wait between two polls grows."""
 _GONE: Final = frozenset({404, 410})
 _NOT_STREAMED: Final = frozenset({400, 405, 409, 422, 501})
-"""Statuses of a provider that has an answer, but does not stream it. OpenAI's can be streamed for five minutes."""
+"""Statuses of a provider that has an answer, but does not stream it. OpenAI streams one for at most five minutes."""
 
 
 def grown(wait_s: float, limits: Limits) -> float:
-    """The wait after this one."""
+    """Return the wait before the next poll."""
     return min(wait_s * GROWTH, limits.max_poll_interval_s)
 
 
 class BackgroundAnswer:
-    """The answer of the current step while its provider works on it without us. The turn's state has its id."""
+    """The current step's background response. The turn's state has its id."""
 
     def __init__(self, turn: Turn, settings: RunSettings, *, is_closed: bool = False) -> None:
         self.is_waiting = False
-        """True if the answer came, but was not complete yet; `poll` for it."""
+        """Whether an incomplete answer arrived, which must be polled with `poll`."""
         self.is_awaited = False
-        """True if the answer is one in the background whose id has not come yet; `noted` finds it."""
+        """Whether a background response was requested whose id has not arrived yet; `noted` finds it."""
         self.is_closed = is_closed
-        """True once the run was left."""
+        """Whether the run was stopped."""
         self._state = turn.state
         self._turn = turn
         self._settings = settings
@@ -54,14 +54,14 @@ class BackgroundAnswer:
     # Before the answer
 
     def foreign(self) -> list[StreamPart]:
-        """Forgets an answer of another provider, and reports that."""
+        """Forget an answer of another provider, and report that."""
         held, model = self._state.background, self._settings.model
         if held is None or (isinstance(model, WorksInBackground) and held.provider == model.provider):
             return []
         return self._forgotten(f"The answer {held.id} is pending at {held.provider}; a new one is requested here.")
 
     def lost(self, error: RunError) -> list[StreamPart]:
-        """Forgets an answer, or the stream of one, that the provider no longer has, and reports that."""
+        """Forget an answer that the provider no longer has, or the stream of one, and report that."""
         held = self._state.background
         if held is not None and held.is_streamed and error.status in _NOT_STREAMED:
             return [self._not_streamed(held)]
@@ -70,11 +70,11 @@ class BackgroundAnswer:
         return self._forgotten(f"The provider no longer has the answer {held.id}; a new one is requested.")
 
     def marked(self, encoded: Encoded) -> Encoded:
-        """The request, marked as one in the background if its answer is pending there."""
+        """Mark the request as a background one if its answer is pending."""
         return encoded if self._state.background is None else replace(encoded, in_background=True)
 
     def opening(self, encoded: Encoded) -> HttpCall:
-        """The request itself, or the request for an answer that is pending."""
+        """Return the request itself, or the request for a pending answer."""
         held, model = self._state.background, self._settings.model
         self.is_awaited = encoded.in_background and held is None
         if held is None or not isinstance(model, WorksInBackground):
@@ -84,7 +84,7 @@ class BackgroundAnswer:
     # While it arrives
 
     def opened(self, response: HttpResponse) -> list[StreamPart]:
-        """Reports at the beginning of a step that its answer was requested before."""
+        """Report, at the start of a step, that its answer was requested before."""
         held = self._state.background
         if held is None:
             return []
@@ -93,7 +93,7 @@ class BackgroundAnswer:
         return [self._notice(held, RESUMED)]
 
     def noted(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """The parts of a stream; once the answer's id is among them, it is kept, and reported."""
+        """Keep and report the id of a background response once it is among the parts of the stream."""
         for place, part in enumerate(parts, 1):
             if isinstance(part, ResponseMetadata) and part.id is not None:
                 self._state.background = held = Background(self._settings.model.provider, part.id, True)
@@ -102,7 +102,7 @@ class BackgroundAnswer:
         return parts
 
     def still_pending(self, body: bytes, *, is_streamed: bool) -> list[StreamPart] | None:
-        """What to report of a whole answer that is not complete yet; None if it is complete."""
+        """Return the parts that report an incomplete non-streaming response, or None if it is complete."""
         model = self._settings.model
         found = model.under_way(body) if isinstance(model, WorksInBackground) else None
         self._misses = 0
@@ -118,7 +118,7 @@ class BackgroundAnswer:
         return [self._notice(held, found.status)]
 
     async def poll(self, encoded: Encoded) -> HttpResponse:
-        """Waits, then requests the answer again. Raises RunError, also if the run is left meanwhile."""
+        """Wait, then request the answer again. Raises RunError if that fails or the run is stopped meanwhile."""
         held, model, limits = self._state.background, self._settings.model, self._settings.limits
         assert held is not None
         assert isinstance(model, WorksInBackground)
@@ -135,7 +135,10 @@ class BackgroundAnswer:
         return await self._open(model.fetch_call(encoded, held.id, stream=False))
 
     async def rest(self, encoded: Encoded | None, decoder: Decoder | None) -> HttpResponse | None:
-        """The rest of a stream that broke, if the provider offers it; else None. Then it may have to be polled."""
+        """Open the rest of a broken stream, or return None if the provider does not offer it.
+
+        Then the answer may have to be polled.
+        """
         settings = self._settings
         if not isinstance(settings.model, ResumesStreams) or encoded is None or decoder is None:
             return None
@@ -151,7 +154,7 @@ class BackgroundAnswer:
             return None
 
     def resumed(self) -> list[StreamPart]:
-        """Reports that a stream continues after a break, or that the answer is polled instead."""
+        """Report that a broken stream continues, or that the answer is polled instead."""
         held = self._state.background
         if self.is_waiting and held is not None:
             return [self._not_streamed(held)]
@@ -163,7 +166,7 @@ class BackgroundAnswer:
         return self._notice(held, POLLED, message=message)
 
     def forgives(self, error: RunError) -> bool:
-        """True if a poll failed, but others may succeed: a network may be gone for a while."""
+        """Return whether a poll failed but later ones may succeed, as during a network outage."""
         if not self.is_waiting or not error.retryable or self._misses >= self._settings.limits.max_resumptions:
             return False
         self._misses += 1
@@ -172,11 +175,11 @@ class BackgroundAnswer:
     # At its end
 
     def end_step(self) -> None:
-        """The answer is over for this run."""
+        """Stop waiting for the answer, which is complete or has failed."""
         self.is_waiting, self._status = False, None
 
     def cancel_call(self, sent: Encoded | None) -> HttpCall | None:
-        """The request that stops the answer at the provider; None if none is pending there."""
+        """Return the request that cancels the answer at the provider, or None if none is pending there."""
         held, settings = self._state.background, self._settings
         model = settings.model
         if held is None or not isinstance(model, WorksInBackground) or held.provider != model.provider:
@@ -184,12 +187,12 @@ class BackgroundAnswer:
         return model.cancel_call(sent or model.encode(settings.request(self._turn, None, {})), held.id)
 
     def cancelled(self) -> list[StreamPart]:
-        """Reports that the answer is about to be cancelled."""
+        """Report that the answer is about to be cancelled."""
         held = self._state.background
         return [] if held is None or not self._state.is_in_step else [self._notice(held, CANCELLED)]
 
     def close(self) -> None:
-        """The run is left: a wait ends at once. The provider continues."""
+        """Stop the run's wait at once. The provider continues."""
         self.is_waiting, self.is_closed = False, True
         if self._left is not None:
             self._left.set()
@@ -202,7 +205,7 @@ class BackgroundAnswer:
             self._deadline_s = asyncio.get_running_loop().time() + limits.max_background_s
 
     async def _open(self, call: HttpCall) -> HttpResponse:
-        """Opens a call about the answer, unless the run is left before or meanwhile."""
+        """Open a call about the answer. Raises StreamTruncatedError if the run is stopped before or meanwhile."""
         if not self.is_closed:
             response = await self._settings.transport.open(call, self._settings.limits)
             if not self.is_closed:

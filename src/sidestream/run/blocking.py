@@ -1,6 +1,6 @@
-"""Runs for code that is not async: plain scripts and threads. Each call has an event loop of its own.
+"""Synchronous runs for scripts and threads, each with a separate event loop.
 
-The loop runs only while the caller waits for the next part: tools and the log make progress then, and not while the
+The loop runs only while the caller waits for the next part. Tools and the log make progress then, and not while the
 caller does something else.
 """
 
@@ -21,11 +21,11 @@ from sidestream.turn.state import RunState
 
 T = TypeVar("T")
 Start = Callable[[], Coroutine[Any, Any, Run[T]]]
-"""Begins the run, inside the loop that it is going to run in."""
+"""A function that starts the run inside the loop that it will use."""
 
 
 def started(run: Run[T]) -> Start[T]:
-    """The start of a run that needs nothing before it."""
+    """Return a start function for a run that is ready."""
 
     async def start() -> Run[T]:
         return run
@@ -34,19 +34,22 @@ def started(run: Run[T]) -> Start[T]:
 
 
 def wait_for(work: Callable[[], Coroutine[Any, Any, T]], name: str, instead: str) -> T:
-    """The result of async work. Raises ConfigurationError, which says what to write instead, inside a running loop."""
+    """Run async work and return its result.
+
+    Raises ConfigurationError, which suggests what to write instead, inside a running loop.
+    """
     refuse_running_loop(name, instead)
     return asyncio.run(work())
 
 
 def refuse_running_loop(name: str, instead: str) -> None:
-    """Raises ConfigurationError if the caller runs in an event loop already."""
+    """Raise ConfigurationError if the caller already runs in an event loop."""
     if _has_running_loop():
         raise ConfigurationError(f"{name} was called inside a running event loop; write `{instead}`")
 
 
 def _has_running_loop() -> bool:
-    # Apart from what is raised, so that no error has "no running event loop" as its context.
+    # A separate function, so that no error has "no running event loop" as its context.
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -55,7 +58,7 @@ def _has_running_loop() -> bool:
 
 
 class SyncRun(Generic[T]):
-    """The parts of one run, for code that is not async.
+    """The parts of one run, as a synchronous iterator.
 
     ```python
     with agent.stream_sync("What is new in Python?") as run:
@@ -63,7 +66,7 @@ class SyncRun(Generic[T]):
             print(part.type)
     ```
 
-    Leaving the `with` early closes everything. A run that failed raises its error after its last part, unless it was
+    Leaving the `with` block early closes everything. A failed run raises its error after its last part, unless it was
     started with `errors="parts"`.
     """
 
@@ -71,30 +74,30 @@ class SyncRun(Generic[T]):
         self._start = start
         self._run: Run[T] | None = None
         self._loop: asyncio.Runner | None = None
-        """Set while the run is in progress."""
+        """Event loop, set while the run is in progress."""
         self._thread = 0
-        """The thread that iterates."""
+        """Id of the thread that iterates."""
         self._parts = self._iterate()
 
     @property
     def error(self) -> RunError | None:
-        """Why the run failed, once it has."""
+        """Error of a failed run, else None."""
         return self._run.error if self._run is not None else None
 
     @property
     def output(self) -> T:
-        """The output, once the run has come to its end. Raises NoOutputError where there is none."""
+        """Output of a finished run. Raises NoOutputError if it has none."""
         return self._begun().output
 
     @property
     def state(self) -> RunState:
-        """Where the run stands, as data from which it can be resumed."""
+        """State of the run, as data from which it can be resumed."""
         return self._begun().state
 
     def steer(self, message: Prompt) -> str:
-        """Sends a message while the run is in progress, between two parts or from another thread; see `Run.steer`.
+        """Send a message during the run as `Run.steer` does, between two parts or from another thread.
 
-        From another thread it returns once the thread that iterates waits for its next part.
+        From another thread, it returns once the iterating thread waits for its next part.
         """
         refuse_running_loop("steer", "await run.steer(...)")
         run, loop = self._begun(), self._loop
@@ -114,7 +117,7 @@ class SyncRun(Generic[T]):
             raise _over() from None
 
     def close(self) -> None:
-        """Stops the run. Safe to call twice."""
+        """Stop the run. Safe to call twice."""
         self._parts.close()
 
     def __enter__(self) -> Self:
@@ -133,7 +136,7 @@ class SyncRun(Generic[T]):
 
     def _begun(self) -> Run[T]:
         if self._run is None:
-            raise ConfigurationError("the run has not begun: iterate over its parts first")
+            raise ConfigurationError("the run has not started; iterate over its parts first")
         return self._run
 
     def _iterate(self) -> Generator[StreamPart]:
@@ -149,11 +152,11 @@ class SyncRun(Generic[T]):
 
 
 def _over() -> SteerError:
-    return SteerError("the run is over: send the message as the next one")
+    return SteerError("the run has finished; send the message as a new prompt")
 
 
 def sync_chunks(start: Start[Any]) -> Generator[ChatResult[str]]:
-    """The chunks of a run. A run that failed raises after its last chunk."""
+    """Yield the chunks of a run. A failed run raises after its last chunk."""
     with asyncio.Runner() as loop:
         run = loop.run(start())
         try:

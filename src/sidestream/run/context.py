@@ -1,4 +1,4 @@
-"""Long conversations: a run keeps its history within the model's context window."""
+"""Long conversations, whose history a run keeps within the model's context window."""
 
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,19 +16,19 @@ from sidestream.stream.parts import Custom, StepFinish, Usage
 Strategy = Literal["auto", "provider", "summary", "cut"]
 
 _ALWAYS_FITS = 3000
-"""Tokens that fit into every window, so that a short conversation never needs to know how large it is."""
+"""Tokens that fit into every window, so that a short conversation needs no window size."""
 _TARGET = 0.6
-"""The share of the window that a shortened history may take: the next messages fit without shortening it again."""
+"""Share of the window that a shortened history may take, so that the next messages fit too."""
 _UNKNOWN_WINDOW = (
     "the model's context window is unknown, so the conversation is shortened only after a refusal: set "
     "Context(max_tokens=…)"
 )
 _TRANSCRIPT_TOKENS = 30_000
-"""Of what is summarised, if the window is unknown."""
+"""Maximum tokens of the transcript to summarise, if the window is unknown."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """How an agent keeps a long conversation within the model's context window.
+    """Settings that keep a long conversation within the model's context window.
 
     ```python
     agent = Agent("openai-responses", context=Context(strategy="summary", keep_turns=4))
@@ -36,26 +36,28 @@ class Context(Struct, frozen=True, kw_only=True):
     """
 
     max_tokens: int | None = None
-    """The window in tokens. None: what the provider's list of models says."""
+    """Size of the window in tokens. None means the size in the provider's list of models."""
     strategy: Strategy = "auto"
-    """`provider`: the provider compacts the conversation itself. `summary`: a model summarises older messages. `cut`:
-    they are dropped. `auto`: by the provider if it can, else by a summary, and if that fails by a cut."""
+    """Strategy for older messages: `provider` lets the provider compact the conversation, `summary` summarises them
+    with a model, and `cut` drops them. `auto` uses the provider if it can, else a summary, and a cut if that fails."""
     keep_turns: int = 2
-    """How many of the last turns stay as they are, the current one included, as long as they fit."""
+    """Number of the last turns to keep unchanged, including the current one, as long as they fit."""
     threshold: float = 0.8
-    """The share of the window from which on a conversation is shortened."""
+    """Share of the window above which a conversation is shortened."""
     summary_model: str | ChatModel | None = None
-    """The model that summarises, e.g. a cheaper one; None: the agent's own."""
+    """Model that summarises, such as a cheaper one. None means the agent's own."""
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
             raise ConfigurationError(f"strategy must be one of {', '.join(get_args(Strategy))}, not {self.strategy!r}")
         if self.keep_turns < 1 or not 0 < self.threshold <= 1 or (self.max_tokens is not None and self.max_tokens < 1):
-            raise ConfigurationError("keep_turns and max_tokens must be at least 1, and threshold between 0 and 1")
+            raise ConfigurationError(
+                f"keep_turns and max_tokens must be at least 1, and threshold above 0 and at most 1, not {self!r}"
+            )
 
 
 class Summary(Struct, frozen=True):
-    """A summary, and what it cost."""
+    """A summary, and its token usage."""
 
     text: str
     usage: Usage | None = None
@@ -73,7 +75,7 @@ class ContextKeeper:
         summarize: Callable[[str], Awaitable[Summary]],
     ) -> None:
         self.by_provider = by_provider
-        """True if the provider compacts the conversation."""
+        """Whether the provider compacts the conversation."""
         self.warnings: tuple[str, ...] = ()
         self._config = config
         self._window = window
@@ -81,7 +83,7 @@ class ContextKeeper:
         self._shortened_step: int | None = None
 
     def measure(self, messages: Sequence[ChatMessage], part: StepFinish) -> None:
-        """Remembers what a request and its answer took; the answer is the last message."""
+        """Remember the tokens of a request and its answer, which is the last message."""
         if part.reason == "error" or not messages or messages[-1].role != "model" or not part.usage.input.total:
             return
         last, tokens = messages[-1], part.usage.input.total + part.usage.output.text
@@ -90,7 +92,7 @@ class ContextKeeper:
 
     @property
     def compaction(self) -> CompactionPlan | None:
-        """What the provider is asked to do."""
+        """Compaction to request from the provider, or None."""
         if not self.by_provider:
             return None
         limit = self._config.max_tokens
@@ -99,15 +101,15 @@ class ContextKeeper:
     async def shortening(
         self, messages: Sequence[ChatMessage], *, step: int, turn: int | None, overhead: int, is_forced: bool
     ) -> Custom | None:
-        """The part that shortens the history before the next request; None if it fits as it is.
+        """Return the part that shortens the history before the next request, or None if it fits.
 
-        `turn` is the place of the current turn's question; `overhead` are tokens besides messages. `is_forced`: the
-        provider has refused the request as too long.
+        `turn` is the index of the current turn's first message, and `overhead` the tokens besides messages. `is_forced`
+        means that the provider has refused the request as too long.
         """
         total = measured_tokens(messages) or message_tokens(messages) + overhead
         if self._shortened_step == step or (not is_forced and (self.by_provider or total <= _ALWAYS_FITS)):
             return None
-        # A refused request is not the time to look for more: a good part less than what was refused is a fair try.
+        # After a refusal, do not look up the window; a good part less than what was refused is a fair try.
         window = self._config.max_tokens or (None if is_forced else await self._window())
         if window is None and not is_forced:
             self.warnings = (_UNKNOWN_WINDOW,)
@@ -132,7 +134,7 @@ class ContextKeeper:
         )
 
     async def _stand_in(self, gone: list[ChatMessage], window: int | None) -> dict[str, Any]:
-        """What the notice says of the messages that go: their summary, or that there is none."""
+        """Return what the notice reports about dropped messages, which is their summary, or that there is none."""
         what = f"{len(gone)} older messages no longer fit the model's context window"
         if self._config.strategy == "cut":
             return {"message": f"{what} and were dropped."}
@@ -145,8 +147,8 @@ class ContextKeeper:
         return {"message": f"{what} and were summarised.", "summary": summary.text, **usage}
 
 
-# How many tokens a history really took. A turn of a chat begins with the messages of the one before, so the count of
-# its last answer is found again under that message. Messages are frozen; the weak reference guards against a reused id.
+# Token counts of histories. A turn of a chat starts with the messages of the previous one, so the count is stored under
+# the last answer. Messages are frozen, and the weak reference guards against a reused id.
 
 
 class _Measure(Struct, frozen=True):
@@ -160,7 +162,7 @@ _measures: dict[int, _Measure] = {}
 
 
 def measured_tokens(messages: Sequence[ChatMessage]) -> int | None:
-    """The tokens of a history whose beginning was measured; what is new is estimated. None if nothing was."""
+    """Return the tokens of a history with a measured start, estimating newer messages, or None without one."""
     for place in range(len(messages) - 1, -1, -1):
         known = _measures.get(id(messages[place]))
         if known is None or known.message() is not messages[place]:

@@ -1,4 +1,4 @@
-"""Downloads the files that an answer names."""
+"""Downloads of the files that an answer refers to."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ from sidestream.turn.machine import Turn
 async def fetch_all(
     refs: Iterable[FileRef], turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None]
 ) -> None:
-    """Downloads the files of an answer; emits them in the order given, and why one could not be downloaded."""
+    """Download the files of an answer, and emit them, or the errors, in the order given."""
     for ref, got in await _fetched(refs, settings):
         emit(turn.not_fetched(ref, got) if isinstance(got, Error) else turn.fetched(ref, got))
     emit(turn.all_fetched())
 
 
 async def _fetched(refs: Iterable[FileRef], settings: RunSettings) -> list[tuple[FileRef, bytes | Error]]:
-    """Each file, or why there is none. Downloads run concurrently, bounded."""
+    """Download files concurrently, within the limit, and return each file or its error."""
     gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
 
     async def fetch(ref: FileRef) -> tuple[FileRef, bytes | Error]:
@@ -41,7 +41,10 @@ async def _fetched(refs: Iterable[FileRef], settings: RunSettings) -> list[tuple
 
 
 async def _named(ref: FileRef, settings: RunSettings) -> FileRef:
-    """The file with its name, which some providers give only on request. A file is delivered without one, too."""
+    """Add the name of the file, which some providers give only on request.
+
+    If that fails, the file is delivered without one.
+    """
     model = settings.model
     if ref.name is not None or not isinstance(model, NamesFiles):
         return ref

@@ -1,4 +1,4 @@
-"""The driver of a run: carries out the commands of its turn and collects the parts."""
+"""The driver of a run, which carries out the commands of its turn and collects the parts."""
 
 import asyncio
 import os
@@ -39,27 +39,27 @@ log = get_logger(__name__)
 
 _UNOBSERVED = nullcontext()
 REQUEST_DELAYED: Final = "sidestream.request-delayed"
-"""The kind of the custom part that reports that a request was retried, or waited for a limiter."""
+"""Kind of the custom part that reports that a request was retried, or waited for a limiter."""
 TRANSPORT_FALLBACK: Final = "sidestream.transport-fallback"
-"""The kind of the custom part that reports that requests go over HTTP, since the server refused a WebSocket."""
+"""Kind of the custom part that reports that requests go over HTTP because the server refused a WebSocket."""
 _AT_ONCE: Final = Opening()
 
 
 class Driver:
-    """Runs one turn. Its parts are appended to `ready`; `advance` produces more."""
+    """Runs one turn. Its parts are appended to `ready`, and `advance` produces more."""
 
     def __init__(self, turn: Turn, settings: RunSettings, decisions: Iterable[Decision] | None = None) -> None:
         self.ready: deque[StreamPart] = deque()
         self.error: RunError | None = None
-        """Why the run failed, once it has."""
+        """Error of a failed run, else None."""
         self.output: Any = UNSET
-        """The typed output, once there is one."""
+        """Typed output, once there is one."""
         self.reason: FinishReason | None = None
-        """The finish reason, once the run has come to its end or waits."""
+        """Finish reason, once the run has ended or waits."""
         self.response: HttpResponse | None = None
-        """The response that is being read."""
+        """The current response."""
         self.is_streaming = False
-        """True while only the next events of a stream are awaited, without a limit on the run's time."""
+        """Whether the run only awaits the next events of a stream, without a limit on the run's time."""
         self._turn = turn
         self._settings = settings
         self._listener = settings.hooks.listener
@@ -67,15 +67,15 @@ class Driver:
         self._is_recorded = settings.hooks.recorder is not None
         self._began_s = 0.0
         self._encoded: Encoded | None = None
-        """The request that is sent next."""
+        """Request to send next."""
         self._sent: Encoded | None = None
         self._decoder: Decoder | None = None
         self._deadline_s: float | None = None
         self._tools: ToolRound | None = None
         self._background: BackgroundAnswer | None = None
-        """Set once the run has to do with answers that outlive a connection; most never have."""
+        """Background response or resumed stream; None for most runs, which need neither."""
         self._native: NativeSteering | None = None
-        """Set if the response that is read, or was read last, takes messages."""
+        """Steering of the current or last response, if it takes messages."""
         self._is_begun = False
         self._is_ended = False
         self._is_closed = False
@@ -87,12 +87,12 @@ class Driver:
             turn.check_decisions(self._decisions)
 
     def advance(self) -> Awaitable[None]:
-        """Does the next thing that produces parts, within the run's time. Raises StopAsyncIteration at the end."""
+        """Do the next thing that produces parts, within the run's time limit. Raises StopAsyncIteration at the end."""
         is_plain = self._listener is None and self._settings.limits.max_run_s is None
         return self._advance() if is_plain else self._observed(self._advance_in_time)
 
     async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does a piece of the run's work in the listener's context, if there is one."""
+        """Do some of the run's work in the listener's context, if there is one."""
         listener = self._listener
         if listener is None:
             await work()
@@ -121,7 +121,10 @@ class Driver:
             await self._end()
 
     async def aclose(self, *, is_cancelled: bool = True) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice. `is_cancelled`: the log says so."""
+        """Stop the run by closing the connection and cancelling tools. Safe to call twice.
+
+        `is_cancelled` records the cancellation in the log.
+        """
         is_left = self._is_begun and not self._is_ended and not self._is_closed
         await self._stop(is_left=not is_cancelled)
         if is_left:
@@ -133,7 +136,7 @@ class Driver:
             await self._record.close(is_ended=is_ended, is_cancelled=is_cancelled)
 
     async def cancel(self) -> None:
-        """Stops the run, also at a provider that would continue it in the background."""
+        """Stop the run, including a response that the provider would continue in the background."""
         background = self._background_answer()
         call = background.cancel_call(self._sent)
         if call is not None:
@@ -145,16 +148,18 @@ class Driver:
             await response.aclose()
 
     async def steer(self, message: ChatMessage) -> str:
-        """Takes a message of the user while the run is in progress; returns its id once the log has it.
+        """Accept a user message during the run, and return its id once the log has it.
 
-        The response that is being read is offered it, where its transport can pass it on; else the next request takes
-        it. This is the one place where such messages enter a run.
+        The message is offered to the current response if its transport can pass it on; otherwise the next request takes
+        it. All such messages enter a run here.
         """
         turn = self._turn
         if self._is_ended or self._is_closed or turn.is_over:
             raise self._refusal()
         if len(turn.state.steers) >= MAX_PENDING_STEERS:
-            raise SteerError(f"{MAX_PENDING_STEERS} messages are pending already; the next request takes them")
+            raise SteerError(
+                f"{MAX_PENDING_STEERS} messages are already pending; wait until the next request takes them"
+            )
         steer = steer_of(message, f"steer_{os.urandom(8).hex()}")
         parts = turn.steered(steer)
         if parts:
@@ -168,24 +173,24 @@ class Driver:
 
     def _refusal(self) -> SteerError:
         if isinstance(self._turn.command, AwaitDecision):
-            return SteerError("the run waits for an approval: resume it, and steer the run that resumes it", "approval")
+            return SteerError("the run is waiting for an approval; resume it, and steer the resumed run", "approval")
         reason = self.reason or next((part.reason for part in self.ready if isinstance(part, Finish)), None)
-        how = "the run was closed" if reason is None else f"the run is over ({reason})"
-        return SteerError(f"{how}: send the message as the next one", reason)
+        how = "the run was closed" if reason is None else f"the run has finished ({reason})"
+        return SteerError(f"{how}; send the message as a new prompt", reason)
 
     @property
     def owns_connection(self) -> bool:
-        """True if something is left that must be closed."""
+        """Whether a connection is left to close."""
         return self.response is not None or (self._native is not None and not self._is_ended and not self._is_closed)
 
     async def release(self) -> None:
-        """Closes the connections of a run that was dropped."""
+        """Close the connections of a dropped run."""
         for entry in (self.response, self._native):
             if entry is not None:
                 await entry.aclose()
 
     def dropped(self) -> None:
-        """Nobody holds the run any more; it may not have come to its end."""
+        """Tell the listener that the run was garbage-collected, perhaps before its end."""
         if self._listener is not None:
             self._listener.ended()
 
@@ -224,7 +229,7 @@ class Driver:
     # Beginning and end
 
     async def _begin(self) -> None:
-        """Lists the tools, and records how the run begins. Decisions and their effects are recorded together."""
+        """List the tools, and record the start of the run. Decisions and their effects are recorded together."""
         self._is_begun = True
         self._began_s = monotonic()
         if self._listener is not None:
@@ -255,7 +260,7 @@ class Driver:
         try:
             self._record.begin(decisions, spends=spends)
         except (ApprovalError, StoreError):
-            self._is_ended = True  # It never began: what is recorded now would count for the turn before.
+            self._is_ended = True  # It never started: what is recorded now would count for the turn before.
             raise
 
     async def _end_if_over(self) -> None:
@@ -263,7 +268,7 @@ class Driver:
             await self._end()
 
     async def _end(self) -> None:
-        """The run is over, or waits: its last parts are safe before they are yielded."""
+        """End the run, or leave it waiting, with its last parts safe in the log before they are yielded."""
         self._is_ended = True
         if self._native is not None:
             await self._native.aclose()
@@ -310,12 +315,12 @@ class Driver:
             self._record.feed(parts)
 
     def _put_asked(self, parts: list[StreamPart]) -> None:
-        """Put parts after which calls may wait for an approval."""
+        """Emit parts after which calls may wait for approval."""
         self._record.note_approvals()
         self._put(parts)
 
     async def _commit(self) -> None:
-        """Waits until all parts are safe in the log; emits a notice, once, if they cannot be."""
+        """Wait until all parts are safe in the log, or emit a notice, once, if they cannot be stored."""
         notice = await self._record.commit()
         if notice is not None:
             self.ready.insert(1 if self.ready and isinstance(self.ready[0], StreamStart) else 0, notice)
@@ -323,7 +328,7 @@ class Driver:
     # Requests
 
     async def _prepare(self) -> None:
-        """Encodes the request. What is known before the answer is emitted before the wait for it."""
+        """Encode the request, and emit what is known before its answer."""
         native = self._native
         if native is not None:
             await native.settle()
@@ -337,7 +342,7 @@ class Driver:
         self._preparation.record()
 
     async def _open(self, encoded: Encoded) -> None:
-        """Sends the request and waits until the answer begins to arrive."""
+        """Send the request and wait until the answer begins to arrive."""
         self._encoded = None
         turn, settings, background, listener = self._turn, self._settings, self._background, self._listener
         await self._commit()
@@ -383,14 +388,14 @@ class Driver:
             self._put(turn.received(background.opened(response)))
 
     def _request(self, call: HttpCall) -> Awaitable[HttpResponse | None]:
-        """Sends the request, unless the server has begun to answer by itself; None if it must be made again."""
+        """Send the request, unless the server has begun to answer by itself. Returns None to repeat it."""
         native = self._native
         if native is not None and (native.successor is not None or native.is_pending):
             return native.open(call)
         return self._settings.transport.open(call, self._settings.limits)
 
     def _follow_native(self, response: HttpResponse, decoder: Decoder) -> None:
-        """Follows the messages that this response takes, if it does; over HTTP none does."""
+        """Set up steering if the response takes messages, which none does over HTTP."""
         if not getattr(response, "is_steerable", False):
             self._native = None
             return
@@ -399,7 +404,7 @@ class Driver:
         self._native = NativeSteering.follow(self._native, self._turn, self._settings, response, decoder)
 
     async def _fall_back(self, error: Error) -> None:
-        """Continues with the next model. The request for it reports that, with what it has to say of its own."""
+        """Continue with the next model. Its first request reports the switch."""
         from sidestream.run.preparation import fallback_notice
 
         settings, before = self._settings, self._settings.name
@@ -425,7 +430,7 @@ class Driver:
     # Answers
 
     async def read_stream(self) -> None:
-        """Reads the next events of a stream."""
+        """Read the next events of a stream."""
         response, decoder, background, native = self.response, self._decoder, self._background, self._native
         assert response is not None
         assert decoder is not None
@@ -458,7 +463,7 @@ class Driver:
         await self._observed(self._end_answer)
 
     async def _read(self) -> None:
-        """Reads the next events of the answer, or all of it if it comes whole."""
+        """Read the next events of the answer, or all of a non-streaming one."""
         sent, decoder = self._sent, self._decoder
         assert sent is not None
         assert decoder is not None
@@ -481,12 +486,12 @@ class Driver:
             await self._end_answer()
 
     def _staged(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """The parts, with the stages of calls that stand in for hosted ones."""
+        """Add the lifecycle events of calls that replace hosted ones."""
         toolbox = self._settings.toolbox
         return self._staging.expanded(parts, toolbox.tools) if toolbox.is_staged else parts
 
     async def _end_answer(self) -> None:
-        """The answer of a step is complete, or has failed."""
+        """Finish the answer of a step, which is complete or has failed."""
         if CONTEXT in self._turn.state.without:
             self._preparation.record()
         failure = self._turn.state.error
@@ -502,7 +507,7 @@ class Driver:
         await self._end_if_over()
 
     async def _survives(self, error: RunError) -> bool:
-        """True if the step continues although reading its answer failed."""
+        """Return whether the step continues although reading its answer failed."""
         if self._background is not None and self._background.forgives(error):
             await self._close_response()
             return True
@@ -512,7 +517,7 @@ class Driver:
         return False
 
     async def _resume_stream(self) -> bool:
-        """Continues a stream that broke, where the provider offers that. True if the step continues."""
+        """Continue a broken stream if the provider offers that, and return whether the step continues."""
         broken, background = self.response, self._background_answer()
         rest = await background.rest(self._sent, self._decoder)
         if broken is None or (rest is None and not background.is_waiting):
@@ -534,7 +539,7 @@ class Driver:
 
     def _use(self, response: HttpResponse) -> None:
         self.response = logged(response)
-        # Lines of the log are written in the listener's context; nothing else of a stream needs it.
+        # Log lines are written in the listener's context; nothing else in a stream needs it.
         is_plain = self._listener is None or self.response is response
         self.is_streaming = response.is_stream and is_plain and self._settings.limits.max_run_s is None
 
@@ -560,11 +565,11 @@ class Driver:
             problem = error.problem
         self._put(self._turn.checked(problem))
         if not isinstance(self._turn.command, Over):
-            self.output = UNSET  # Something is still to be said; the answer to that counts.
+            self.output = UNSET  # The answer to a pending message counts instead.
         if problem is not None and isinstance(self._turn.command, Over):
             self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")
 
 
 def _are_empty(parts: list[StreamPart]) -> bool:
-    """True if the events of these parts were all `{}`, `null`, text without JSON or the like."""
+    """Return whether the events of these parts were all empty, such as `{}`, `null` or text without JSON."""
     return all(type(part) is Raw and (not part.event or type(part.event) is str) for part in parts)

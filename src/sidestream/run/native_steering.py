@@ -1,4 +1,4 @@
-"""Messages to the response that is being read, where the provider and the transport can pass them on."""
+"""Messages to the current response, where the provider and the transport can pass them on."""
 
 from collections.abc import Iterable
 from typing import Final, cast
@@ -15,31 +15,31 @@ from sidestream.transport.calls import HttpCall, HttpResponse, SentSteer, Steera
 from sidestream.turn.machine import Turn
 
 STEER_FALLBACK: Final = "sidestream.steer-fallback"
-"""The kind of the custom part that reports that a response did not take a message, so the next request does."""
+"""Kind of the custom part that reports that the next request takes a message that the response refused."""
 
 log = get_logger(__name__)
 
 
 class NativeSteering:
-    """Offers pending messages to the response that is being read, and follows what the server makes of them.
+    """Offers pending messages to the current response, and tracks what the server does with them.
 
-    It answers them with a successor of the response, adds them to the next request, or refuses them. Those that it
-    refuses, or that it says nothing of, stay pending: the next request takes them as anywhere else.
+    The server answers them with a successor of the response, adds them to the next request, or refuses them. Those that
+    it refuses or ignores stay pending for the next request, as usual.
     """
 
     def __init__(self, turn: Turn, settings: RunSettings, response: SteerableResponse, decoder: Decoder) -> None:
         self.successor: HttpResponse | None = None
-        """The response that the server has begun, until it is read."""
+        """Response that the server has begun by itself, until it is read."""
         self.is_pending = False
-        """True if the server adds messages to the next request in the response's place."""
+        """Whether the server adds messages to the next request, which continues the response."""
         self._turn = turn
         self._settings = settings
         self._response = response
         self._decoder = decoder
         self._sent: dict[str, SentSteer] = {}
-        """Id of a message → what the server last said of it."""
+        """Last state of each message at the server, by its id."""
         self._offered: set[str] = set()
-        """Messages that the current response was offered."""
+        """Ids of the messages that were offered to the current response."""
         self._reported: set[str] = set()
         self._is_settled = False
 
@@ -52,12 +52,12 @@ class NativeSteering:
         response: HttpResponse,
         decoder: Decoder,
     ) -> "NativeSteering | None":
-        """The steering of a response that begins to be read; None if it takes no messages."""
+        """Create the steering of a new response, or return None if it takes no messages."""
         if not getattr(response, "is_steerable", False) or not isinstance(settings.model, SteersResponses):
             return None
         new = cls(turn, settings, cast("SteerableResponse", response), decoder)
         if before is not None:
-            # A message to the response before may still be unanswered: it is not offered twice.
+            # A message to the previous response may still be unanswered; do not offer it twice.
             pending = {steer.id for steer in turn.state.steers}
             new._sent = {steer_id: sent for steer_id, sent in before._sent.items() if steer_id in pending}
             new._reported = before._reported
@@ -66,7 +66,7 @@ class NativeSteering:
     # While the response is read
 
     async def offer(self) -> None:
-        """Sends the pending messages that the response has not got yet, once its id is known."""
+        """Send the pending messages that the response does not have yet, once its id is known."""
         model = self._settings.model
         assert isinstance(model, SteersResponses)
         for steer in self._turn.due_steers:
@@ -81,7 +81,7 @@ class NativeSteering:
             self._sent[steer.id] = await self._response.steer(*event)
 
     def notices(self) -> list[StreamPart]:
-        """Reports the messages that were refused since the last time."""
+        """Report the messages that were refused since the last call."""
         if not self._sent:
             return []
         failed = {
@@ -95,7 +95,7 @@ class NativeSteering:
     # After it
 
     async def settle(self) -> None:
-        """Waits until it is known what the server does with the messages that it has."""
+        """Wait until it is known what the server does with the messages that it has."""
         if self._is_settled or all(sent.status == "failed" for sent in self._sent.values()):
             return
         self._is_settled = True
@@ -103,23 +103,26 @@ class NativeSteering:
         self.is_pending = self.successor is None and any(sent.status == "pending" for sent in self._sent.values())
 
     def taken(self, steers: Iterable[Steer]) -> tuple[Steer, ...]:
-        """Of these pending messages, those that the next step answers: with a successor, only what it has got."""
+        """Return those pending messages that the next step answers. A successor answers only those it has received."""
         return tuple(steer for steer in steers if self.successor is None or self._status(steer) == "applied")
 
     def encoded(self, request: ModelRequest) -> Encoded:
-        """In place of a request: the decoder for the successor. Nothing of it is sent."""
+        """Return the decoder for the successor, with a call that is not sent."""
         encoded = self._settings.model.encode(request)
         return Encoded(call=encoded.call, decoder=encoded.decoder)
 
     async def proceeding(self, encoded: Encoded, request: ModelRequest, steers: Iterable[Steer]) -> Encoded:
-        """The request without the messages that the server adds itself; whole, if it does not continue the response."""
+        """Return the request without the messages that the server adds itself.
+
+        It is unchanged if it does not continue the response.
+        """
         held = {steer.id for steer in steers if self._status(steer) == "pending"}
         messages = tuple(entry for entry in request.messages if entry.metadata.get(STEER) not in held)
         model = self._settings.model
         bare = model.encode(replace(request, messages=messages))
         if isinstance(model, SteersResponses) and model.continues(bare.call, self._decoder):
             return replace(bare, decoder=encoded.decoder)
-        # The server may still hold the messages in the response's place, so that is given up.
+        # Close the connection, since the server may still hold the messages for a continuation.
         self.is_pending = False
         await self.aclose()
         for steer_id in held:
@@ -127,7 +130,7 @@ class NativeSteering:
         return encoded
 
     async def open(self, call: HttpCall) -> HttpResponse | None:
-        """The response of the next step; None if it was lost, and the request is to be made again."""
+        """Return the response of the next step, or None if it was lost and the request must be repeated."""
         successor, self.successor = self.successor, None
         if successor is not None:
             return successor
@@ -135,11 +138,11 @@ class NativeSteering:
         try:
             return await self._response.proceed(call)
         except RunError as error:
-            log.info("the request after a message to a response failed (%s); it is made again", type(error).__name__)
+            log.info("the request after a steered response failed (%s); repeating it", type(error).__name__)
             return None
 
     async def aclose(self) -> None:
-        """Gives up what the server may still answer by itself."""
+        """Give up what the server may still answer by itself."""
         successor, self.successor = self.successor, None
         if successor is not None:
             await successor.aclose()

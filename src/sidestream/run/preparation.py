@@ -1,4 +1,4 @@
-"""The requests of a run: history encoded, what to report of that, cancellation, and the switch to another model."""
+"""The requests of a run, with the encoding of its history, cancellation, and the switch to another model."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 
 
 Prepared = tuple[Encoded, list[StreamPart]]
-"""A request, and the parts that are emitted before the wait for its answer."""
+"""A request, and the parts to emit before its answer."""
 
 
 class Preparation:
-    """Makes the requests of one run."""
+    """Builds the requests of one run."""
 
     def __init__(self, turn: Turn, settings: RunSettings) -> None:
         self.warnings = settings.warnings
-        """Besides those of encoding."""
+        """Warnings besides those of encoding."""
         self.fallback: Custom | None = None
-        """The notice that another model is called, until the request for it is made."""
+        """Notice about the switch to another model, until the request for it is made."""
         self._turn = turn
         self._settings = settings
         self._replays: dict[str, Any] = {}
-        """What requests of this run needed of the log."""
+        """Stored provider data that requests of this run needed, by digest."""
         self._notices: tuple[StreamPart, ...] = ()
-        """What was reported of the current request, which may be made more than once."""
+        """Notices about the current request, which may be made more than once."""
 
     def begin(self) -> None:
-        """The next request is a new one: whatever concerns it is reported."""
+        """Start a new request, whose notices are all reported."""
         self._notices = ()
 
     async def request(self, native: "NativeSteering | None", background: "Callable[[], BackgroundAnswer]") -> Prepared:
-        """The next request."""
+        """Build the next request."""
         turn, settings = self._turn, self._settings
         if turn.state.step >= 0:
-            # A server that is gone answers its calls with that; the run continues.
+            # The calls of an unreachable server fail with that error; the run continues.
             with suppress(RunError):
                 self.warnings += tuple(await settings.toolbox.refresh())
                 turn.set_tools(settings.toolbox.tools)
@@ -84,7 +84,7 @@ class Preparation:
         return encoded, turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output)
 
     def successor(self, native: "NativeSteering") -> Prepared:
-        """For a step that the server has begun by itself: only what reads it is made."""
+        """Build the decoder for a step that the server has begun by itself."""
         turn = self._turn
         steers = native.taken(turn.due_steers)
         request = self._settings.request(turn, None, self._replays, steers)
@@ -94,13 +94,13 @@ class Preparation:
         return encoded, turn.sending((), native.notices(), steers=steers)
 
     def record(self) -> None:
-        """Records how the request differs from the usual one, where it does."""
+        """Record how the request differs from the usual one, if it does."""
         recorder, state = self._settings.hooks.recorder, self._turn.state
         if recorder is not None and (state.without or state.defers_output):
             recorder.prepared(state.without, defers_output=state.defers_output)
 
     async def _shortening(self, request: ModelRequest) -> Custom | None:
-        """The part that shortens a history that is too long for the model, if it is to be kept in bounds."""
+        """Return the part that shortens a history that is too long for the model, or None."""
         keeper, state, opening = self._settings.context, self._turn.state, self._settings.opening
         if keeper is None or state.background is not None:
             return None
@@ -114,7 +114,7 @@ class Preparation:
         )
 
     async def _encode(self, request: ModelRequest) -> Encoded:
-        """Encodes the request; what it needs of the log is read first."""
+        """Encode the request, after reading what it needs from the log."""
         settings = self._settings
         encoded = settings.model.encode(request)
         if encoded.needs:
@@ -126,7 +126,7 @@ class Preparation:
 
 
 def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:
-    """Return the decoder of the answer, which knows the calls that earlier answers of the turn left open."""
+    """Create the decoder of the answer, which knows the calls that earlier answers of the turn left open."""
     decoder = encoded.decoder()
     if turn.state.hosted and isinstance(decoder, TakesUpCalls):
         decoder.take_up(open_calls(turn.state))
@@ -134,9 +134,9 @@ def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:
 
 
 class Interruption:
-    """The task that works on a run now, for another task that stops the run.
+    """A way for one task to interrupt the task that works on a run.
 
-    `with interruption: …` surrounds the work. It raises StopAsyncIteration if it was interrupted.
+    `with interruption: …` surrounds the work, and raises StopAsyncIteration if it was interrupted.
     """
 
     def __init__(self) -> None:
@@ -151,19 +151,19 @@ class Interruption:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        # Otherwise somebody cancels the task itself.
+        # Otherwise the task itself was cancelled.
         if isinstance(error, asyncio.CancelledError) and self._has_come and task is not None and not task.uncancel():
             raise StopAsyncIteration from None
 
     def interrupt(self) -> None:
-        """Ends the work, unless it is this task that does it."""
+        """Interrupt the work, unless the current task does it."""
         if self._task is not None and self._task is not asyncio.current_task():
             self._has_come = True
             self._task.cancel()
 
 
 def fallback_notice(failed: str, model: str, error: Error) -> Custom:
-    """Says which model failed and why, and which is called instead."""
+    """Build the notice that names the failed model, the error, and the model called instead."""
     message = redact(error.message)
     why = {"kind": error.kind, "message": message, "code": error.code, "status": error.status}
     return Custom(

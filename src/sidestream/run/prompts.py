@@ -1,4 +1,4 @@
-"""What a caller says to a model, checked: each error says what to write instead."""
+"""Prompts and their validation, whose errors tell what to write instead."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -13,7 +13,10 @@ PARTS = get_args(MessagePart)
 
 
 def user_message(prompt: Prompt) -> ChatMessage:
-    """The user's message: text, parts, or a message as it is. Raises ConfigurationError for anything else."""
+    """Convert a prompt (text, parts or a message) to the user's message.
+
+    Raises ConfigurationError for anything else.
+    """
     if isinstance(prompt, str):
         return ChatMessage.user(prompt)
     if isinstance(prompt, ChatMessage):
@@ -32,12 +35,12 @@ def user_message(prompt: Prompt) -> ChatMessage:
 
 
 def _no_prompt(prompt: object, hint: str) -> ConfigurationError:
-    wanted = "a prompt is a text, a ChatMessage, or a list of texts and parts such as DataPart and LinkPart"
+    wanted = "prompt must be a string, a ChatMessage, or a list of strings and parts such as DataPart and LinkPart"
     return ConfigurationError(f"{wanted}, not {shown(prompt)}" + (f": {hint}" if hint else ""))
 
 
 def shown(value: Any) -> str:
-    """A value in a message: small ones as they are, others by their types."""
+    """Format a value for an error message, small ones literally and others by their types."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"{value!r:.60}"
     if isinstance(value, type | ModuleType) or callable(value):

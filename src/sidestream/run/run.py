@@ -1,4 +1,4 @@
-"""A run as its caller sees it: an iterator of parts, a generator of chunks, or a result."""
+"""A run as its caller sees it, which is an iterator of parts, a generator of chunks, or a result."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Chunking:
-    """Folds the parts of a run to its chunks; those of a typed run know the object so far."""
+    """A fold of a run's parts to its chunks, which hold the object so far if the run is typed."""
 
     def __init__(self, turn: "Turn", settings: RunSettings) -> None:
         began = time.monotonic()
@@ -41,7 +41,7 @@ class Chunking:
         self.feed = self._fold.feed if self._output is None else self._typed
 
     def take(self, part: StreamPart, ready: deque[StreamPart]) -> list[ChatResult[str]]:
-        """The chunks of a part; the event of a tool takes the input that it brought from those that are ready."""
+        """Return the chunks of a part. A tool event also takes the input delta that follows it in `ready`."""
         if type(part) is ToolEvent and ready and type(delta := ready[0]) is ToolInputDelta:
             ready.popleft()
             return [self._fold.event(part, delta)]
@@ -72,8 +72,8 @@ class Run(Generic[T]):
     print(run.output)
     ```
 
-    `await run` gives the result instead. Leaving the `async with` early closes everything. A run that failed raises its
-    error after its last part, unless it was started with `errors="parts"`.
+    `await run` returns the result instead. Leaving the `async with` block early closes everything. A failed run raises
+    its error after its last part, unless it was started with `errors="parts"`.
     """
 
     def __init__(self, turn: "Turn", settings: RunSettings, decisions: Iterable[Decision] | None = None) -> None:
@@ -88,14 +88,14 @@ class Run(Generic[T]):
 
     @property
     def error(self) -> RunError | None:
-        """Why the run failed, once it has."""
+        """Error of a failed run, else None."""
         return self._driver.error
 
     @property
     def output(self) -> T:
-        """The output of a run that has come to its end: an object of the output type, or the text of the answer.
+        """Output of a finished run, which is an object of the output type, or the text of the answer.
 
-        Raises NoOutputError for a typed run that has none.
+        Raises NoOutputError if a typed run has none.
         """
         if not self.has_output:
             raise NoOutputError(self._driver.reason)
@@ -103,32 +103,32 @@ class Run(Generic[T]):
 
     @property
     def has_output(self) -> bool:
-        """True once there is an output."""
+        """Whether there is an output."""
         return self._driver.output is not UNSET if self.is_typed else self._driver.reason is not None
 
     @property
     def is_typed(self) -> bool:
-        """True if the run has an output type."""
+        """Whether the run has an output type."""
         return self._settings.output is not None
 
     @property
     def is_streaming(self) -> bool:
-        """True while an answer is read whose next events have yet to arrive."""
+        """Whether the run waits for the next events of an answer."""
         return self._driver.is_streaming and not self._ready
 
     def pause(self) -> None:
-        """Leaves the next events of the answer to the system, until `resume`, if its connection can."""
+        """Leave the next events of the answer in the system's buffers until `resume`, if the connection supports it."""
         if (pause := getattr(self._driver.response, "pause", None)) is not None:
             pause()
 
     def resume(self) -> None:
-        """Reads on."""
+        """Continue reading after `pause`."""
         if (resume := getattr(self._driver.response, "resume", None)) is not None:
             resume()
 
     @property
     def state(self) -> RunState:
-        """Where the run stands, as data from which it can be resumed. Read it between two parts."""
+        """State of the run, as data from which it can be resumed. Read it between two parts."""
         from sidestream.turn.ledger import resumable
 
         state = self.turn.state
@@ -149,7 +149,7 @@ class Run(Generic[T]):
         ready, driver = self._ready, self._driver
         try:
             while not ready:
-                # A run that streams does hardly anything else, so no layer stands around that.
+                # The fast path for a streaming run.
                 await (driver.read_stream() if driver.is_streaming else driver.advance())
         except asyncio.CancelledError:
             await self.aclose()
@@ -174,7 +174,7 @@ class Run(Generic[T]):
                 asyncio.get_running_loop().create_task(driver.release())
 
     async def batch(self) -> list[StreamPart]:
-        """The next parts: at least one, with all that have arrived by then; none at the end."""
+        """Wait for the next parts and return all that have arrived, or none at the end."""
         try:
             parts = [await self.__anext__()]
         except StopAsyncIteration:
@@ -184,11 +184,11 @@ class Run(Generic[T]):
         return parts
 
     def chunking(self) -> "Chunking":
-        """A fold of this run's parts to its chunks."""
+        """Create a fold of this run's parts to its chunks."""
         return Chunking(self.turn, self._settings)
 
     async def chunks(self) -> AsyncGenerator[ChatResult[str]]:
-        """The run in chunks, each with what is new. A run that failed raises after its last chunk."""
+        """Yield the run in chunks, each with what is new. A failed run raises after its last chunk."""
         ready, chunking = self._ready, self.chunking()
         try:
             for chunk in chunking.opening():
@@ -198,7 +198,7 @@ class Run(Generic[T]):
                     part = ready.popleft() if ready else await self.__anext__()
                 except StopAsyncIteration:
                     break
-                # Nearly every part is a text delta; it is spared one call.
+                # Nearly every part is a text delta; spare it one call.
                 for chunk in chunking.take(part, ready) if type(part) is ToolEvent else chunking.feed(part):
                     yield chunk
             if self.error is not None:
@@ -207,7 +207,10 @@ class Run(Generic[T]):
             await self.aclose()
 
     async def result(self) -> ChatResult[T]:
-        """The whole run: exactly the fold of its chunks. An error has what had arrived in `error.result`."""
+        """Wait for the whole run and return its result, which is exactly the fold of its chunks.
+
+        An error has the partial result in `error.result`.
+        """
         folding = ResultFold(self._settings.result_metadata)
         try:
             async for chunk in self.chunks():
@@ -229,18 +232,18 @@ class Run(Generic[T]):
         return "\n".join(reversed(texts))
 
     async def steer(self, message: Prompt) -> str:
-        """Sends a message while the run is in progress. The next request takes it, after the results of tools.
+        """Send a message while the run is in progress. The next request takes it, after tool results.
 
-        Over a WebSocket, the response that is being read is offered it first. If the current step would be the last,
-        one more is made for it. Returns the id that its `steer` parts have, once the log, if there is one, has the
-        message. Raises SteerError once the run is over or waits for an approval.
+        Over a WebSocket, the message is offered to the current response first. If the current step would be the last,
+        one more is made for the message. Returns the id of its `steer` parts, once the log, if there is one, has the
+        message. Raises SteerError once the run has finished or waits for an approval.
         """
         return await self._driver.steer(user_message(message))
 
     async def withdraw(self, grant: str) -> bool:
-        """Withdraws a grant, by its id, while the run is in progress: the next call of its tool needs an approval.
+        """Revoke a remembered approval by its id, so that the next call to its tool needs an approval.
 
-        False if the run is over or waits: then `Chat.withdraw` does it.
+        Returns False if the run has finished or waits; use `Chat.withdraw` then.
         """
         state, recorder = self.turn.state, self._settings.hooks.recorder
         if self.turn.is_over:
@@ -253,25 +256,31 @@ class Run(Generic[T]):
         return True
 
     async def cancel(self) -> None:
-        """Stops the run, also at a provider that would continue it in the background. Who iterates sees its end."""
+        """Stop the run, including a response that the provider would continue in the background.
+
+        Iteration over the run ends.
+        """
         self._raises = False
         await self._driver.cancel()
 
     async def begin(self) -> None:
-        """Records how the run begins, its decisions included, and leaves it before its first request.
+        """Record the start of the run, including its decisions, and leave it before its first request.
 
-        For a run with a log: whoever resumes the turn, here or elsewhere, continues from there.
+        Needs a log, from which the turn can be resumed, even in another process.
         """
         with suppress(StopAsyncIteration):
             await self._driver.advance()
         await self.leave()
 
     async def leave(self) -> None:
-        """Stops the run in this process. Its log stays open: `chat.resume`, here or elsewhere, continues the turn."""
+        """Stop the run in this process but keep its log open, so that `chat.resume` can continue the turn anywhere."""
         self._raises = False
         await self._driver.aclose(is_cancelled=False)
 
     async def aclose(self) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice. Who iterates sees its end."""
+        """Stop the run by closing the connection and cancelling tools.
+
+        Safe to call twice. Iteration over the run ends.
+        """
         self._raises = False
         await self._driver.aclose()

@@ -1,4 +1,4 @@
-"""What the log says of a run: milestones at level INFO, the events of its streams at level DEBUG."""
+"""Log messages about a run, with milestones at level INFO and the events of its streams at level DEBUG."""
 
 import logging
 
@@ -15,18 +15,18 @@ from sidestream.turn.state import TurnState
 log = get_logger(__name__)
 
 _TYPE_FIELDS = ("type", "event_type", "object")
-"""Where the APIs say what an event is."""
+"""Fields in which the APIs name the type of an event."""
 _ID_HEADERS = ("x-request-id", "request-id")
-"""Where servers say how they call a request in their own logs."""
+"""Headers with the id of a request in the server's own logs."""
 
 
 def log_session(encoded: Encoded) -> None:
-    """Whether the request continues what the provider's server holds, or replays it."""
+    """Log whether the request continues the session that the provider holds, or resends the history."""
     if encoded.first:
         log.info("session anchored: the server holds the first %d messages", encoded.first)
     for notice in encoded.notices:
         if isinstance(notice, Custom) and notice.kind == FALLBACK:
-            log.info("session replayed: %s", as_object(notice.data).get("reason"))
+            log.info("session not continued, history resent: %s", as_object(notice.data).get("reason"))
 
 
 def log_sent(model: ChatModel, purpose: str, response: HttpResponse) -> None:
@@ -45,7 +45,7 @@ def log_sent(model: ChatModel, purpose: str, response: HttpResponse) -> None:
 
 
 def log_refused(purpose: str, error: RunError) -> None:
-    """Log that a request got no answer."""
+    """Log that a request failed."""
     log.info("request for %s failed: %s (status %s)", purpose, type(error).__name__, error.status)
 
 
@@ -61,7 +61,7 @@ def log_embedded(result: EmbeddingsResult, requests: int, seconds: float) -> Non
 
 
 def log_ended(state: TurnState, reason: FinishReason | None, error: RunError | None, seconds: float) -> None:
-    """The run is over, or waits."""
+    """Log that the run has finished, or waits."""
     log.info(
         "run %s finished: %s after %d steps, %d input and %d output tokens, %.3f s",
         state.run_id,
@@ -74,34 +74,34 @@ def log_ended(state: TurnState, reason: FinishReason | None, error: RunError | N
 
 
 def log_left(state: TurnState) -> None:
-    """The run was left before its end."""
-    log.info("run %s left before its end, after %d steps", state.run_id, state.step + 1)
+    """Log that the run was abandoned."""
+    log.info("run %s abandoned after %d steps", state.run_id, state.step + 1)
 
 
 def logged(response: HttpResponse) -> HttpResponse:
-    """The same response; one that logs its events, if the program wants to see them."""
+    """Return the response, wrapped to log its events if the log level is DEBUG."""
     return _LoggedResponse(response) if log.isEnabledFor(logging.DEBUG) else response
 
 
 class _LoggedResponse(WrappedResponse):
-    """A response that logs each event that is read from it: its type and its size, never its content."""
+    """A response that logs the type and size of each event read from it, never its content."""
 
     async def events(self) -> list[bytes]:
-        """The data of the next events."""
+        """Return the data of the next events."""
         events = await self._inner.events()
         for event in events:
             log.debug("event %s (%d bytes)", _type_in(event), len(event))
         return events
 
     async def body(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         body = await self._inner.body()
-        log.debug("whole answer (%d bytes)", len(body))
+        log.debug("non-streaming response (%d bytes)", len(body))
         return body
 
 
 def type_of(event: object) -> str:
-    """What the provider calls an event; `?` where it does not say."""
+    """Return the provider's type of an event, or `?` if it has none."""
     named = (as_object(event).get(field) for field in _TYPE_FIELDS)
     return next((name for name in named if isinstance(name, str)), "?")[:100]
 
@@ -110,4 +110,4 @@ def _type_in(data: bytes) -> str:
     try:
         return type_of(loads(data))
     except (ValueError, RecursionError):
-        return "that is no JSON"
+        return "that is not JSON"

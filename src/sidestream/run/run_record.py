@@ -1,4 +1,4 @@
-"""A run in its event log: its beginning, its pending approvals, and its end when it is closed early."""
+"""The event log of a run, with its start, its pending approvals, and its end when it is closed early."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,9 +23,9 @@ class RunRecord:
         """Ids of the pending approvals that the log has."""
 
     def begin(self, decisions: Sequence[Decision] = (), *, spends: bool = False) -> None:
-        """Record how the run begins, and spend the decisions that resume it if `spends` is set.
+        """Record the start of the run, and spend the decisions that resume it if `spends` is set.
 
-        Raises ApprovalError if a decision was spent before, StoreError if the log cannot take the run.
+        Raises ApprovalError if a decision was spent before, and StoreError if the log cannot take the run.
         """
         settings = self._settings
         if spends and settings.hooks.decided is not None:
@@ -54,7 +54,7 @@ class RunRecord:
         self._asked = tuple(approval.approval_id for approval in waiting)
 
     async def commit(self) -> StreamPart | None:
-        """Wait until everything is in the log; return a notice, once, if it cannot be."""
+        """Wait until everything is in the log, or return a notice, once, if it cannot be."""
         return await self._recorder.commit() if self._recorder is not None else None
 
     async def close(self, *, is_ended: bool, is_cancelled: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a run needs besides its turn, and what its recorder and its listener must be."""
+"""The settings of a run besides its turn, and the protocols of its recorder and listener."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 
 
 class ObservedRun(Protocol):
-    """What a listener may know of a run beside its turn. The model may change: another one can stand in."""
+    """The properties of a run that a listener may see besides its turn.
+
+    The model may change if the run falls back to another one.
+    """
 
     @property
     def model(self) -> ChatModel: ...
@@ -55,57 +58,60 @@ class ObservedRun(Protocol):
 
     @property
     def is_typed(self) -> bool:
-        """True if it has an output type."""
+        """Whether the run has an output type."""
         ...
 
     @property
     def conversation(self) -> str | None:
-        """The id of its conversation, if it has one."""
+        """Conversation id, or None."""
         ...
 
 
 class RunListener(Protocol):
-    """Follows one run. Its methods are called in the order of what happens; none may raise."""
+    """Observes one run. Its methods are called in the order of events, and must not raise."""
 
     def started(self, turn: "Turn", settings: ObservedRun) -> None:
-        """The run begins, or resumes."""
+        """Handle the start or resumption of the run."""
         ...
 
     def active(self) -> AbstractContextManager[object]:
-        """Surrounds each piece of the run's work, between two of its parts."""
+        """Return a context for each piece of the run's work, between two of its parts."""
         ...
 
     def prepared(self, request: ModelRequest) -> None:
-        """The next request is known."""
+        """Handle the next request, before it is sent."""
         ...
 
     def sending(self, call: HttpCall) -> AbstractContextManager[object]:
-        """Surrounds the request, until its answer begins to arrive."""
+        """Return a context for the request, until its answer begins to arrive."""
         ...
 
     def opened(self, response: HttpResponse) -> None:
-        """The answer begins to arrive."""
+        """Handle the start of an answer."""
         ...
 
     def refused(self, error: RunError) -> None:
-        """The request got no answer. The run may make another one."""
+        """Handle a failed request. The run may make another one."""
         ...
 
     def feed(self, parts: Sequence[StreamPart]) -> None:
-        """The next parts of the stream."""
+        """Handle the next parts of the stream."""
         ...
 
     def tool(self, call: ToolCall, tool: Tool | None) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
-        """Surrounds the execution of a client tool, in its task; the callable takes the outcome."""
+        """Return a context for the execution of a client tool, in its task. Its callable takes the outcome."""
         ...
 
     def ended(self, reason: FinishReason | None = None, error: BaseException | None = None) -> None:
-        """The run is over, or waits; without a reason or an error it was cancelled. Only the first call counts."""
+        """Handle the end of the run, or its wait for approval. Only the first call counts.
+
+        Without a reason and an error, the run was cancelled.
+        """
         ...
 
 
 class Recorder(Protocol):
-    """Records a run as it streams. It writes concurrently with the run; `commit` waits until all is safe."""
+    """Records a run as it streams, writing concurrently with it. `commit` waits until all records are safe."""
 
     def begin(
         self,
@@ -116,74 +122,75 @@ class Recorder(Protocol):
         message_metadata: MessageMetadata,
         decisions: Sequence[Decision],
     ) -> None:
-        """The run begins with its opening messages, or, without any, resumes after these decisions."""
+        """Record that the run starts with its opening messages, or, without any, resumes after these decisions."""
         ...
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
-        """The next parts of the stream."""
+        """Record the next parts of the stream."""
         ...
 
     def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
-        """A request is about to be sent that differs from the usual one."""
+        """Record that a request that differs from the usual one is about to be sent."""
         ...
 
     def asked(self, approval: PendingApproval) -> None:
-        """A call waits for a person."""
+        """Record that a call waits for approval."""
         ...
 
     def granted(self, grants: Sequence[Grant]) -> None:
-        """These tools are allowed in the conversation from now on, and no others."""
+        """Record the complete remembered approvals that apply from now on."""
         ...
 
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
-        """A client tool is about to run, with this idempotency key; it does once this is safe."""
+        """Record that a client tool is about to run, with this idempotency key. It runs once this record is safe."""
         ...
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
-        """A tool waits for a person, or for work that is done elsewhere."""
+        """Record that a tool waits for the user or for work in another process."""
         ...
 
     def left(self) -> None:
-        """The run is left where it is, for another process to continue; nothing is written after the next `commit`."""
+        """Leave the run for another process to continue. Nothing is written after the next `commit`."""
         ...
 
     def cancelled(self) -> None:
-        """The run has been stopped before its end."""
+        """Record that the run was stopped before its end."""
         ...
 
     async def commit(self) -> StreamPart | None:
-        """Waits until everything so far is safe. Where it cannot be, gives a notice for the stream, once.
+        """Wait until all records are safe, or return a notice for the stream, once, if they cannot be stored.
 
-        Raises ConflictError where someone else has written in between, or ApprovalError where they have used the same
-        decision: the run must stop.
+        Raises ConflictError if someone else has written in between, or ApprovalError if they have used the same
+        decision. The run must stop then.
         """
         ...
 
 
 StreamErrors = Literal["raise", "parts"]
-"""What a failed run does when its parts are iterated: raise after the last part, or nothing beyond its `error` part."""
+"""How a failed run ends when its parts are iterated: `raise` raises after the last part, `parts` only yields an `error`
+part."""
 _STREAM_ERRORS = get_args(StreamErrors)
 
 
 class RunHooks(Struct, frozen=True):
-    """Who else follows a run."""
+    """Callbacks and observers of a run."""
 
     recorder: Recorder | None = None
     ended: "Callable[[Turn], None] | None" = None
-    """Called once when the run has come to its end or waits, unless it failed."""
+    """Called once when the run has ended or waits, unless it failed."""
     decided: Callable[[Sequence[Decision]], None] | None = None
-    """Called once before decisions take effect. May raise ApprovalError: then nothing happens."""
+    """Called once before decisions take effect. They have no effect if it raises ApprovalError."""
     read_blobs: Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]] | None = None
-    """Reads what messages of the history refer to from the log, by digest; what it does not have is left out."""
+    """Reads blobs that messages of the history refer to from the log, by digest, omitting missing ones."""
     listener: RunListener | None = None
     conversation: str | None = None
-    """The id of the chat that the run belongs to."""
+    """Id of the chat that the run belongs to."""
     store: Any = None
-    """The store of that chat, if it has one: tools that run here keep their data in it."""
+    """Store of that chat, in which locally executed tools keep their data, or None."""
 
 
 class ModelSetup(Struct, kw_only=True):
-    """What of a run depends on the model that it calls."""
+    """The settings of a run that depend on its model."""
 
     model: ChatModel
     transport: Transport
@@ -194,30 +201,30 @@ class ModelSetup(Struct, kw_only=True):
     settings: ModelSettings = ModelSettings()
     options: Any = None
     remote_policies: Mapping[str, Policy] = {}
-    """Label of a remote MCP server → its policy, wherever it is called from."""
+    """Policies of remote MCP servers, by label, wherever they are called from."""
     warnings: tuple[str, ...] = ()
     """Warnings for the start of the stream, besides those of encoding the request."""
     context: "ContextKeeper | None" = None
-    """Keeps the history within the model's window, if it is to be kept there."""
+    """Keeps the history within the model's window. None means that it is not shortened."""
     price: Callable[[Finish], Usage] | None = None
-    """Gives the usage of a response with its cost."""
+    """Function that adds the cost to the usage of a response."""
 
     @property
     def name(self) -> str:
-        """The model as users write it."""
+        """Name of the model as users write it."""
         return f"{self.model.provider}:{self.model.name}"
 
 
 class RunSettings(ModelSetup, kw_only=True):
-    """What a run needs besides its turn."""
+    """The settings of a run besides its turn."""
 
     limits: Limits
     system: System | None = None
     deps: Any = None
-    """What the caller passes to tools, policies and the system prompt. Never serialised."""
+    """Value that the caller passes to tools, policies and the system prompt. Never serialised."""
     stream: bool = True
     policy: Policy | None = None
-    """The explicit policy of the agent or the call; None if neither has one."""
+    """Explicit policy of the agent or the call. None means that neither has one."""
     output: OutputType[Any] | None = None
     opening: tuple[ChatMessage, ...] = ()
     message_metadata: MessageMetadata = "session"
@@ -225,33 +232,33 @@ class RunSettings(ModelSetup, kw_only=True):
     hooks: RunHooks = RunHooks()
     errors: StreamErrors = "raise"
     fallbacks: tuple[ModelSetup, ...] = ()
-    """Models to call if this one fails before it has said anything, in this order."""
+    """Models to call, in this order, if this one fails before any output."""
     first_step: int | None = None
-    """The last step before the run's first request, once it is made."""
+    """Last step before the run's first request, once that is made."""
 
     def __post_init__(self) -> None:
         if self.errors not in _STREAM_ERRORS:
             raise ConfigurationError(f"errors must be 'raise' or 'parts', not {self.errors!r}")
 
     def use(self, setup: ModelSetup) -> None:
-        """Continues with another model."""
+        """Switch to another model."""
         for name in ModelSetup.__struct_fields__:
             setattr(self, name, getattr(setup, name))
 
     @property
     def conversation(self) -> str | None:
-        """The id of the conversation that the run belongs to, if it has one."""
+        """Id of the conversation that the run belongs to, or None."""
         return self.hooks.conversation
 
     @property
     def is_typed(self) -> bool:
-        """True if the run has an output type."""
+        """Whether the run has an output type."""
         return self.output is not None
 
     def request(
         self, turn: "Turn", system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
     ) -> ModelRequest:
-        """The next request to the model, with what the user has said since the last one."""
+        """Build the next request to the model, with the user's messages since the last one."""
         self.first_step = turn.state.step if self.first_step is None else self.first_step
         settings = self.settings
         if settings.tool_choice is not None and turn.state.step > self.first_step:
@@ -271,7 +278,7 @@ class RunSettings(ModelSetup, kw_only=True):
         )
 
     async def system_text(self, turn: "Turn") -> str | None:
-        """The system prompt of the next request. Raises ConfigurationError if its function fails."""
+        """Return the system prompt of the next request. Raises ConfigurationError if its function fails."""
         return await system_text(
             self.system,
             lambda: RunContext(
@@ -285,7 +292,10 @@ class RunSettings(ModelSetup, kw_only=True):
         )
 
     async def verdict_on(self, question: Question) -> Ruling:
-        """Whether a call may run: by the policy of its tool, its remote server or the run. By default functions do."""
+        """Decide whether a call may run, by the policy of its tool, its remote server or the run.
+
+        Functions may by default.
+        """
         if question.is_external:
             return "ask-each"
         tool = None if question.is_remote else self.toolbox.tools.get(question.tool)

@@ -1,4 +1,4 @@
-"""The stages of calls that stand in for hosted ones, put among the parts of a run."""
+"""Lifecycle events of calls that replace hosted ones, inserted among the parts of a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,20 +14,20 @@ from sidestream.turn.rounds import function_of
 
 
 class Staging:
-    """Follows the calls of one run."""
+    """Tracks the calls of one run."""
 
     def __init__(self) -> None:
         self._calls: dict[str, tuple[str, CallStages]] = {}
-        """Id of a call → its tool's key, and its stages."""
+        """Tool key and lifecycle of each call, by its id."""
         self._own: dict[str | None, None] = {}
-        """Ids of calls whose events the provider sends itself: it leaves only their execution to the client."""
+        """Ids of calls whose events the provider sends itself, leaving only their execution to the client."""
         self._count = 0
         self._passages: dict[int, CitablePassage] | None = None
         self._marks: CitationMarks | None = None
-        """Reads the citations of the answer, if there is anything to cite."""
+        """Reader of citations in the answer, if there is anything to cite."""
 
     def begin_step(self, messages: Sequence[ChatMessage], toolbox: ToolBox) -> None:
-        """Prepare for a new answer to these messages. Its calls may have the ids of earlier ones."""
+        """Prepare for a new answer to these messages. Its calls may reuse the ids of earlier ones."""
         self._calls, self._own, self._count = {}, {}, 0
         # Only tools with passages add to those that the run began with.
         if toolbox.is_staged and (self._passages is None or toolbox.has_passages):
@@ -35,7 +35,7 @@ class Staging:
         self._marks = CitationMarks(self._passages) if self._passages else None
 
     def expanded(self, parts: Iterable[StreamPart], tools: Mapping[str, Tool]) -> list[StreamPart]:
-        """The parts of an answer, with the stages of its calls among them."""
+        """Insert the lifecycle events of an answer's calls among its parts."""
         out: list[StreamPart] = []
         for part in parts:
             match part:
@@ -55,20 +55,20 @@ class Staging:
         return out if self._marks is None else self._marks.read(out)
 
     def running(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
-        """The stage of a tool that begins to run."""
-        # A run that was resumed has not seen the call come.
+        """Return the event of a tool that begins to run."""
+        # A resumed run has not seen the call arrive.
         if call.id not in self._calls and call.action is None:
             self._begin(call.id, tool)
         known = self._calls.get(call.id)
         return [] if known is None else self._events(call.id, known[1].running())
 
     def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[StreamPart]:
-        """The last stages of a call."""
+        """Return the last events of a call."""
         known = self._calls.get(call.id)
         return [] if known is None else self._events(call.id, known[1].ended(call, result, is_error=is_error))
 
     def stages_of(self, call: ToolCall) -> CallStages | None:
-        """The stages of a call; None if it has none."""
+        """Return the lifecycle of a call, or None if it has none."""
         known = self._calls.get(call.id)
         return None if known is None else known[1]
 

@@ -1,4 +1,4 @@
-"""The system prompt: text, or a function that returns it for each request."""
+"""System prompts, given as text or as a function that returns it for each request."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -21,23 +21,23 @@ class RunContext(Struct, Generic[DepsT], frozen=True, kw_only=True):
     """The request that a system prompt is for. `RunContext[MyDeps]` types `deps`."""
 
     deps: DepsT
-    """The `deps` of the call; None without."""
+    """The call's `deps`, or None."""
     provider: str
     model: str
     messages: tuple[ChatMessage, ...]
-    """The conversation as it is sent."""
+    """Conversation to send."""
     step: int
-    """How many model calls the run has made before this one."""
+    """Number of model calls that the run has made before this one."""
     run_id: str
 
 
 SystemText = str | None | Awaitable[str | None]
 System = str | Callable[[], SystemText] | Callable[[RunContext[Any]], SystemText]
-"""Text, or a function, sync or async, of nothing or of a `RunContext`."""
+"""Text, or a sync or async function that takes no argument or a `RunContext`."""
 
 
 def check_system(system: object) -> None:
-    """Raises ConfigurationError for what cannot be a system prompt."""
+    """Raise ConfigurationError if a value cannot be a system prompt."""
     if system is None or isinstance(system, str):
         return
     if not callable(system):
@@ -46,7 +46,7 @@ def check_system(system: object) -> None:
 
 
 async def system_text(system: System | None, context: Callable[[], RunContext[Any]]) -> str | None:
-    """The text for one request. Raises ConfigurationError if the function fails or does not return text."""
+    """Return the text for one request. Raises ConfigurationError if the function fails or does not return text."""
     if system is None or isinstance(system, str):
         return system
     function = cast("Callable[..., SystemText]", system)
@@ -65,7 +65,7 @@ async def system_text(system: System | None, context: Callable[[], RunContext[An
 
 
 def extended(system: System | None, instruction: str | None) -> System | None:
-    """The system prompt, followed by an instruction."""
+    """Append an instruction to the system prompt."""
     if not instruction or not system:
         return system or instruction or None
     if isinstance(system, str):
@@ -79,11 +79,13 @@ def extended(system: System | None, instruction: str | None) -> System | None:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """True for a function of one argument, False for one of none. Raises ConfigurationError for any other."""
+    """Return whether the function takes one argument instead of none. Raises ConfigurationError for any other."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"system: {_name(function)} has no signature that can be read") from error
+        raise ConfigurationError(
+            f"system: cannot read the signature of {_name(function)}; wrap it in a function"
+        ) from error
     required = [
         parameter
         for parameter in parameters
@@ -92,7 +94,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     ]
     if len(required) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
         raise ConfigurationError(
-            f"system: {_name(function)} must have no argument, or one, which is the RunContext; "
+            f"system: {_name(function)} must take no argument, or one, which is the RunContext; "
             "bind others with functools.partial"
         )
     return bool(required)

@@ -1,4 +1,4 @@
-"""Runs the client tools of a round, emits what they report, and serves the calls that programs make."""
+"""Execution of a round's client tools, the parts they emit, and calls that programs make."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from sidestream.turn.rounds import arguments_of, denial, function_of, granted, t
 
 
 class Nested(Struct):
-    """What the calls of all programs of a run have in common."""
+    """State that all programs of a run share."""
 
     made: int = 0
     sources: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Nested(Struct):
 
 
 class NestedCalls:
-    """The calls of one program."""
+    """The tool calls of one program."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class NestedCalls:
         self._nested = nested
         self._forward = forward
         self._key = key
-        """The idempotency key of the program's own call. Those of its calls begin with it."""
+        """Idempotency key of the program's own call, which is the prefix of its calls' keys."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tools that a program may call."""
+        """Names of the tools that a program may call."""
         return tuple(name for name, tool in self._settings.toolbox.tools.items() if self._is_callable(name, tool))
 
     async def call(self, call_id: str, name: str, arguments: Json, *, is_approved: bool | None = None) -> ToolOutcome:
-        """Calls a tool, or returns a suspended outcome with the approval that it needs. Raises CancelledError only.
+        """Call a tool, or return a suspended outcome with the approval that it needs. Raises only CancelledError.
 
-        `is_approved` is a person's decision on exactly this call.
+        `is_approved` is the approver's decision on exactly this call.
         """
         tool = self._settings.toolbox.tools.get(name)
         if tool is None or not self._is_callable(name, tool):
@@ -94,7 +94,7 @@ class NestedCalls:
         return outcome
 
     def seen(self, name: str) -> None:
-        """A program has the result of this tool, perhaps from an earlier attempt."""
+        """Record that a program has the result of this tool, perhaps from an earlier attempt."""
         tool = self._settings.toolbox.tools.get(name)
         if tool is not None and tool.is_open_world:
             self._nested.sources += (f"{tool.server_label or 'the tool'} {name}",)
@@ -135,7 +135,7 @@ class NestedCalls:
 
 
 class Emitter:
-    """Emits the parts of one call: each gets the call's id and tool."""
+    """Emits the parts of one call, adding the call's id and tool to each."""
 
     def __init__(self, call: ToolCall, report: Callable[[StreamPart], None], staging: Staging) -> None:
         self._call = call
@@ -144,7 +144,7 @@ class Emitter:
         self._count = 0
 
     def __call__(self, part: Emitted) -> None:
-        """Emits the part, unless it is a stage that is emitted for every call of such a tool."""
+        """Emit the part, unless it repeats a lifecycle event that every call to such a tool has."""
         stages = self._staging.stages_of(self._call)
         if stages is not None and isinstance(part, ToolEvent):
             event = as_object(part.event)
@@ -175,7 +175,7 @@ class Emitter:
 
 
 class ToolRound:
-    """The tools of one run: the calls of a round run in one task, which this owns."""
+    """The tools of one run. The calls of a round run in one task, which this owns."""
 
     def __init__(
         self, turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None], staging: Staging
@@ -191,7 +191,7 @@ class ToolRound:
         self._is_left = False
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
-        """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
+        """Run or continue the calls, and return when parts are ready. Raises StopAsyncIteration once closed."""
         wake, working = self._wake, self._working
         if working is None:
             wake.clear()
@@ -206,11 +206,14 @@ class ToolRound:
             working.result()
 
     def wake(self) -> None:
-        """Lets `advance` return: parts are ready that come from elsewhere."""
+        """Make `advance` return, since parts from another source are ready."""
         self._wake.set()
 
     async def aclose(self, *, is_left: bool) -> None:
-        """Stops the tools that run. Safe to call twice. `is_left`: whoever resumes the run continues its calls."""
+        """Stop the running tools.
+
+        Safe to call twice. `is_left` means that their calls continue when the run is resumed.
+        """
         self._is_left = is_left
         working, self._working = self._working, None
         if working is not None and not working.done():
@@ -266,7 +269,7 @@ class ToolRound:
             tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part), key),
         )
         async with gate:
-            # What ran decides what the result is, whatever the toolset offers under this name by then.
+            # Look it up now: the tool that ran decides about the result, whatever the toolset offers later.
             tool = settings.toolbox.tools.get(function_of(call))
             outcome = await self._observed(call, tool, context)
         if outcome.suspended is not None:
@@ -281,7 +284,10 @@ class ToolRound:
             self._emit(done)
 
     def _numbered(self, tool: Tool | None, outcome: ToolOutcome) -> tuple[ToolOutcome, Numbers | None]:
-        """The outcome with numbers for the passages that the model may cite, and the first and last of them."""
+        """Assign numbers to the passages that the model may cite.
+
+        Returns the outcome, and the first and last number.
+        """
         if tool is None or not tool.has_passages or outcome.is_error:
             return outcome, None
         state = self._turn.state
@@ -313,7 +319,7 @@ class ToolRound:
         if tool is None:
             # A toolset may have removed it since the request was sent.
             return ToolOutcome(unknown_tool(name, settings.toolbox.tools), is_error=True)
-        # Once it runs, it runs again only as it declared: after a crash, and also when the run is left and resumed.
+        # Once started, it is repeated only as it declared, after a crash and also when the run is left and resumed.
         key = context.idempotency_key
         self._turn.tool_started(call.id, key, tool.on_interruption)
         if self._recorder is not None:
@@ -332,7 +338,7 @@ class ToolRound:
         return await tool.run(arguments, context, settings.limits)
 
     def _forward(self, call: ToolCall, part: StreamPart) -> None:
-        """Emits a part of an agent that runs as a tool: as an event under its name; files as files."""
+        """Emit a subagent's part as an event under its tool's name, or a file as a file."""
         if isinstance(part, File):
             forwarded: StreamPart = replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
         else:

@@ -1,4 +1,4 @@
-"""The event log: conversations as append-only records, in a SQLite file or in PostgreSQL.
+"""The event log, which keeps conversations as append-only records in a SQLite file or in PostgreSQL.
 
     store = open_store()                        # a file in the platform's data folder
     store = open_store("talks.db")

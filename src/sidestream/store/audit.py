@@ -1,4 +1,4 @@
-"""Checks that both stores share: gaps, unreadable records, and missing, damaged or orphaned blobs."""
+"""Checks that both stores share, for gaps, unreadable records, and missing, damaged or orphaned blobs."""
 
 from typing import Literal
 
@@ -8,24 +8,24 @@ from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row, unpack
 
 MAX_PROBLEMS = 100
-"""Reported for one conversation; more would be noise."""
+"""Maximum problems reported per conversation."""
 
 
 class Audit:
-    """Checks the rows of one conversation, in order; `intact` counts those before the first problem."""
+    """A check of the rows of one conversation, fed in order. `intact` counts the rows before the first problem."""
 
     def __init__(self, conversation: str, head: int) -> None:
         self.conversation = conversation
         self.head = head
         self.intact = 0
         self.last_kind = ""
-        """The kind of the last intact row."""
+        """Kind of the last intact row."""
         self._last = 0
         self.problems: list[StoreProblem] = []
-        """The problems found, at most `MAX_PROBLEMS`."""
+        """Problems found, at most `MAX_PROBLEMS`."""
 
     def feed(self, row: Row) -> None:
-        """Checks the next row."""
+        """Check the next row."""
         if row.seq != self._last + 1:
             self._found("gap", f"the records {self._last + 1} to {row.seq - 1} are missing")
         if (damage := damage_of(row)) is not None:
@@ -35,14 +35,14 @@ class Audit:
         self._last = row.seq
 
     def close(self) -> None:
-        """Checks the number of rows, after the last one."""
+        """Check the total number of rows, after the last one."""
         if self._last < self.head:
             self._found("gap", f"the records {self._last + 1} to {self.head} are missing")
         elif self._last > self.head:
             self._found("gap", f"there are {self._last} records, but {self.head} were counted")
 
     def repaired(self) -> list[StoreProblem]:
-        """The same problems, after the conversation was truncated to its intact records."""
+        """Return the same problems, reworded for a conversation that was truncated to its intact records."""
         lost = max(self._last, self.head) - self.intact
         outcome = f"; it was truncated to its first {self.intact} records, {lost} are lost"
         return [
@@ -57,18 +57,22 @@ class Audit:
 
 
 def damage_of(row: Row) -> str | None:
-    """Why the row cannot be read; None if it holds a record, and names its blobs by digests."""
+    """Return why a row cannot be read, or None if it holds a record and refers to blobs by valid digests."""
     try:
         unpack(row)
     except StoreError as error:
         return f"the record {row.seq} ({row.kind}) cannot be read: {error.__cause__}"
-    return None if all(map(is_digest, row.blobs)) else f"the record {row.seq} ({row.kind}) names blobs by no digests"
+    return (
+        None
+        if all(map(is_digest, row.blobs))
+        else f"the record {row.seq} ({row.kind}) refers to blobs by invalid digests"
+    )
 
 
 def audit_blob(blobs: BlobStore, digest: str, conversation: str, *, repair: bool) -> StoreProblem | None:
-    """The problem of a blob that a conversation refers to, or None.
+    """Check a blob that a conversation refers to, and return its problem or None.
 
-    A repair cannot restore it, but removes a damaged file, so that the same bytes can be stored again.
+    A repair cannot restore the blob, but deletes a damaged file so that the same bytes can be stored again.
     """
     try:
         blobs.read(digest)
@@ -82,7 +86,7 @@ def audit_blob(blobs: BlobStore, digest: str, conversation: str, *, repair: bool
 
 
 def orphan(digest: str, *, is_removed: bool) -> StoreProblem:
-    """The problem of a blob that no record names."""
+    """Return the problem for an unreferenced blob."""
     outcome = "it was removed" if is_removed else "a repair removes it"
     message = f"no record refers to the blob {digest}; {outcome}"
     return StoreProblem(kind="orphan-blob", message=message, is_repaired=is_removed)

@@ -1,4 +1,4 @@
-"""What the stores in SQLite and PostgreSQL share: schema versions, blobs, and the list of conversations."""
+"""Schema versions, blobs and the list of conversations, which the SQLite and PostgreSQL stores share."""
 
 import asyncio
 import os
@@ -16,19 +16,19 @@ from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
 
 DELETED_AT_ONCE = 200
-"""Conversations that are deleted in one transaction: it must not hold its locks for long."""
+"""Maximum conversations deleted per transaction, so that it does not hold its locks for long."""
 COLLECTED_AT_ONCE = 100
-"""Blobs that are removed while no reference can be added: appends with blobs wait meanwhile."""
+"""Maximum blobs removed at once. Appends with blobs wait meanwhile, since no reference may be added."""
 PAGE = 256
-"""Rows that `tail` reads at once."""
+"""Maximum rows that `tail` reads at once."""
 
 SELECT_CONVERSATIONS = (
     "SELECT id, head, created, updated, title, model, last FROM {table} WHERE updated < {before}{where} AND updated >= "
     "coalesce((SELECT updated FROM {table} WHERE updated < {before}{where} ORDER BY updated DESC "
     "LIMIT 1 OFFSET {skip}), -1e300) ORDER BY updated DESC, id"
 )
-"""One page of the list. It includes every conversation of its last moment, so that the next page, which starts before
-that moment, misses none."""
+"""One page of the list. It includes every conversation with its last timestamp, so that the next page, which starts
+before that timestamp, misses none."""
 NOT_RESERVED = f" AND (id < '{RESERVED}' OR id >= '{RESERVED}{PREFIX_END}')"
 WITH_PREFIX = " AND id >= {prefix} AND id < {prefix_end}"
 WITH_TEXT = (
@@ -40,7 +40,7 @@ SELECT_ENDED_RUNS = (
     "SELECT seq, time, run, kind, body, '' FROM {records} WHERE kind = 'finish' AND time > {since}{where} ORDER BY time"
 )
 RAISE_FENCE = "UPDATE {conversations} SET fence = :token WHERE id = :id AND fence <= :token RETURNING id"
-"""No row: a later token is known, or there is no such conversation."""
+"""Returns no row if a newer token exists, or if the conversation does not exist."""
 OF_PREFIX = " AND conversation >= {prefix} AND conversation < {prefix_end}"
 
 
@@ -57,7 +57,7 @@ class DatabaseStore(SharedQueries, ABC):
 
     @property
     def identity(self) -> str:
-        """A name that two stores share if they hold the same conversations."""
+        """Name that two stores share if they hold the same conversations."""
         return self._name
 
     async def append(
@@ -70,10 +70,10 @@ class DatabaseStore(SharedQueries, ABC):
         flush: bool = True,
         token: str | None = None,
     ) -> None:
-        """Appends rows, all or none; a write that has started completes even if the caller is cancelled."""
+        """Append rows, all or none. A write that has started completes even if the caller is cancelled."""
         check_id(conversation)
         if after < 0 or [row.seq for row in rows] != list(range(after + 1, after + 1 + len(rows))):
-            raise ConfigurationError(f"the rows for {conversation!r} are not numbered from {after + 1} without gaps")
+            raise ConfigurationError(f"the rows for {conversation!r} must be numbered from {after + 1} without gaps")
         self._check_open()
         if not rows:
             return
@@ -82,22 +82,25 @@ class DatabaseStore(SharedQueries, ABC):
         await self._append(Append(conversation, after, rows, blobs or {}, flush, token))
 
     async def fence(self, conversation: str, token: str) -> None:
-        """From now on nobody with an older token appends. Raises FencedError if a later one is known."""
+        """Refuse appends with an older token from now on. Raises FencedError if a newer token exists."""
         check_id(conversation)
         values = {"id": conversation, "token": token}
         if not await self.execute(RAISE_FENCE, values):
             if await self.execute("SELECT 1 FROM {conversations} WHERE id = :id", {"id": conversation}):
                 raise FencedError(conversation)
-            raise StoreError(f"there is no conversation {conversation!r} in {self._name}")
+            raise StoreError(f"conversation {conversation!r} not found in {self._name}")
 
     async def blob(self, digest: str) -> bytes:
-        """The bytes behind a digest, verified."""
+        """Return the bytes of a blob after verifying them."""
         return await asyncio.to_thread(self.blobs.read, digest)
 
     async def conversations(
         self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
     ) -> list[ConversationInfo]:
-        """The conversations, last changed first; those that changed at the same moment are on the same page."""
+        """Return one page of conversations, the most recently changed first.
+
+        Conversations that changed at the same time are on the same page.
+        """
         if limit < 1:
             return []
         values: dict[str, object] = {"before": inf if before is None else before, "skip": limit - 1}
@@ -109,33 +112,39 @@ class DatabaseStore(SharedQueries, ABC):
         return [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in found]
 
     async def find_run(self, run: str) -> tuple[str, int] | None:
-        """The conversation of a run, and the number of the record with which it begins; None for an unknown run."""
+        """Return the conversation of a run and the sequence number of its first record.
+
+        Returns None for an unknown run.
+        """
         found = await self._find_run(run)
         return (str(found[0][0]), int(found[0][1])) if found else None
 
     async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
-        """The `finish` records that are younger than this, oldest first."""
+        """Return the `finish` records written after `since`, oldest first."""
         values: dict[str, object] = {"since": since, **_range(prefix)}
         return rows_of(await self._ended_runs(values))
 
     async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
-        """Whether a conversation whose id begins with `prefix` names this blob."""
+        """Return whether a conversation whose id starts with `prefix` refers to this blob."""
         return bool(await self._refers_to(digest, prefix, prefix + PREFIX_END))
 
     async def delete(self, conversation: str) -> bool:
-        """Removes a conversation, and the blobs that only it named; False if it does not exist."""
+        """Delete a conversation and the blobs that only it refers to.
+
+        Returns False if the conversation does not exist.
+        """
         check_id(conversation)
         self._check_open()
         named = await self._delete(conversation)
         if named:
-            # After the conversation: should the process end here, `collect` finds them.
+            # Blobs go last: if the process dies in between, `collect` finds them.
             await self._collect(named)
         return named is not None
 
     async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
-        """Removes conversations as `delete` does, some hundred in a transaction; returns how many.
+        """Delete conversations as `delete` does, a few hundred per transaction, and return how many.
 
-        With `before`, only those that have not changed since then: somebody may just have continued one.
+        With `before`, skip those that have changed since then, such as one that was just continued.
         """
         for conversation in conversations:
             check_id(conversation)
@@ -149,7 +158,7 @@ class DatabaseStore(SharedQueries, ABC):
         return count
 
     async def collect(self) -> int:
-        """Removes blobs that no record names, and the remains of interrupted writes; returns how many."""
+        """Delete unreferenced blobs and the remains of interrupted writes, and return how many."""
         self._check_open()
         removed = await asyncio.to_thread(self.blobs.sweep)
         for shard in await asyncio.to_thread(self.blobs.shards):
@@ -157,59 +166,63 @@ class DatabaseStore(SharedQueries, ABC):
         return removed
 
     async def _collect(self, digests: Sequence[str]) -> list[str]:
-        """Removes those of the blobs that no record names; returns them."""
+        """Delete the unreferenced ones of these blobs, and return them."""
         removed: list[str] = []
         for start in range(0, len(digests), COLLECTED_AT_ONCE):
             removed += await self._remove_orphans(digests[start : start + COLLECTED_AT_ONCE])
         return removed
 
     async def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        """Stores blobs, durably when this returns."""
+        """Store blobs. They are durable when this returns."""
         await asyncio.to_thread(self.blobs.put_all, blobs)
 
     @abstractmethod
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own; returns its rows."""
+        """Run one statement in a separate transaction, and return its rows."""
 
     @abstractmethod
     def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yields at once, then whenever something of this topic may have changed, without end."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
 
     @abstractmethod
     async def _append(self, append: Append) -> None:
-        """Writes the rows. Raises ConflictError unless `after` is the last number."""
+        """Write the rows. Raises ConflictError unless `after` is the last sequence number."""
 
     @abstractmethod
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of `SELECT_CONVERSATIONS`, with the conditions that the values are for; none if nothing was ever
-        stored."""
+        """Return the rows of `SELECT_CONVERSATIONS`, with a condition for each value passed.
+
+        Returns none if nothing was ever stored.
+        """
 
     @abstractmethod
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
-        """The conversation and the number of the record with which the run begins."""
+        """Return the conversation of a run and the sequence number of its first record."""
 
     @abstractmethod
     async def _ended_runs(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of `SELECT_ENDED_RUNS`, with the condition that the values are for."""
+        """Return the rows of `SELECT_ENDED_RUNS`, with a condition for each value passed."""
 
     @abstractmethod
     async def _refers_to(self, digest: str, first: str, last: str) -> list[tuple[Any, ...]]:
-        """A row if a conversation between these two ids names the blob."""
+        """Return a row if a conversation between these two ids refers to the blob."""
 
     @abstractmethod
     async def _delete(self, conversation: str) -> list[str] | None:
-        """Removes a conversation; returns the blobs that it named, None if it does not exist."""
+        """Delete a conversation, and return the blobs that it referred to, or None if it does not exist."""
 
     @abstractmethod
     async def _delete_all(self, conversations: Sequence[str], before: float) -> tuple[int, list[str]]:
-        """Removes those that have not changed since then, in one transaction; returns how many, and blobs that they may
-        have named."""
+        """Delete the conversations that have not changed since then, in one transaction.
+
+        Returns how many, and the blobs that they may have referred to.
+        """
 
     @abstractmethod
     async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:
-        """Removes those of the blobs that no record names, while no reference can be added; returns them."""
+        """Delete the unreferenced ones of these blobs while no reference can be added, and return them."""
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -217,31 +230,31 @@ class DatabaseStore(SharedQueries, ABC):
 
 
 def list_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:
-    """The query for the list, in the words of a database, with the conditions that there are values for."""
+    """Return the query for the list in the database's dialect, with a condition for each value passed."""
     where = (WITH_PREFIX if "prefix" in values else NOT_RESERVED) + (WITH_TEXT if "pattern" in values else "")
     words = {**names, **{name: mark.format(name) for name in values}}
     return SELECT_CONVERSATIONS.format(**words, where=where.format(**words))
 
 
 def ended_runs_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:
-    """The query for the runs that ended, in the words of a database."""
+    """Return the query for ended runs in the database's dialect."""
     words = {**names, **{name: mark.format(name) for name in values}}
     return SELECT_ENDED_RUNS.format(**words, where=OF_PREFIX.format(**words) if "prefix" in values else "")
 
 
 def _range(prefix: str) -> dict[str, object]:
-    """The values for a condition on the beginning of ids."""
+    """Return the values for a condition on the start of ids."""
     return {"prefix": prefix, "prefix_end": prefix + PREFIX_END} if prefix else {}
 
 
 def _pattern(text: str) -> str:
-    """A text as it stands in a record's JSON, for LIKE."""
+    """Return a LIKE pattern for a string as it appears in a record's JSON."""
     escaped = jsontext.dumps(text).decode("utf-8", "replace")[1:-1]
     return escaped.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
 def rows_of(found: Iterable[tuple[Any, ...]]) -> list[Row]:
-    """Rows from their columns: seq, time, run, kind, body and the digests, separated by spaces."""
+    """Build rows from their columns, which are seq, time, run, kind, body and space-separated digests."""
     return [
         Row(seq=seq, time=time, run=run, kind=kind, body=body, blobs=tuple(blobs.split()) if blobs else ())
         for seq, time, run, kind, body, blobs in found
@@ -249,11 +262,11 @@ def rows_of(found: Iterable[tuple[Any, ...]]) -> list[Row]:
 
 
 Migration = Sequence[str]
-"""The statements that lead from one version of the schema to the next."""
+"""Statements that migrate the schema from one version to the next."""
 
 
 def refuse_newer(version: int, known: int, name: str, *, alternative: str) -> int:
-    """The version found in a database. Raises NewerSchemaError if it is above the one we know."""
+    """Return the schema version found in a database. Raises NewerSchemaError if it is above the known one."""
     if version > known:
         raise NewerSchemaError(
             f"{name} was written by a newer version of Sidestream (schema {version}, this one knows {known}); "
@@ -263,7 +276,7 @@ def refuse_newer(version: int, known: int, name: str, *, alternative: str) -> in
 
 
 def open_blobs(where: str | os.PathLike[str] | BlobStore) -> BlobStore:
-    """The blobs in a folder, or in a bucket: `s3://bucket/prefix`."""
+    """Open the blobs in a folder, or in a bucket given as `s3://bucket/prefix`."""
     if isinstance(where, BlobStore):
         return where
     if isinstance(where, str) and where.startswith("s3://"):
@@ -271,5 +284,5 @@ def open_blobs(where: str | os.PathLike[str] | BlobStore) -> BlobStore:
 
         return BlobBucket(where)
     if isinstance(where, str) and "://" in where:
-        raise ConfigurationError("blobs are in a folder or in s3://bucket/prefix, and not at another URL")
+        raise ConfigurationError("blobs must be a folder or s3://bucket/prefix, not another URL")
     return BlobFolder(where)

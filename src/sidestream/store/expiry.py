@@ -1,4 +1,4 @@
-"""Chats as a whole: their branches, and which chats are older than a moment."""
+"""Whole chats with their branches, and the ones that have expired."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 
@@ -7,19 +7,19 @@ from sidestream.store.protocol import ConversationInfo, SharedStore, Store
 
 _PAGE = 200
 _CHATS_AT_ONCE = 50
-"""Chats whose branches are found by one statement."""
+"""Maximum chats whose branches one statement finds."""
 _SELECT = "SELECT id, head, created, updated, title, model, last FROM {conversations} WHERE "
 _OF_CHAT = "id = :chat{0} OR (id >= :first{0} AND id < :last{0})"
 
 
 async def branches_of(store: Store, conversation: str) -> list[ConversationInfo]:
-    """All conversations of a chat, given any of them."""
+    """Return all conversations of a chat, given any of them."""
     chat = chat_of(conversation)
     return [info async for info in _listed(store, prefix=chat) if chat_of(info.id) == chat]
 
 
 async def expired_chats(store: Store, before: float) -> AsyncGenerator[list[ConversationInfo]]:
-    """The chats in which nothing has changed since a moment, each with all its branches."""
+    """Yield the chats that have not changed since `before`, each with all its branches, in batches."""
     seen: set[str] = set()
     last = before
     while page := await store.conversations(_PAGE, last):
@@ -31,7 +31,7 @@ async def expired_chats(store: Store, before: float) -> AsyncGenerator[list[Conv
 
 
 async def still_expired(store: Store, chats: Sequence[str], before: float) -> list[list[ConversationInfo]]:
-    """Those of the chats in which nothing has changed since a moment, each with all its branches."""
+    """Return those of the chats that have not changed since `before`, each with all its branches."""
     found: dict[str, list[ConversationInfo]] = {}
     for start in range(0, len(chats), _CHATS_AT_ONCE):
         for info in await _of_chats(store, chats[start : start + _CHATS_AT_ONCE]):
@@ -40,7 +40,7 @@ async def still_expired(store: Store, chats: Sequence[str], before: float) -> li
 
 
 async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationInfo]:
-    """All conversations of these chats: in one statement, if the store can."""
+    """Return all conversations of these chats, with one statement if the store supports it."""
     if not isinstance(store, SharedStore):
         return [info for chat in chats for info in await branches_of(store, chat)]
     values = {f"chat{number}": chat for number, chat in enumerate(chats)}
@@ -53,7 +53,7 @@ async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationIn
 
 
 async def delete_all(store: Store, conversations: Sequence[str], before: float) -> None:
-    """Delete those that have not changed since a moment, many in a transaction if the store can."""
+    """Delete the conversations that have not changed since `before`, in large transactions if the store supports it."""
     if isinstance(store, SharedStore):
         await store.delete_all(conversations, before=before)
         return

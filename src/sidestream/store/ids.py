@@ -1,8 +1,8 @@
-"""Ids of conversations.
+"""Conversation ids.
 
-A server stores the chat `abc` of an owner as `owner/abc`, its branches as `owner/abc~2`, `owner/abc~3` and so on, and
-what its client does not want to be stored as `owner/unstored_…`. The owner may be empty. Memories keep their changes
-in `~memory/…`. Any other id is a chat of its own.
+A server stores the chat `abc` of a tenant as `owner/abc`, its branches as `owner/abc~2`, `owner/abc~3` and so on, and
+chats that the client asked not to store as `owner/unstored_…`. The owner may be empty. Memories keep their changes in
+`~memory/…`. Any other id is a separate chat.
 """
 
 import re
@@ -12,28 +12,28 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 
 MAX_ID = 256
-"""Characters of a conversation's id: it is used in indexes and in notifications."""
+"""Maximum characters of a conversation id, which is used in indexes and in notifications."""
 RESERVED = "~memory/"
-"""Start of the ids of memories. Lists of conversations leave them out."""
+"""Prefix of memory ids. Lists of conversations omit them."""
 UNSTORED = "unstored_"
-"""Start of chats that are deleted once their client has the answer."""
+"""Prefix of chats that are deleted once their client has the answer."""
 PREFIX_END = "\U0010ffff"
-"""Follows every id that begins with the text before it."""
+"""Suffix that, appended to a prefix, sorts after every id that starts with the prefix."""
 
 _BRANCH = re.compile(r"(.+)~([2-9]|[1-9][0-9]+)", re.DOTALL)
 
 
 class ConversationId(Struct, frozen=True):
-    """The id of a conversation, in its parts."""
+    """A conversation id, split into its parts."""
 
     owner: str | None
-    """None if the id has no owner."""
+    """Tenant. None means that the id has no owner."""
     chat: str
     branch: int = 1
 
     @classmethod
     def parse(cls, id: str) -> "ConversationId":
-        """Parse any id; its text is the same again."""
+        """Parse any id. Converting the result to a string returns the same id."""
         owner, slash, chat = id.rpartition("/")
         if not slash:
             return cls(None, id)
@@ -51,25 +51,25 @@ class ConversationId(Struct, frozen=True):
 
 
 def chat_of(conversation: str) -> str:
-    """Return the conversation that a branch belongs to; the conversation itself if it is not a branch."""
+    """Return the conversation that a branch belongs to, or the conversation itself if it is not a branch."""
     id = ConversationId.parse(conversation)
     return conversation if id.branch == 1 else str(ConversationId(id.owner, id.chat))
 
 
 def owner_in(conversation: str) -> str:
-    """Return the owner of a conversation; empty if it has none."""
+    """Return the owner of a conversation, or an empty string if it has none."""
     return ConversationId.parse(conversation).owner or ""
 
 
 def is_id(value: object) -> bool:
-    """Whether the value can be the id of a conversation."""
+    """Return whether the value can be a conversation id."""
     return isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()
 
 
 def check_id(conversation: str) -> None:
-    """Check a conversation id. Raises ConfigurationError if it cannot be one."""
+    """Raise ConfigurationError if a value cannot be a conversation id."""
     if not is_id(conversation):
         shown = ascii(conversation)[:MAX_ID]
         raise ConfigurationError(
-            f"{shown} cannot be the id of a conversation: use a text of 1 to {MAX_ID} printable characters"
+            f"a conversation id must be a string of 1 to {MAX_ID} printable characters, not {shown}"
         )

@@ -1,4 +1,4 @@
-"""Wakes the coroutines of this process that wait for new rows of a conversation."""
+"""Notifications for coroutines of this process that wait for new rows of a conversation."""
 
 import asyncio
 import threading
@@ -7,14 +7,14 @@ from contextlib import contextmanager, suppress
 
 
 class Follower(asyncio.Event):
-    """Set whenever there may be something new."""
+    """An event that is set whenever there may be new rows."""
 
     after = 0
-    """The number of the last row that the follower has."""
+    """Sequence number of the last row that the subscriber has."""
 
 
 class Notifier:
-    """Sets followers of any event loop, from any thread."""
+    """Sets the events of subscribers in any event loop, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +22,7 @@ class Notifier:
 
     @contextmanager
     def subscribed(self, conversation: str) -> Generator[Follower]:
-        """A follower that is set whenever rows of the conversation were written, until the block ends."""
+        """Return an event that is set whenever rows of the conversation were written, until the block ends."""
         follower = Follower()
         with self._lock:
             self._followers.setdefault(conversation, {})[follower] = asyncio.get_running_loop()
@@ -36,20 +36,20 @@ class Notifier:
 
     @property
     def names(self) -> list[str]:
-        """What is followed."""
+        """Names with at least one subscriber."""
         with self._lock:
             return list(self._followers)
 
     def notify(self, conversations: Iterable[str] | None = None) -> None:
-        """Sets the followers of these conversations, or of all."""
+        """Notify the subscribers of these conversations, or of all."""
         self._set(conversations, lambda name, follower: True)
 
     def notify_of(self, heads: Mapping[str, int]) -> bool:
-        """Sets the followers that do not have the last row of their conversation yet; False if there are none."""
+        """Notify subscribers that lack the last row of their conversation, and return whether there are any."""
         return self._set(heads, lambda name, follower: follower.after < heads[name])
 
     def _set(self, names: Iterable[str] | None, is_meant: Callable[[str, Follower], bool]) -> bool:
-        if not self._followers:  # Mostly nobody waits.
+        if not self._followers:  # The usual case, without the lock.
             return False
         by_loop: dict[asyncio.AbstractEventLoop, list[Follower]] = {}
         with self._lock:

@@ -1,4 +1,4 @@
-"""Opens a store by its path or URL, or at the default location."""
+"""Opening a store by its path or URL, or at the default location."""
 
 import os
 from functools import cache
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sidestream.store.blobs.folder import BlobStore
 
 VARIABLE = "SIDESTREAM_STORE"
-"""The environment variable with the default location."""
+"""Environment variable with the default location."""
 
 
 def open_store(
@@ -22,7 +22,7 @@ def open_store(
     *,
     blobs: "str | os.PathLike[str] | BlobStore | None" = None,
 ) -> Store:
-    """The store at a path or URL; without one, at `SIDESTREAM_STORE`, or else a file in the platform's data folder.
+    """Open the store at a path or URL, by default at `SIDESTREAM_STORE`, else in the platform's data folder.
 
     ```python
     store = open_store("talks.db")  # or "postgresql://user@host/database"
@@ -30,12 +30,12 @@ def open_store(
     await store.aclose()
     ```
 
-    `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
-    `database`. Nothing is opened before the first use. A store is returned unchanged.
+    `blobs`, or `?blobs=` in the URL, sets where its blobs are stored: a folder, `s3://bucket/prefix`, or for PostgreSQL
+    `database`. The store connects on first use. A store that is passed is returned unchanged.
     """
     if _are_stores(type(where)):
         if blobs is not None:
-            raise ConfigurationError("where blobs are is decided when a store is opened")
+            raise ConfigurationError("blobs cannot be changed for an existing store; pass blobs= when you open it")
         return cast(Store, where)
     where = cast("str | os.PathLike[str] | None", where)
     # It may hold a password, which a traceback with locals would show.
@@ -44,7 +44,7 @@ def open_store(
         where = default_location()
     # The caller may be untyped.
     if not isinstance(cast(object, where), str | os.PathLike):
-        raise ConfigurationError(f"a store is a path or a URL, not {type(where).__name__}")
+        raise ConfigurationError(f"store must be a path or a URL, not {type(where).__name__}")
     address = os.fspath(where)
     scheme = address.partition("://")[0].lower() if isinstance(where, str) and "://" in address else ""
     match scheme:
@@ -70,7 +70,7 @@ def _are_stores(kind: type) -> bool:
 
 
 def default_location() -> str | os.PathLike[str]:
-    """Where conversations are stored if nothing else is said. A URL may hold a password."""
+    """Return the location of the default store. A URL may hold a password."""
     return os.environ.get(VARIABLE) or data_folder() / "log.db"
 
 
@@ -78,22 +78,25 @@ def _sqlite(path: str, blobs: "str | os.PathLike[str] | BlobStore | None") -> St
     from sidestream.store.sqlite.store import SqliteStore
 
     if blobs == "database":
-        raise ConfigurationError("blobs in the database need PostgreSQL: use a folder or s3://bucket/prefix")
+        raise ConfigurationError("blobs='database' needs PostgreSQL; use a folder or s3://bucket/prefix")
     return SqliteStore(path, blobs)
 
 
 def _path(url: str) -> tuple[str, str | None]:
-    """The path of a file, and where its blobs are. Raises ConfigurationError."""
+    """Return the file path and blob location of a SQLite URL. Raises ConfigurationError if the URL names no file."""
     found = _parsed(url)
     if found is None:
         raise ConfigurationError(
-            f"{redact_url(url)!r} names no file: write sqlite:///talks.db or sqlite:////folder/talks.db"
+            f"{redact_url(url)!r} does not name a file; write sqlite:///talks.db or sqlite:////folder/talks.db"
         )
     return found
 
 
 def _parsed(url: str) -> tuple[str, str | None] | None:
-    """None for a URL that names no file. What it may hold by mistake is in no frame of an error."""
+    """Parse a SQLite URL, or return None if it names no file.
+
+    This is a separate function so that a password in the URL does not appear in the frames of the error.
+    """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = unquote(parts.path)[1:]

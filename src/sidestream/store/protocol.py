@@ -1,4 +1,4 @@
-"""The protocol of stores, and the values they return."""
+"""The store protocols, and the values that stores return."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -10,18 +10,18 @@ from sidestream.store.records import Row
 
 
 class ConversationInfo(Struct, frozen=True, kw_only=True):
-    """A conversation as listed."""
+    """An entry in the list of conversations."""
 
     id: str
     records: int
     created: float
     updated: float
     title: str = ""
-    """The start of its first message."""
+    """Start of the first message."""
     model: str = ""
-    """The model of its last run."""
+    """Model of the last run."""
     last: str = ""
-    """The kind of its last record; anything but `finish` means that a turn is open or was interrupted."""
+    """Kind of the last record. Anything but `finish` means that a turn is open or was interrupted."""
 
 
 class StoreProblem(Struct, frozen=True, kw_only=True):
@@ -29,13 +29,13 @@ class StoreProblem(Struct, frozen=True, kw_only=True):
 
     kind: Literal["damaged", "missing-blob", "damaged-blob", "orphan-blob", "gap", "unreadable-record"]
     message: str
-    """What is wrong, and what is lost."""
+    """Description of the problem and of what is lost."""
     conversation: str | None = None
     is_repaired: bool = False
 
 
 class Append(NamedTuple):
-    """Rows to write, and the blobs they refer to: the arguments of `Store.append`."""
+    """The arguments of `Store.append`, which are the rows to write and the blobs they refer to."""
 
     conversation: str
     after: int
@@ -43,16 +43,16 @@ class Append(NamedTuple):
     blobs: Mapping[str, bytes]
     flush: bool = True
     token: str | None = None
-    """Token of the writer's claim; None without one."""
+    """Token of the writer's claim. None means that the writer has no claim."""
 
     def digests(self) -> set[str]:
-        """Return the blobs that the rows name."""
+        """Return the digests of the blobs that the rows refer to."""
         return {digest for row in self.rows for digest in row.blobs}
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Stores conversations as append-only logs."""
+    """A store that keeps conversations as append-only logs."""
 
     async def append(
         self,
@@ -63,72 +63,81 @@ class Store(Protocol):
         *,
         flush: bool = True,
     ) -> None:
-        """Appends rows, numbered from `after + 1`, all or none; the first row creates the conversation.
+        """Append rows, numbered from `after + 1`, all or none.
 
-        Blobs are durable before the rows are. Without `flush` the rows survive the process, but may be lost in a power
-        failure before the next append. Raises ConflictError unless `after` is the last number.
+        The first row creates the conversation. Blobs are durable before the rows are. Without `flush`, the rows survive
+        the process but may be lost in a power failure before the next append. Raises ConflictError unless `after` is
+        the last sequence number.
         """
         ...
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
-        """The rows after a number, in order; none for an unknown conversation."""
+        """Return the rows after a sequence number, in order. An unknown conversation has none."""
         ...
 
     def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
-        """The rows after a number, then each new one as it is written, by any process, without end."""
+        """Yield the rows after a sequence number, then each new one that any process writes, indefinitely."""
         ...
 
     async def blob(self, digest: str) -> bytes:
-        """The bytes behind a digest. Raises BlobError if they are missing or damaged."""
+        """Return the bytes of a blob. Raises BlobError if they are missing or damaged."""
         ...
 
     async def conversations(
         self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
     ) -> list[ConversationInfo]:
-        """The conversations, last changed first; for the next page, pass the last `updated` as `before`.
+        """Return one page of the conversations, the most recently changed first.
 
-        Only those whose id begins with `prefix`, and in which somebody said `search`, in any case of its letters.
+        For the next page, pass the last `updated` as `before`. `prefix` selects conversations by the start of their id,
+        and `search` those whose messages contain this string, ignoring case.
         """
         ...
 
     async def find_run(self, run: str) -> tuple[str, int] | None:
-        """The conversation of a run, and the number of the record with which it begins; None for an unknown run."""
+        """Return the conversation of a run and the sequence number of its first record.
+
+        Returns None for an unknown run.
+        """
         ...
 
     async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
-        """The `finish` records that are younger than this, oldest first; `prefix` is as for `conversations`.
+        """Return the `finish` records written after `since`, oldest first.
 
-        A run that waited and was resumed has several.
+        `prefix` selects conversations by the start of their id. A run that waited and was resumed has several such
+        records.
         """
         ...
 
     async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
-        """Whether a conversation whose id begins with `prefix` names this blob."""
+        """Return whether a conversation whose id starts with `prefix` refers to this blob."""
         ...
 
     async def delete(self, conversation: str) -> bool:
-        """Removes a conversation, and the blobs that only it named; False if it does not exist."""
+        """Delete a conversation and the blobs that only it refers to.
+
+        Returns False if the conversation does not exist.
+        """
         ...
 
     async def collect(self) -> int:
-        """Removes blobs that no record names, and the remains of interrupted writes; returns how many."""
+        """Delete unreferenced blobs and the remains of interrupted writes, and return how many."""
         ...
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
-        """The problems of the store; `repair` fixes what it can."""
+        """Return the problems of the store. `repair` fixes those that can be fixed."""
         ...
 
     async def aclose(self) -> None:
-        """Closes the store. Safe to call twice."""
+        """Close the store. Safe to call twice."""
         ...
 
 
 @runtime_checkable
 class SharedStore(Store, SharedQueries, Protocol):
-    """A store that several processes use at once, each with claims on the conversations that it drives.
+    """A store that several processes use at once, each with claims on the conversations whose runs it executes.
 
-    A claim has a token; the token of a later claim is the greater text. Who appends without one has no claim: only the
-    number of the last record protects from others then.
+    Each claim has a token, and the token of a later claim sorts after all earlier ones. A writer without a token has no
+    claim; only the last sequence number protects it from concurrent writers.
     """
 
     async def append(
@@ -141,20 +150,20 @@ class SharedStore(Store, SharedQueries, Protocol):
         flush: bool = True,
         token: str | None = None,
     ) -> None:
-        """Appends rows. Raises FencedError if the conversation knows a later token, and like `Store.append`."""
+        """Append rows as `Store.append` does. Raises FencedError if the conversation has a newer token."""
         ...
 
     async def fence(self, conversation: str, token: str) -> None:
-        """From now on nobody with an older token appends. Raises FencedError if a later one is known."""
+        """Refuse appends with an older token from now on. Raises FencedError if a newer token exists."""
         ...
 
     async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
-        """Removes conversations as `delete` does, some hundred in a transaction; returns how many.
+        """Delete conversations as `delete` does, a few hundred per transaction, and return how many.
 
-        With `before`, in seconds since 1970, only those that have not changed since then.
+        With `before`, in seconds since 1970, skip those that have changed since then.
         """
         ...
 
     def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yields at once, then whenever something of this topic may have changed, without end."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
         ...

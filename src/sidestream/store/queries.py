@@ -1,4 +1,4 @@
-"""Queries of processes that share a store, in statements that every database understands."""
+"""Queries for processes that share a store, in statements that every database understands."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -8,9 +8,9 @@ from sidestream.store.ids import PREFIX_END, UNSTORED
 from sidestream.store.records import ENDINGS
 
 POSTS = "posts"
-"""The topic on which new control messages are announced."""
+"""Topic on which new control messages are announced."""
 LEASE = "pass "
-"""Kind of the posts that are leases, before their name. They are addressed to no conversation."""
+"""Prefix of the kind of control messages that are leases, followed by the lease's name. They have no conversation."""
 
 _PREPARE = "DELETE FROM {conversations} WHERE id IS NULL RETURNING id"
 _NOW = "SELECT {now}"
@@ -39,25 +39,25 @@ _LEASES = "SELECT kind, body FROM {posts} WHERE conversation = '' AND kind >= 'p
 
 
 class SharedQueries(Protocol):
-    """The queries, for every store that can execute statements. Each raises StoreError."""
+    """Queries that any store that can execute statements supports. Each raises StoreError if the database fails."""
 
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Run one statement on the store's database, in a separate transaction; return its rows.
+        """Run one statement on the store's database in a separate transaction, and return its rows.
 
-        Values are named `:name`, tables `{tasks}` and so on, so that every database understands it; `{now}` is its
-        clock, in seconds since 1970, and `{skip_locked}` ends a subquery for rows that nobody else is about to change.
-        `notify` wakes those who wait for changes of this topic.
+        Values are written `:name`, and tables `{tasks}` and so on, so that every database understands the statement.
+        `{now}` is the database's clock, in seconds since 1970. `{skip_locked}` at the end of a subquery skips rows that
+        another process has locked. `notify` wakes those who wait for changes of this topic.
         """
         ...
 
     async def prepare(self) -> None:
-        """Create the database if there is none. Raises StoreError if it cannot be written."""
+        """Create the database if it does not exist. Raises StoreError if it cannot be written."""
         await self.execute(_PREPARE)
 
     async def fence_of(self, conversation: str) -> str:
-        """Return the token of the latest claim; empty if there was none."""
+        """Return the token of the latest claim, or an empty string if there was none."""
         found = await self.execute(_FENCE, {"id": conversation})
         return str(found[0][0]) if found else ""
 
@@ -66,14 +66,14 @@ class SharedQueries(Protocol):
     ) -> list[tuple[str, int, float]]:
         """Return conversations in which a run may be in progress, the oldest first.
 
-        Each comes with the number and time of its last record. Their ids begin with `prefix`, and they changed between
-        these times. Some have only a note after the end of a run: their records say so.
+        Each comes with the sequence number and time of its last record. Their ids start with `prefix`, and they changed
+        between `since` and `before`. Some have only a note after the end of a run, as their records show.
         """
         values = {"prefix": prefix, "prefix_end": prefix + PREFIX_END, "since": since, "before": before, "limit": limit}
         return [(str(id), int(head), float(updated)) for id, head, updated in await self.execute(_OPEN, values)]
 
     async def unstored(self) -> list[tuple[str, float]]:
-        """Return the conversations that are deleted once their client has the answer, each with its last change."""
+        """Return conversations to delete once their client has the answer, each with the time of its last change."""
         found = await self.execute(_UNSTORED, {"pattern": _UNSTORED_PATTERN})
         return [(str(id), float(updated)) for id, updated in found]
 
@@ -82,7 +82,7 @@ class SharedQueries(Protocol):
         await self.execute(_POST, {"conversation": conversation, "kind": kind, "body": body}, notify=POSTS)
 
     async def posts(self, conversations: Collection[str]) -> list[tuple[int, str, str, bytes]]:
-        """Return the control messages for these conversations, oldest first: id, conversation, kind and body."""
+        """Return the control messages for these conversations, oldest first, as id, conversation, kind and body."""
         if not conversations:
             return []
         values = {f"id_{number}": conversation for number, conversation in enumerate(conversations)}
@@ -90,7 +90,6 @@ class SharedQueries(Protocol):
         return [(int(id), str(conversation), str(kind), bytes(body)) for id, conversation, kind, body in found]
 
     async def remove_post(self, id: int) -> None:
-        """Remove a control message."""
         await self.execute(_REMOVE_POST, {"id": id})
 
     async def clear_posts(self, conversation: str) -> None:
@@ -98,19 +97,19 @@ class SharedQueries(Protocol):
         await self.execute(_CLEAR_POSTS, {"conversation": conversation})
 
     async def take_lease(self, name: str, interval_s: float) -> bool:
-        """Take the lease of this name; return False if it was taken less than `interval_s` ago, by any process.
+        """Take the lease of this name, or return False if any process took it less than `interval_s` ago.
 
         Times are those of the database's clock.
         """
         found = await self.execute(_NOW)
-        now_s = float(found[0][0]) if found else time.time()  # Before the first write there may be no database yet.
+        now_s = float(found[0][0]) if found else time.time()  # Before the first write the database may not exist.
         values = {"kind": LEASE + name, "now": _sortable(now_s)}
         if await self.execute(_TAKE_LEASE, {**values, "before": _sortable(now_s - interval_s)}):
             return True
         return bool(await self.execute(_TAKE_FIRST_LEASE, values))
 
     async def leases(self) -> dict[str, bytes]:
-        """Return all leases: their name, and when each was last taken, as bytes that differ from the time before."""
+        """Return all leases by name, with the time each was last taken as bytes."""
         return {str(kind).removeprefix(LEASE): bytes(body) for kind, body in await self.execute(_LEASES)}
 
 

@@ -1,9 +1,9 @@
 """The units of the event log.
 
-A conversation's log is its part stream with the deltas joined: a block is one segment, or, where it took longer, a few
-increments and the segment that closes it. Beside the segments stand the facts that no part reports (a message was
-added, a tool was started, a person decided). Bytes and very long texts are not in a record: they are blobs, which it
-names.
+A conversation's log is its part stream with the deltas joined. A block is one segment, or, if it took longer, a few
+increments and the segment that closes it. Other records hold the state transitions that no part reports, such as an
+added message, a started tool or an approval decision. Bytes and very long strings are stored as blobs, which the record
+refers to.
 """
 
 from base64 import b64decode, b64encode
@@ -26,7 +26,7 @@ from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy
 
 LONG_TEXT = 16 * 1024
-"""A text in provider JSON that is longer becomes a blob: images in base64 above all."""
+"""Maximum length of a string in provider JSON, in characters. Longer ones, mostly images in base64, become blobs."""
 
 
 class _Body(Struct, frozen=True, tag_field="type", omit_defaults=True):
@@ -34,102 +34,102 @@ class _Body(Struct, frozen=True, tag_field="type", omit_defaults=True):
 
 
 class MessageAdded(_Body, frozen=True, tag="message"):
-    """A message of the user, which opens a turn, or one of a history that the conversation began with."""
+    """A user message that opens a turn, or a message of an imported history."""
 
     message: ChatMessage
     opens_turn: bool = True
 
 
 class RunStarted(_Body, frozen=True, tag="run-started"):
-    """A run begins, or resumes the open turn."""
+    """The start of a run, or its resumption of the open turn."""
 
     model: str
-    """`provider:name`."""
+    """Model as `provider:name`."""
     message_metadata: MessageMetadata = "session"
     resumes: bool = False
     details: jsontext.JsonObject = {}
-    """What its program wants to remember of it: `Chat.run_details`."""
+    """Details that the program attaches to the run with `Chat.run_details`."""
 
 
 class Segment(_Body, frozen=True, tag="segment"):
-    """A block of the stream: its parts, with one delta for all.
+    """The parts of one block of the stream, with all deltas joined into one.
 
-    The kinds `text-delta` and `reasoning-delta` are increments of a block that is still open, the first of them with
-    its start; the segment that closes the block then holds only the rest.
+    The kinds `text-delta` and `reasoning-delta` are increments of a block that is still open. The first increment
+    includes the block's start, and the segment that closes the block then holds only the rest.
     """
 
     kind: str
     parts: tuple[StreamPart, ...]
     place: int = 0
-    """Where in its step the block began: blocks end in another order than they begin."""
+    """Position in its step at which the block began. Blocks end in another order than they begin."""
 
 
 class RequestPrepared(_Body, frozen=True, tag="request-prepared"):
-    """A request is about to be sent that differs from the usual one."""
+    """Records that a request that differs from the usual one is about to be sent."""
 
     without: tuple[str, ...] = ()
-    """What the provider refused, or cannot do, and the request leaves out."""
+    """Features that the request omits because the provider refused or lacks them."""
     defers_output: bool = False
-    """True if the typed answer needs a request of its own."""
+    """Whether the typed answer needs a separate request."""
 
 
 class ToolStarted(_Body, frozen=True, tag="tool-started"):
-    """A client tool is about to run."""
+    """Records that a client tool is about to run."""
 
     call_id: str
     name: str
     key: str = ""
-    """Its idempotency key: the same for each attempt."""
+    """Idempotency key, which is the same for each attempt."""
     on_interruption: InterruptionPolicy = "ask"
-    """What becomes of the call if the log has no result of it."""
+    """How to treat the call if the log has no result for it."""
 
 
 class ToolSuspended(_Body, frozen=True, tag="tool-suspended"):
-    """A tool waits for a person, or for work that is done elsewhere."""
+    """Records that a tool waits for the user or for work in another process."""
 
     call_id: str
     suspended: Suspended
 
 
 class ApprovalAsked(_Body, frozen=True, tag="approval-asked"):
-    """A call waits for a person."""
+    """Records that a call waits for approval."""
 
     approval: PendingApproval
 
 
 class ApprovalDecided(_Body, frozen=True, tag="approval-decided"):
-    """A person has decided."""
+    """Records an approval decision."""
 
     decision: Decision
 
 
 class ApprovalRefused(_Body, frozen=True, tag="approval-refused"):
-    """A decision was refused: it fits nothing that waits, or came too late. It changes nothing."""
+    """Records that a decision was refused, because no call waits for it or it came too late. It has no effect."""
 
     approval_id: str
     reason: str
 
 
 class GrantsSet(_Body, frozen=True, tag="grants"):
-    """These tools are allowed in the conversation from now on, and no others: a grant was withdrawn or carried over."""
+    """The complete remembered approvals of the conversation, written when one is revoked or carried over."""
 
     grants: tuple[Grant, ...] = ()
 
 
 class RunCancelled(_Body, frozen=True, tag="cancelled"):
-    """The run was left before its end."""
+    """Records that the run was abandoned before its end."""
 
 
 class TurnDiscarded(_Body, frozen=True, tag="discarded"):
-    """The open turn counts no more: the conversation continues from before it."""
+    """Records that the open turn was dropped. The conversation continues from before it."""
 
 
 class TurnKept(_Body, frozen=True, tag="kept"):
-    """What the open turn has said counts, although it did not come to its end."""
+    """Records that the output of the open turn counts, although the turn did not finish."""
 
 
 class Noted(_Body, frozen=True, tag="noted"):
-    """What a program wants to remember of the conversation. It changes nothing in it. No secrets: it is stored."""
+    """Details that the program attaches to the conversation. They have no effect, and must not contain secrets."""
 
     details: jsontext.JsonObject
 
@@ -153,22 +153,22 @@ Body = (
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A record as a store keeps it."""
+    """A record in its stored form."""
 
     seq: int
-    """Numbers of a conversation begin with 1 and have no gaps."""
+    """Sequence number in the conversation, starting at 1 without gaps."""
     time: float
-    """Seconds since 1970, by the clock of the machine that wrote it. Order is by `seq`."""
+    """Seconds since 1970 by the clock of the machine that wrote the record. Records are ordered by `seq`."""
     run: str
     kind: str
     body: bytes
-    """JSON."""
+    """Body as JSON."""
     blobs: tuple[str, ...] = ()
-    """SHA-256 digests, in hex, of what the body refers to."""
+    """SHA-256 digests, in hex, of the blobs that the body refers to."""
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """One thing that happened in a conversation."""
+    """One event of a conversation."""
 
     seq: int
     time: float
@@ -178,7 +178,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """What it is, in a word: the kind of a segment, else the type of the body."""
+        """Kind of the record, which is the kind of a segment or else the type of the body."""
         return kind_of(self.body)
 
 
@@ -198,24 +198,24 @@ _PLAIN = frozenset(
         "error",
     }
 )
-"""Segments that hold no blobs."""
+"""Segments that refer to no blobs."""
 STEP_FINISH = "step-finish"
+"""Kind of the segment whose blobs are read only to resend the step."""
 STARTED = "run-started"
 ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
 """Kinds of records after which no run is in progress."""
-"""The kind of the segment whose blobs are read only for a replay: the record refers to them, also when it was read."""
 
 
 def kind_of(body: Body) -> str:
-    """What a record is, in a word."""
+    """Return the kind of a record's body."""
     return body.kind if isinstance(body, Segment) else str(body.__struct_config__.tag)
 
 
 def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
-    """The body as JSON, and the blobs that it refers to, by digest.
+    """Serialize a body to JSON, and return it with the blobs that it refers to, by digest.
 
-    Raises StoreError for what `unpack` could not read: a struct holds whatever it was made with, also a value of
-    another type than its field has.
+    Raises StoreError if `unpack` could not read the result, since a struct may hold values that do not match the types
+    of its fields.
     """
     try:
         data, blobs = _packed(body)
@@ -234,12 +234,12 @@ def _packed(body: Body) -> tuple[bytes, dict[str, bytes]]:
     if _has_only_text(body) and len(data := jsontext.dumps(body)) <= LONG_TEXT:
         return data, {}
     blobs: dict[str, bytes] = {}
-    # Events are JSON: bytes in them stand for their base64.
+    # Events are JSON, so bytes in them represent base64.
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
     plain = msgspec.to_builtins(body, builtin_types=(bytes,))
     try:
         tree = _outside(plain, blobs, key)
-    except RecursionError:  # A tool's result can nest to any depth; then it stands in the record as it is.
+    except RecursionError:  # A tool result may nest to any depth; keep it inline.
         return jsontext.dumps(body), {}
     if blobs:
         _whole(msgspec.convert(plain, Body, builtin_types=(bytes,)))
@@ -247,7 +247,7 @@ def _packed(body: Body) -> tuple[bytes, dict[str, bytes]]:
 
 
 def _has_only_text(body: Body) -> bool:
-    """True for the usual beginning of a turn: no bytes can be in it."""
+    """Return whether the body cannot contain bytes, as is usual at the start of a turn."""
     match body:
         case MessageAdded(message):
             return not message.metadata and all(type(part) is TextPart for part in message.parts)
@@ -258,7 +258,7 @@ def _has_only_text(body: Body) -> bool:
 
 
 def _pack_step(body: Segment) -> tuple[bytes, dict[str, bytes]]:
-    """The end of a step; what only a replay needs is a blob unless it is small."""
+    """Serialize the end of a step, moving what only a resend needs to a blob unless it is small."""
     (part, *others) = body.parts
     if not isinstance(part, StepFinish) or part.outcome is None:
         return jsontext.dumps(body), {}
@@ -267,9 +267,9 @@ def _pack_step(body: Segment) -> tuple[bytes, dict[str, bytes]]:
 
 
 def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
-    """The record of a row. Without `load`, a blob that it refers to stands as an address in its place.
+    """Decode the record of a row.
 
-    Raises StoreError for what is no record.
+    Without `load`, blobs are replaced by their addresses. Raises StoreError if the row is not a valid record.
     """
     try:
         body = _body(row, load)
@@ -295,7 +295,7 @@ def _body(row: Row, load: Callable[[str], bytes] | None) -> Body:
 
 def _whole(body: Body) -> Body:
     if isinstance(body, Segment) and not body.parts:
-        raise ValueError("a segment without parts")
+        raise ValueError("the segment has no parts")
     return body
 
 
@@ -318,11 +318,11 @@ def _converted(tree: Any, builtin_types: tuple[type, ...] = ()) -> Body:
 # Records of older versions
 
 _OLD_NAMES = {"file": {"media_type": "mime_type"}, "tool-call": {"arguments": "input", "arguments_text": "input_text"}}
-"""Type of a part → fields that had other names."""
+"""Old names of fields, by part type."""
 
 
 def _renamed(tree: Any) -> Any:
-    """A body of a message or a segment with today's names of fields."""
+    """Rename the fields of a message or segment body that an older version wrote."""
     body = jsontext.as_object(tree)
     if "message" in body:
         return {**body, "message": _renamed(body["message"])}
@@ -334,13 +334,13 @@ def _renamed_part(part: jsontext.JsonObject) -> jsontext.JsonObject:
     part = {names.get(key, key): value for key, value in part.items()}
     usage = jsontext.as_object(part.get("usage"))
     if counts := jsontext.as_object(usage.get("server_tool_use")):
-        # What a provider counted with `true` was stored.
+        # Older versions stored a provider's `true` as a count.
         part["usage"] = usage | {"server_tool_use": {tool: n for tool, n in counts.items() if type(n) is int}}
     return part
 
 
 def _with_outcome(body: Segment) -> Segment:
-    """What the decoder said to the turn used to stand in the provider's metadata."""
+    """Move the decoder's outcome out of the provider's metadata, where older versions stored it."""
     (part, *others) = body.parts
     old = part.provider_metadata if isinstance(part, StepFinish) and part.outcome is None else None
     if old is None or not old.keys() & {"message_metadata", "summaries", "continue", "keep"}:
@@ -355,12 +355,12 @@ def _with_outcome(body: Segment) -> Segment:
 
 
 def _outside(value: Any, blobs: dict[str, bytes], key: str) -> Any:
-    """The value with bytes and long texts replaced by their addresses; bytes get this key."""
+    """Replace bytes and long strings by blob addresses. Bytes get this key."""
     match value:
         case bytes():
             return {key: _put(value, blobs)}
         case str() if len(value) > LONG_TEXT:
-            # A file that a provider sent as base64 is stored as the file, which other records may name too.
+            # Store a file that the provider sent as base64 in binary, so that other records can share it.
             data = _from_base64(value)
             if data is not None:
                 return {"$base64": _put(data, blobs)}
@@ -374,7 +374,7 @@ def _outside(value: Any, blobs: dict[str, bytes], key: str) -> Any:
 
 
 def _from_base64(text: str) -> bytes | None:
-    """The bytes whose base64 is exactly this text."""
+    """Return the bytes whose base64 is exactly this string, or None."""
     try:
         data = b64decode(text, validate=True)
     except ValueError:
@@ -389,7 +389,7 @@ def _put(data: bytes, blobs: dict[str, bytes]) -> str:
 
 
 def _inside(value: Any, known: frozenset[str], load: Callable[[str], bytes] | None) -> Any:
-    """The value with addresses replaced by what they stand for; only addresses that the record itself lists count."""
+    """Replace blob addresses by the content. Only addresses that the record itself lists count."""
     match value:
         case {"$bytes": str(digest), **others} if not others and digest in known:
             return load(digest) if load else f"sha256:{digest}".encode()
@@ -406,7 +406,7 @@ def _inside(value: Any, known: frozenset[str], load: Callable[[str], bytes] | No
 
 
 def open_run(rows: Sequence[Row]) -> Row | None:
-    """Return the record with which the run in progress began, or was resumed; None if none is in progress."""
+    """Return the record that started or resumed the run in progress, or None."""
     for row in reversed(rows):
         if row.kind == STARTED:
             return row

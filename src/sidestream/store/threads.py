@@ -11,11 +11,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 T = TypeVar("T")
 
 MAX_BATCH = 256
-"""Jobs that are served at once."""
+"""Maximum jobs served at once."""
 
 
 async def completed(future: asyncio.Future[T]) -> T:
-    """The result of a future that must not be interrupted: a cancellation is raised once the future is done."""
+    """Return the result of a future that must not be interrupted.
+
+    A cancellation is raised once the future is done.
+    """
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -28,7 +31,7 @@ async def completed(future: asyncio.Future[T]) -> T:
 
 
 class _Uninterrupted(asyncio.Future[Any]):
-    """A future whose task, if it is cancelled, waits on; the cancellation is raised once the future is done."""
+    """A future that cannot be cancelled. A cancelled task that awaits it is interrupted once it is done."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         return False
@@ -45,7 +48,7 @@ class QueuedCall(Generic[T]):
         self._future = _Uninterrupted(loop=self.loop)
 
     def run(self, call: Callable[[], object]) -> bool:
-        """Calls the function and sets its result, or the error it raises; False for an error. From the thread."""
+        """Call the function from the thread, and set its result or error. Returns False for an error."""
         try:
             result = call()
         except BaseException as error:  # The coroutine must not wait forever.
@@ -55,15 +58,15 @@ class QueuedCall(Generic[T]):
         return True
 
     def set_result(self, result: object = None) -> None:
-        """Sets the result, from the thread."""
+        """Set the result, from the thread."""
         self._call_in_loop(self._future.set_result, result)
 
     def set_error(self, error: BaseException) -> None:
-        """Sets an error, from the thread."""
+        """Set an error, from the thread."""
         self._call_in_loop(self._future.set_exception, error)
 
     async def wait(self) -> Any:
-        """The result, or the error. A job is not interrupted."""
+        """Wait for the result, or raise the error. A job is not interrupted."""
         return await self._future
 
     def _call_in_loop(self, function: Callable[[Any], object], value: object) -> None:
@@ -72,9 +75,9 @@ class QueuedCall(Generic[T]):
 
     @staticmethod
     def set_all(outcomes: "Iterable[tuple[QueuedCall[Any], object]]") -> None:
-        """Sets the outcomes of jobs, from the thread: results, or errors. Each event loop is woken once for all.
+        """Set the results or errors of jobs, from the thread, waking each event loop once.
 
-        Let it be the last that is done for a job: the loop then need not wait for this thread to release the GIL.
+        Call it last for each job, so that the loop need not wait for this thread to release the GIL.
         """
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
         for job, outcome in outcomes:
@@ -95,8 +98,8 @@ def _settle(settled: list[tuple[asyncio.Future[Any], object]]) -> None:
 class JobThread(ABC, Generic[T]):
     """A daemon thread, started by its first job, that serves jobs in batches, oldest first.
 
-    It must not refer to its owner: an owner that is garbage-collected stops the thread with `stop`. The program does
-    not wait for pending jobs when it exits: only a job with a result is done.
+    It must not refer to its owner, so that a garbage-collected owner stops the thread with `stop`. The program does not
+    wait for pending jobs when it exits; only a job with a result is known to be done.
     """
 
     name: ClassVar[str]
@@ -110,18 +113,21 @@ class JobThread(ABC, Generic[T]):
 
     @abstractmethod
     def serve(self, jobs: list[QueuedCall[T]]) -> None:
-        """Does the jobs. Sets a result or an error for each, and raises nothing."""
+        """Execute the jobs, setting a result or an error for each and raising nothing."""
 
     @abstractmethod
     def close(self) -> None:
-        """Releases what the thread holds, at its end."""
+        """Release the thread's resources when it ends."""
 
     def idle(self) -> float | None:
-        """Called whenever there is no job; returns for how many seconds at most, None: until there is one."""
+        """Do background work while there is no job, and return the maximum wait in seconds.
+
+        None means to wait until there is a job.
+        """
         return None
 
     async def do(self, work: T) -> Any:
-        """Queues the work and waits for its result."""
+        """Queue the work and wait for its result."""
         job = QueuedCall(work)
         with self._lock:
             if self._thread is None:
@@ -132,8 +138,9 @@ class JobThread(ABC, Generic[T]):
             elif self._queue.empty():
                 self._queue.put([job])
             else:
-                # The thread has yet to take the last one, so more may come in this turn of the loop, as at the moments
-                # at which all logs are written. Passed on one by one, each would have the two wait for one another.
+                # The thread has yet to take the last job, so more may come in this turn of the loop, as when all logs
+                # are flushed together. Passing jobs on one by one would make the thread and the loop wait for each
+                # other each time.
                 self._gathered[job.loop] = [job]
                 job.loop.call_soon(self._pass_on, job.loop)
         return await job.wait()
@@ -144,7 +151,7 @@ class JobThread(ABC, Generic[T]):
                 self._queue.put(jobs)
 
     def stop(self) -> None:
-        """Ends the thread after the pending jobs."""
+        """Stop the thread after the pending jobs."""
         with self._lock:
             if self._thread is not None:
                 for jobs in self._gathered.values():
@@ -153,7 +160,7 @@ class JobThread(ABC, Generic[T]):
                 self._queue.put(None)
 
     async def aclose(self) -> None:
-        """Stops the thread and waits for its end."""
+        """Stop the thread and wait for its end."""
         self.stop()
         if (thread := self._thread) is not None:
             await asyncio.to_thread(thread.join)
@@ -161,7 +168,7 @@ class JobThread(ABC, Generic[T]):
 
     def _run(self) -> None:
         while (jobs := self._next()) is not None:
-            # Nobody else takes jobs from the queue.
+            # Only this thread takes jobs from the queue.
             is_last = False
             while not is_last and len(jobs) < MAX_BATCH and not self._queue.empty():
                 more = self._queue.get()
@@ -169,7 +176,7 @@ class JobThread(ABC, Generic[T]):
                 jobs += more or []
             for start in range(0, len(jobs), MAX_BATCH):
                 self.serve(jobs[start : start + MAX_BATCH])
-            del jobs  # An idle thread keeps no job alive.
+            del jobs  # Keep no job alive while idle.
             more = None
             if is_last:
                 break

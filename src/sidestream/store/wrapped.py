@@ -1,4 +1,4 @@
-"""A store around another one, for what differs in a method or two."""
+"""A store around another one, for overriding a method or two."""
 
 from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from functools import cached_property
@@ -11,14 +11,14 @@ from sidestream.store.records import Row
 
 
 class WrappedStore(SharedQueries):
-    """Passes everything on."""
+    """A store that passes every call on to another store."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     @cached_property
     def shared(self) -> SharedStore:
-        """The store inside, as one that several processes use. Raises ConfigurationError if it cannot be."""
+        """The inner store as a shared one. Raises ConfigurationError if it cannot be shared."""
         return shared(self.inner)
 
     async def append(
@@ -35,7 +35,7 @@ class WrappedStore(SharedQueries):
         await self.write(Append(conversation, after, rows, blobs or {}, flush, token))
 
     async def write(self, append: Append) -> None:
-        """Append rows to the store inside."""
+        """Append rows to the inner store."""
         given = (append.conversation, append.after, append.rows, append.blobs)
         if append.token is None:
             await self.inner.append(*given, flush=append.flush)
@@ -43,72 +43,72 @@ class WrappedStore(SharedQueries):
             await self.shared.append(*given, flush=append.flush, token=append.token)
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
-        """The rows after a number."""
+        """Return the rows after a sequence number."""
         return await self.inner.read(conversation, after)
 
     def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
-        """The rows after a number, then each new one."""
+        """Yield the rows after a sequence number, then each new one."""
         return self.inner.tail(conversation, after)
 
     async def blob(self, digest: str) -> bytes:
-        """The bytes behind a digest."""
+        """Return the bytes of a blob."""
         return await self.inner.blob(digest)
 
     async def conversations(
         self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
     ) -> list[ConversationInfo]:
-        """The conversations, last changed first."""
+        """Return one page of conversations, the most recently changed first."""
         return await self.inner.conversations(limit, before, prefix=prefix, search=search)
 
     async def find_run(self, run: str) -> tuple[str, int] | None:
-        """The conversation of a run, and the number of its first record."""
+        """Return the conversation of a run and the sequence number of its first record."""
         return await self.inner.find_run(run)
 
     async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
-        """The `finish` records that are younger than this."""
+        """Return the `finish` records written after `since`."""
         return await self.inner.ended_runs(since, prefix=prefix)
 
     async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
-        """Whether a conversation whose id begins with `prefix` names this blob."""
+        """Return whether a conversation whose id starts with `prefix` refers to this blob."""
         return await self.inner.refers_to(digest, prefix=prefix)
 
     async def delete(self, conversation: str) -> bool:
-        """Removes a conversation, and the blobs that only it named."""
+        """Delete a conversation and the blobs that only it refers to."""
         return await self.inner.delete(conversation)
 
     async def delete_all(self, conversations: Sequence[str], *, before: float | None = None) -> int:
-        """Removes conversations, some hundred in a transaction."""
+        """Delete conversations, a few hundred per transaction."""
         return await self.shared.delete_all(conversations, before=before)
 
     async def collect(self) -> int:
-        """Removes blobs that no record names."""
+        """Delete unreferenced blobs."""
         return await self.inner.collect()
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
-        """The problems of the store."""
+        """Return the problems of the store."""
         return await self.inner.check(repair=repair)
 
     async def fence(self, conversation: str, token: str) -> None:
-        """From now on nobody with an older token appends."""
+        """Refuse appends with an older token from now on."""
         await self.shared.fence(conversation, token)
 
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement on the store's database."""
+        """Run one statement on the store's database."""
         return await self.shared.execute(sql, values, notify=notify)
 
     def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yields whenever something of this topic may have changed."""
+        """Yield whenever something in this topic may have changed."""
         return self.shared.changes(topic)
 
     async def aclose(self) -> None:
-        """Closes the store."""
+        """Close the store."""
         await self.inner.aclose()
 
 
 def shared(store: Store) -> SharedStore:
-    """The store as one that several processes use. Raises ConfigurationError if it cannot be."""
+    """Return the store as a shared one. Raises ConfigurationError if it cannot be shared."""
     if not isinstance(store, SharedStore):
         raise ConfigurationError(
             f"{type(store).__name__} cannot be shared by workers: use a store in SQLite or PostgreSQL"
@@ -117,7 +117,10 @@ def shared(store: Store) -> SharedStore:
 
 
 def identity_of(store: object) -> Hashable:
-    """Return what two stores share if they hold the same conversations; for a store of yours, the store itself."""
+    """Return a value that is equal for stores with the same conversations.
+
+    For a custom store, this is the store itself.
+    """
     while isinstance(store, WrappedStore):
         store = store.inner
     return getattr(store, "identity", store)

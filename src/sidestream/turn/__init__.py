@@ -1,4 +1,4 @@
-"""The turn: a state machine without I/O, its state as plain data, and the ledger that both it and the log use.
+"""The turn, a state machine without I/O, with its state as plain data and the reducer that it shares with the log.
 
 May import `providers` (the protocol only), `tools`, `messages`, `stream` and the modules at the root of `sidestream`.
 """

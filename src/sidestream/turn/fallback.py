@@ -1,4 +1,4 @@
-"""When a run may continue with another model. Pure."""
+"""Rules for when a run may continue with another model. Pure."""
 
 from sidestream.stream.parts import (
     Custom,
@@ -17,7 +17,7 @@ _SILENT = frozenset({ResponseMetadata, Raw, TextStart, ReasoningStart, Reasoning
 
 
 def is_output(part: StreamPart) -> bool:
-    """True if a reader has seen something of an answer after this part."""
+    """Return whether the user may have seen some of the answer after this part."""
     match part:
         case Custom():
             return not part.kind.startswith("sidestream.")
@@ -31,9 +31,10 @@ _OUTAGES = frozenset({"rate-limit", "timeout", "truncated"})
 
 
 def is_outage(error: Error) -> bool:
-    """True if the same request may succeed elsewhere: the provider is overloaded, failing, or cannot be reached.
+    """Return whether another provider may answer the same request.
 
-    False for a request that it refuses, a key that it rejects, and limits of our own.
+    True if the provider is overloaded, failing or unreachable. False for a refused request, a rejected key and our own
+    limits.
     """
     failed = error.retryable or (error.status is not None and error.status >= 500)
     return error.kind in _OUTAGES or (error.kind == "provider" and failed)

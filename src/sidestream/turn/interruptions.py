@@ -1,4 +1,4 @@
-"""Interrupted calls of a turn that is resumed: what becomes of each, and the parts that report it."""
+"""Handling of interrupted calls when a turn is resumed, and the parts that report them."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,19 +12,19 @@ Tools = Mapping[str, ToolFacts]
 
 
 def ask_instead(state: TurnState, tools: Tools, new_id: Callable[[], str]) -> None:
-    """Lets calls wait for a person that were to run again, and whose tools no longer declare that they may."""
+    """Ask for approval of calls that were due to run again, if their tools no longer declare that they may."""
     for call in _unreported(state):
         if _policy(state, tools, call) == "ask" and call.id not in ledger.blocked_calls(state):
             ledger.ask(state, ledger.uncertain(state, call, new_id()))
 
 
 def reports(state: TurnState, tools: Tools) -> list[StreamPart]:
-    """The parts that say which calls were interrupted, with the results of those that are not run again."""
+    """Return the parts that report interrupted calls, with the results of those that are not run again."""
     out: list[StreamPart] = []
     for call in _unreported(state):
         attempt, policy, name = state.attempts[call.id], _policy(state, tools, call), rounds.function_of(call)
         if attempt.number == 1:
-            continue  # It has not begun: it waits beside one that has.
+            continue  # Not started itself; it waits beside a call that was.
         out.append(Custom(INTERRUPTED, notice(call.id, name, policy, attempt.number - 1)))
         if policy == "fail":
             out.append(rounds.tool_result(call, failure(name), is_error=True))
@@ -32,7 +32,7 @@ def reports(state: TurnState, tools: Tools) -> list[StreamPart]:
 
 
 def requests(state: TurnState) -> list[StreamPart]:
-    """The requests for decisions on interrupted calls, and on those that wait beside them."""
+    """Return the approval requests for interrupted calls and for those that wait beside them."""
     calls = {call.id for call in _unreported(state)}
     return [rounds.approval_request(entry) for entry in state.waiting if entry.call_id in calls]
 
@@ -43,7 +43,7 @@ def _unreported(state: TurnState) -> list[ToolCall]:
 
 
 def _policy(state: TurnState, tools: Tools, call: ToolCall) -> InterruptionPolicy:
-    """What becomes of an interrupted call. It runs again only if its tool still declares that it may."""
+    """Return the policy for an interrupted call, which runs again only if its tool still declares that it may."""
     if call.id in ledger.blocked_calls(state):
         return "ask"
     policy, facts = state.attempts[call.id].policy, tools.get(rounds.function_of(call))

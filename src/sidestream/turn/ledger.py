@@ -1,7 +1,7 @@
-"""The ledger of a turn: what each part and each fact means for the turn's state.
+"""The state reducer of a turn, which applies parts and other state transitions to the turn's state.
 
-The live machine writes its state through it while a run streams; the event log rebuilds the same state through it
-afterwards. There is no second place that knows. Pure: no I/O, no clock.
+The live machine updates its state through it while a run streams, and the event log rebuilds the same state through it.
+Only this module defines what they mean for the state. Pure: no I/O, no clock.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -70,25 +70,25 @@ UNCERTAIN = "was started before the run broke off; no result was recorded, so it
 HELD = "was to run beside a call that may have run already"
 
 CONTEXT = "context"
-"""In `without`: the request was too long, and the next one is shorter."""
+"""Entry of `without` for a request that was too long, so that the next one is shorter."""
 MODEL_FALLBACK = "sidestream.model-fallback"
-"""The kind of the part that says that a run continues with another model."""
+"""Kind of the part that reports that a run continues with another model."""
 _NONE: frozenset[str] = frozenset()
 _PER_STEP = frozenset({"session", "container", CONTEXT})
-"""What the provider refused for one step only."""
+"""Entries of `without` that apply to one step only."""
 
 
 class EndedStep(Struct, frozen=True):
-    """What a step came to."""
+    """The result of a step."""
 
     messages: list[ChatMessage]
-    """The model's message, if it says anything. That of a failed step is partial, and not in the history."""
+    """The model's message, or none if it is empty. After a failed step, it is partial and not in the history."""
     is_repeated: bool
-    """True if the conversation must be sent again at once: the provider paused, or the answer is still to come."""
+    """Whether to send the conversation again at once, because the provider paused or the answer is still missing."""
 
 
 class Ledger:
-    """Keeps the state of one turn."""
+    """The state reducer of one turn."""
 
     def __init__(self, state: TurnState, policy: MessageMetadata = "session", *, is_logged: bool = False) -> None:
         self.state = state
@@ -99,18 +99,18 @@ class Ledger:
         self._brought: tuple[str, ...] = ()
 
     def _read_brought(self) -> None:
-        """Record the sources that came since the last call. They are appended one by one, and may be hundreds."""
+        """Record the sources that arrived since the last call. They are appended one by one, and may be hundreds."""
         brought, before = self.fold.state.brought.sources, self._brought
         if brought is not before:
             _read(self.state, brought[len(before) :] if brought[: len(before)] == before else brought)
             self._brought = brought
 
     def placed(self, source: Source, new: Sequence[StreamPart]) -> Source:
-        """Return a source with the link that cites it, if the model has written one; `new` parts are not fed yet."""
+        """Return a source with the link that cites it, if the model has written one. `new` parts are not fed yet."""
         return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
-        """Records parts, `step-finish` excepted; returns the messages that they complete."""
+        """Apply parts, except for `step-finish`, and return the messages that they complete."""
         completed = self.fold.feed_all(parts)
         state = self.state
         for _, messages in completed:
@@ -121,7 +121,7 @@ class Ledger:
         for part in parts:
             kind = type(part)
             if kind is ToolEvent and state.is_in_step:
-                continue  # Of a tool of the provider: there may be thousands.
+                continue  # An event of a provider tool; there may be thousands.
             handler = _BOOKKEEPING.get(kind)
             if handler is None:
                 continue
@@ -135,7 +135,7 @@ class Ledger:
         return completed
 
     def end_step(self, part: StepFinish) -> EndedStep:
-        """Records that a step is over."""
+        """Apply the end of a step."""
         state = self.state
         follows_tools = bool(state.messages) and state.messages[-1].role == "tool"
         outcome = part.outcome or StepOutcome()
@@ -149,7 +149,7 @@ class Ledger:
         state.usage = state.usage + part.usage
         state.ending = Finish(part.reason, part.usage, outcome.raw_reason, outcome.metadata)
         if part.reason == "error":
-            # What a failed step said does not count: the request is made again when the turn is resumed.
+            # Drop the output of a failed step: the request is repeated when the turn is resumed.
             state.calls, state.requests = (), ()
             _forget_step(state)
             return EndedStep(messages, is_repeated=False)
@@ -173,7 +173,7 @@ class Ledger:
         return EndedStep(messages, is_repeated)
 
     def end_round(self) -> list[ChatMessage]:
-        """Records that every call of a round has its result; returns the message that holds them."""
+        """Apply the end of a round, whose calls all have results, and return the message that holds them."""
         state = self.state
         results = self.fold.end_round()
         state.messages += results
@@ -184,16 +184,16 @@ class Ledger:
         return results
 
 
-# Facts that no part reports
+# State transitions that no part reports
 
 
 def prepare(state: TurnState, without: frozenset[str], *, defers_output: bool) -> None:
-    """Records how the next request differs from the usual one."""
+    """Record how the next request differs from the usual one."""
     state.without, state.defers_output = without, defers_output
 
 
 def ask(state: TurnState, *approvals: PendingApproval) -> None:
-    """Records that calls wait for a person."""
+    """Record that calls wait for approval."""
     calls = {approval.call_id for approval in approvals}
     asked: dict[str, PendingApproval] = {}
     for approval in approvals:
@@ -207,7 +207,7 @@ def ask(state: TurnState, *approvals: PendingApproval) -> None:
 
 
 def decide(state: TurnState, *decisions: Decision) -> None:
-    """Records what a person decided. Refusals take effect with the result or the part that reports them."""
+    """Record approval decisions. Refusals take effect with the result or part that reports them."""
     nested = {entry.approval_id: call for call, found in state.suspended.items() for entry in found.approvals}
     waiting = {entry.approval_id: entry for entry in state.waiting}
     for decision in decisions:
@@ -220,7 +220,7 @@ def decide(state: TurnState, *decisions: Decision) -> None:
 
 
 def _decide_nested(state: TurnState, call_id: str, decision: Decision) -> None:
-    """A decision on a call of an agent that runs as a tool."""
+    """Apply a decision on a call of a subagent."""
     suspended = state.suspended[call_id]
     left = tuple(entry for entry in suspended.approvals if entry.approval_id != decision.approval_id)
     state.suspended[call_id] = Suspended(suspended.state, left, (*suspended.decisions, decision))
@@ -231,7 +231,7 @@ def _decide_own(state: TurnState, entry: PendingApproval, decision: Decision) ->
         state.grants = with_grant(state.grants, decision.grant)
     if not decision.is_approved or entry.is_remote:
         return
-    # A log may have been altered since: a call that is not the one that was approved is judged again.
+    # The log may have been altered since, so a call that differs from the approved one is judged again.
     if decision.digest == entry.digest and has_kind_of(decision, entry) and rounds.fits(entry, state.calls):
         state.approved |= {entry.call_id}
         state.pins |= {entry.call_id: entry.pin} if entry.pin is not None else {}
@@ -239,31 +239,31 @@ def _decide_own(state: TurnState, entry: PendingApproval, decision: Decision) ->
 
 
 def start_tool(state: TurnState, call_id: str, key: str = "", policy: InterruptionPolicy = "ask") -> None:
-    """Records that a client tool is about to run, or a suspended one about to continue.
+    """Record that a client tool is about to run, or a suspended one is about to continue.
 
-    `key` is the idempotency key of a call that has none yet; `policy` says what becomes of it if it is interrupted.
+    `key` is the idempotency key for a call that has none yet. `policy` applies if the call is interrupted.
     """
     before = state.attempts.get(call_id, Attempt(""))
     state.attempts[call_id] = Attempt(before.key or key, policy, before.number)
     if is_saved(state.suspended.get(call_id)):
-        return  # The work is done elsewhere: however often this process ends, the call continues from there.
+        return  # The work runs in another process, so the call continues there however often this one ends.
     state.started |= {call_id}
     state.suspended.pop(call_id, None)
 
 
 def is_saved(suspended: Suspended | None) -> bool:
-    """True for a call whose work is done elsewhere; others are suspended for decisions, which count once."""
+    """Return whether the call's work runs in another process. Other calls are suspended for approval."""
     return suspended is not None and not suspended.approvals and not suspended.decisions
 
 
 def suspend_tool(state: TurnState, call_id: str, suspended: Suspended) -> None:
-    """Records that a tool waits for a person, or for work that is done elsewhere."""
+    """Record that a tool waits for the user or for work in another process."""
     state.started -= {call_id}
     state.suspended[call_id] = suspended
 
 
 def blocked_calls(state: TurnState) -> set[str]:
-    """Calls that cannot continue before a person has decided."""
+    """Return the calls that cannot continue before they are approved."""
     if not state.suspended and not state.waiting:
         return set()
     undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
@@ -271,10 +271,10 @@ def blocked_calls(state: TurnState) -> set[str]:
 
 
 def resumable(state: TurnState) -> TurnState:
-    """The state from which a run continues after it was left in this one. The state itself is changed.
+    """Change a state that a run left to one from which a run can continue, and return it.
 
-    A step without its end is made again. A tool that was started and has no result may have run: what becomes of its
-    call is what the tool declared, and without that a person decides.
+    A step without its end is repeated. A tool that was started and has no result may have run; its interruption policy
+    decides what happens to the call, and by default it needs approval.
     """
     state.error = state.limit = None
     if state.is_in_step:
@@ -302,7 +302,7 @@ def resumable(state: TurnState) -> TurnState:
 
 
 def _interrupt(state: TurnState) -> None:
-    """Calls of the round were interrupted: notes which run again, which fail, and which a person decides on."""
+    """Mark interrupted calls of the round as to be run again, failed, or waiting for approval."""
     known = {entry.call_id for entry in state.waiting} | state.suspended.keys() | state.outputs.keys()
     unresolved = [call for call in state.calls if call.id not in known]
     for call in unresolved:
@@ -312,7 +312,7 @@ def _interrupt(state: TurnState) -> None:
             state.attempts[call.id] = Attempt(attempt.key, policy, attempt.number + 1, is_interrupted=True)
     asked = [call for call in unresolved if call.id in state.started and state.attempts[call.id].policy == "ask"]
     if asked:
-        # What had not begun beside a call that may have run waits for the same decision.
+        # Calls that had not started wait for the decision on the one beside them that may have run.
         asked = [call for call in unresolved if call.id not in state.started or call in asked]
         reasons = [UNCERTAIN if call.id in state.started else HELD for call in asked]
         ids = [_approval_id(state, call) for call in asked]
@@ -325,25 +325,25 @@ def _interrupt(state: TurnState) -> None:
 
 
 def fails(state: TurnState, call_id: str) -> bool:
-    """True for an interrupted call that is not run again, and whose result the stream has not reported yet."""
+    """Return whether the call was interrupted, is not run again, and has no reported result yet."""
     attempt = state.attempts.get(call_id)
     return attempt is not None and attempt.is_interrupted and attempt.policy == "fail"
 
 
 def has_unreported(state: TurnState) -> bool:
-    """True if calls were interrupted, and no stream has reported that yet."""
+    """Return whether calls were interrupted without the stream having reported it."""
     return any(attempt.is_interrupted for attempt in state.attempts.values())
 
 
 def _reported(state: TurnState, call_id: str) -> None:
-    """An interruption is known to whoever reads the stream."""
+    """Mark an interruption as reported to the stream."""
     attempt = state.attempts.get(call_id)
     if attempt is not None and attempt.is_interrupted and attempt.policy != "fail":
         state.attempts[call_id] = replace(attempt, is_interrupted=False)
 
 
 def _drop_step(state: TurnState) -> None:
-    """Forgets an unfinished step but for what it has read, and an answer that its provider still works on."""
+    """Drop an unfinished step, except for the sources it has read and a pending background response."""
     state.is_in_step = False
     _forget_step(state)
     state.step -= 1
@@ -354,7 +354,7 @@ def _drop_step(state: TurnState) -> None:
 
 
 def _forget_step(state: TurnState) -> None:
-    """Drops calls and files of the current step, and reopens the calls that it answered: it is made again."""
+    """Drop calls and files of the current step, which is repeated, and reopen the calls that it answered."""
     state.delivered = {file: step for file, step in state.delivered.items() if step < state.step}
     earlier = {id: entry for id, entry in state.hosted.items() if entry.step < state.step}
     state.hosted = {id: replace(entry, answered=None) for id, entry in earlier.items()}
@@ -366,7 +366,7 @@ def open_calls(state: TurnState) -> tuple[ToolCall, ...]:
 
 
 def uncertain(state: TurnState, call: ToolCall, approval_id: str, provenance: str = UNCERTAIN) -> PendingApproval:
-    """A call that may have run, or was to run beside one that may have, as something that waits for a person."""
+    """Return an approval request for a call that may have run, or that was to run beside one."""
     question = Question(
         call_id=call.id,
         tool=rounds.function_of(call),
@@ -379,8 +379,8 @@ def uncertain(state: TurnState, call: ToolCall, approval_id: str, provenance: st
 
 
 def _approval_id(state: TurnState, call: ToolCall) -> str:
-    # A call may be interrupted once more after its approval: each request has an id of its own, since a decision counts
-    # once. The rebuild from the log must find the same ids, so they are not random.
+    # A call may be interrupted again after its approval. Each request needs a separate id, since a decision counts
+    # once, but not a random one, since the rebuild from the log must find the same ids.
     return f"again{state.interrupted_rounds or ''}_{call.id}"
 
 
@@ -418,7 +418,7 @@ def _result(state: TurnState, part: ToolResult) -> None:
 
 
 def _read(state: TurnState, sources: tuple[str, ...]) -> None:
-    """Untrusted sources have been read, in this run or before it."""
+    """Record that untrusted sources were read, in this run or before it."""
     if len(state.sources) < MAX_SOURCES and (new := [source for source in sources if source not in state.sources]):
         state.sources = (*state.sources, *dict.fromkeys(new))[:MAX_SOURCES]
 
@@ -431,7 +431,7 @@ def _file(state: TurnState, part: File) -> None:
 
 
 def delivery(file_id: str, digest: str) -> str:
-    """Return what identifies a file that was delivered; a file that was written again has another digest."""
+    """Return the key of a delivered file. A file that was rewritten has another digest."""
     return f"{file_id} {digest}"
 
 
@@ -442,9 +442,9 @@ def is_delivered(state: TurnState, file_id: str, data: bytes) -> bool:
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:
-    """A part of an agent that runs as a tool: what it used counts for this run too.
+    """Add the usage of a finished subagent.
 
-    What agents of that agent used, it has counted itself. A suspended one reports its usage once it has finished.
+    The usage of its own subagents is included. A suspended one reports its usage once it has finished.
     """
     inner = forwarded_part(part) if part.stage == "finish" else None
     if isinstance(inner, Finish) and inner.reason != "approval":
@@ -452,7 +452,7 @@ def _event(state: TurnState, part: ToolEvent) -> None:
 
 
 def _settle(state: TurnState, decided: set[str]) -> None:
-    """Decisions on calls of the provider have been reported: the approvals with these ids. Empties the set."""
+    """Remove the approvals with these ids, whose decisions on provider calls were reported, and empty the set."""
     if decided:
         state.waiting = tuple(entry for entry in state.waiting if entry.approval_id not in decided)
         state.requests = tuple(entry for entry in state.requests if entry.approval_id not in decided)
@@ -480,7 +480,10 @@ def _custom(state: TurnState, part: Custom) -> None:
 
 
 def _interruption(state: TurnState, data: JsonObject) -> None:
-    """A call is reported as interrupted: one that runs again does so from now on; others wait for what follows."""
+    """Apply a reported interruption.
+
+    A call that runs again is settled. Others wait for a result or a decision.
+    """
     call_id, attempt = str(data.get("call_id")), state.attempts.get(str(data.get("call_id")))
     if attempt is None or not attempt.is_interrupted:
         return
@@ -501,7 +504,7 @@ def _steer(state: TurnState, part: Steer) -> None:
 
 
 def _allow_tools(state: TurnState) -> None:
-    """The next request is no longer only for the typed answer: what the user says now may need tools."""
+    """Allow tools in the next request again, since the user's new message may need them."""
     state.without -= {"tools"}
 
 
@@ -524,6 +527,6 @@ _BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {
     Steer: _steer,
     StepStart: _step_start,
 }
-"""Part type → what it means for the state; the others mean nothing for it."""
+"""Handlers, by part type. Other parts do not change the state."""
 
 WATCHED = frozenset(_BOOKKEEPING) | {Source}

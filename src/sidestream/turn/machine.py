@@ -1,8 +1,8 @@
-"""The turn machine: facts in, parts and commands out.
+"""The turn machine, which takes inputs from the run and returns parts and commands.
 
-It does no I/O. The run carries out its commands and reports what happened; whatever can be decided without the network
-or the clock is decided here. What the parts mean for its state is written in the ledger. The state is plain data:
-written as JSON between two facts, it continues in another process.
+It does no I/O. The run carries out its commands and reports the outcome; whatever can be decided without the network or
+the clock is decided here. The state reducer in `ledger` defines what parts mean for the state. The state is plain data,
+so it can be written as JSON between two inputs and continue in another process.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,9 +53,9 @@ from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState
 
 _WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
-"""Parts of a response that mean more than what they add to the message. Tool events do so between two steps only."""
+"""Parts of a response that affect more than the message. Tool events do so only between two steps."""
 _CHANGED = frozenset({Finish, Error, ToolCall, Source})
-"""Parts of a response that are not passed on as they came."""
+"""Parts of a response that are not passed on verbatim."""
 
 _REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
 
@@ -84,62 +84,65 @@ class Turn:
     ) -> None:
         self.state = TurnState(messages=list(messages)) if state is None else state
         self._tools = tools
-        """None while they are unknown: a call that was judged before is not refused for that."""
+        """Tool names. None means that they are unknown, and calls that were judged before are not refused."""
         self._facts: Mapping[str, ToolFacts] = {}
         self._handed_over = handed_over.difference(tools or ()) if handed_over else handed_over
         self._answers_calls = answers_calls
         self._checks_output = checks_output
         self._shortens = shortens
-        """True: a request that was too long is made again, shorter, once per step."""
+        """Whether to repeat a request that was too long with a shorter history, once per step."""
         self._limits = limits
         self._price = price
-        """Gives the usage of a response with its cost; None: costs are unknown."""
+        """Function that adds the cost to the usage of a response. None means that costs are unknown."""
         self._has_fallback = has_fallback
-        """False once the model has said something: what was said stays said."""
+        """Whether another model may replace this one; false once the model has produced output."""
         self.abandoned: Error | None = None
-        """Why the step that has just ended is to be made again with another model; see `fell_back`."""
+        """Error because of which the last step must be repeated with another model; see `fell_back`."""
         self._ledger = Ledger(self.state, message_metadata)
         self._is_started = False
         self._warned: tuple[str, ...] = ()
-        """What the stream has warned of."""
+        """Warnings that the stream has reported."""
         self.outbox = Outbox()
-        """The messages that emitted parts complete, and their form in the log."""
+        """Messages that emitted parts complete, and their form in the log."""
 
     @property
     def command(self) -> Command:
-        """What to do next."""
+        """The command to carry out next."""
         return self.state.command
 
     @property
     def is_receiving(self) -> bool:
-        """True while an answer arrives."""
+        """Whether an answer is arriving."""
         return self.state.is_in_step and self.state.ending is None
 
     @property
     def is_over(self) -> bool:
-        """True once the stream has come to its end. A turn that is resumed waits until its stream has started."""
+        """Whether the stream has ended.
+
+        A resumed turn that waits for decisions has not, until its stream has started.
+        """
         return isinstance(self.state.command, Over) or (
             isinstance(self.state.command, AwaitDecision) and self._is_started
         )
 
     @property
     def due_steers(self) -> tuple[Steer, ...]:
-        """Messages of the user that the next request takes: none while the provider continues an answer of its own."""
+        """User messages for the next request. None while the provider continues its own answer."""
         state = self.state
         return () if state.is_paused or state.background is not None else state.steers
 
     def set_logged(self) -> None:
-        """A log records the run, so messages may refer to it."""
+        """Note that a log records the run, so messages may refer to it."""
         self._ledger.fold.is_logged = True
 
     # Requests and answers
 
     def set_tools(self, tools: Mapping[str, ToolFacts]) -> None:
-        """Which tools there are now; those of a server may have changed."""
+        """Set the available tools. Those of a server may have changed."""
         self._tools = self._facts = tools
 
     def steered(self, steer: Steer) -> list[StreamPart]:
-        """The user has sent a message. It is pending until a request takes it; a stream reports it once it starts."""
+        """Accept a user message for the next request. Its part is emitted now, or once the stream starts."""
         assert not self.is_over
         if self._is_started:
             return self._emit([steer])
@@ -154,18 +157,18 @@ class Turn:
         steers: Iterable[Steer] = (),
         defers_output: bool = False,
     ) -> list[StreamPart]:
-        """A request was made, with these messages of the user, and is about to be sent."""
+        """Report a prepared request, with these user messages, that is about to be sent."""
         applied = [replace(steer, status="applied") for steer in steers]
         out = self._emit([*self._start(warnings), *applied, *notices, *self._late(warnings)])
         ledger.prepare(self.state, self.state.without, defers_output=defers_output)
         return out
 
     def opened(self) -> list[StreamPart]:
-        """The answer has begun to arrive."""
+        """Start a step, as its answer begins to arrive."""
         return self._emit([StepStart(self.state.step + 1)])
 
     def refused(self, recovery: Recovery | None, error: Error) -> list[StreamPart]:
-        """The request was refused. What can be left out is left out, once; else the run fails."""
+        """Handle a refused request by leaving out what the recovery says, once, or else fail the run."""
         state = self.state
         recovery = Recovery(ledger.CONTEXT, _TOO_LONG) if recovery is None and self._may_shorten(error) else recovery
         if recovery is None or recovery.drop in state.without:
@@ -174,7 +177,10 @@ class Turn:
         return self._emit([] if recovery.notice is None else [recovery.notice])
 
     def may_fall_back(self, error: Error) -> bool:
-        """True if another model may be called instead: this one failed by no fault of the request, and said nothing."""
+        """Return whether another model may be called.
+
+        This model must have failed through no fault of the request, before any output.
+        """
         state = self.state
         is_first = opening_role(state.messages) == "user" and not state.rejected_outputs
         has_steps = state.step + 1 < self._limits.max_steps
@@ -187,27 +193,27 @@ class Turn:
         price: Callable[[Finish], Usage] | None,
         has_fallback: bool,
     ) -> None:
-        """The next request is made for another model. The notice of that comes with the request."""
+        """Switch to another model for the next request, which brings the notice of the switch."""
         self._handed_over = handed_over
         self._price = price
         self._has_fallback = has_fallback
         self.abandoned = None
-        # As the notice does when the log is read; what one provider refused, another may take.
+        # As the notice does when the log is read: another provider may accept what this one refused.
         ledger.prepare(self.state, frozenset(), defers_output=False)
 
     def failed(self, error: Error) -> list[StreamPart]:
-        """The run cannot continue."""
+        """End the run with an error."""
         return self._emit([*self._start(()), error, *self._finish("error", raw_reason=error.kind)])
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
-        """Parts of the answer; its files are known when its `finish` is among them."""
+        """Handle parts of the answer. `downloads` are its files, known once `finish` is among the parts."""
         if self._has_fallback and any(map(is_output, parts)):
             self._has_fallback = False
         state = self.state
         if (len(parts) == 1 and type(parts[0]) is TextDelta) or (
             state.is_in_step and _WATCHED.isdisjoint(map(type, parts))
         ):
-            # Most of what arrives is this: it grows the message, and nothing else depends on it.
+            # The fast path for most parts, which only extend the message.
             self._ledger.fold.feed_all(parts)
             self.outbox.joined = len(parts), self._ledger.fold.joined
             return parts
@@ -220,7 +226,8 @@ class Turn:
                 case Finish():
                     state.ending = part
                 case Error() if part.kind != "tool":
-                    # Emitted after the step has ended, right before the run does. A provider may repeat the key in it.
+                    # Emit it after the step has ended, right before the run ends. Redact it, since a provider may
+                    # repeat the key in it.
                     state.error = redacted(part)
                 case Error():
                     out.append(redacted(part))
@@ -238,20 +245,20 @@ class Turn:
         return out
 
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
-        """A file has been downloaded."""
+        """Emit a downloaded file, unless it was delivered before."""
         return [] if ledger.is_delivered(self.state, ref.id, data) else self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
-        """A file could not be downloaded. That is reported, but the answer stands."""
+        """Report a failed download. The answer remains valid."""
         message = f"could not download {ref.name or ref.id}: {error.message}"
         return self._emit([Error("tool", message, code=error.code, status=error.status, retryable=error.retryable)])
 
     def all_fetched(self) -> list[StreamPart]:
-        """No download is left."""
+        """End the step after its last download."""
         return self._end_step()
 
     def stopped(self, limit: str, reached: float) -> list[StreamPart]:
-        """A limit was reached between two answers, or while files of one were downloaded."""
+        """End the run at a limit, between two answers or during the downloads of one."""
         if self.state.is_in_step:
             self.state.limit = (limit, reached)
             return self._end_step()
@@ -260,7 +267,7 @@ class Turn:
     # Rounds of calls
 
     def judged(self, verdicts: Mapping[str, Ruling], new_id: Callable[[], str]) -> list[StreamPart]:
-        """What the policy said of each call. Calls that must wait are reported; the others continue."""
+        """Apply the policy's decision on each call. Calls that must wait are reported, and the others continue."""
         command = self.state.command
         assert isinstance(command, Judge)
         out: list[StreamPart] = []
@@ -283,45 +290,48 @@ class Turn:
         return self._emit(out) + self._advance_round()
 
     def tool_started(self, call_id: str, key: str = "", policy: InterruptionPolicy = "ask") -> None:
-        """A client tool is about to run, with this idempotency key."""
+        """Record that a client tool is about to run, with this idempotency key."""
         ledger.start_tool(self.state, call_id, key, policy)
 
     def tool_reported(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """A client tool reports progress, or parts of an agent that it runs."""
+        """Emit a client tool's progress, or parts of a subagent."""
         return self._emit(parts)
 
     def tool_done(
         self, call_id: str, result: Json, is_error: bool, cites: Numbers | None = None, source: str | None = None
     ) -> list[StreamPart]:
-        """A client tool gave its result: these passages, from this untrusted source. The message keeps call order."""
+        """Emit the result of a client tool, with the passages it cites and its untrusted source.
+
+        The message keeps the order of the calls.
+        """
         call = self._call(call_id)
         facts, approved = self._facts.get(rounds.function_of(call)), self.state.approved
         part = rounds.tool_result(call, result, is_error, facts=facts, source=source, approved=approved, cites=cites)
         return self._emit([part]) + self._end_of_round()
 
     def tool_saved(self, call_id: str, suspended: Suspended) -> None:
-        """A client tool's work is done elsewhere: if the run is left, the call continues from there."""
+        """Record that a client tool's work runs in another process, where it continues if the run is abandoned."""
         ledger.suspend_tool(self.state, call_id, suspended)
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> list[StreamPart]:
-        """A tool waits for a person: its requests are reported as this run's own."""
+        """Suspend a tool that waits for approval, and report its requests as this run's own."""
         ledger.suspend_tool(self.state, call_id, suspended)
         requests: list[StreamPart] = [rounds.approval_request(entry, call_id) for entry in suspended.approvals]
         return self._emit(requests) + self._end_of_round()
 
     def check_decisions(self, decisions: Iterable[Decision]) -> None:
-        """Raises ApprovalError unless the decisions fit exactly what is pending."""
+        """Raise ApprovalError unless the decisions match the pending approvals exactly."""
         state = self.state
         if not isinstance(state.command, AwaitDecision):
-            raise ApprovalError("the run does not wait for a decision")
+            raise ApprovalError("the run is not waiting for a decision")
         nested = [entry for suspended in state.suspended.values() for entry in suspended.approvals]
         match_decisions([*state.waiting, *nested], decisions)
         for entry in state.waiting:
             if not entry.is_remote and not rounds.fits(entry, state.calls):
-                raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
+                raise ApprovalError(f"the arguments of {entry.tool} differ from the approved ones")
 
     def resumed(self, decisions: Iterable[Decision], warnings: Sequence[str] = ()) -> list[StreamPart]:
-        """A person has decided. Raises ApprovalError as `check_decisions` does."""
+        """Continue with the approver's decisions. Raises ApprovalError as `check_decisions` does."""
         made = tuple(decisions)
         self.check_decisions(made)
         decided = {decision.approval_id: decision for decision in made}
@@ -338,9 +348,9 @@ class Turn:
         return self._emit(out) + self._advance_round()
 
     def reconsidered(self, new_id: Callable[[], str], warnings: Sequence[str] = ()) -> list[StreamPart]:
-        """The tools are known again: asks once more about approved calls whose tools have changed since.
+        """Ask again about approved calls whose tools have changed, now that the tools are known.
 
-        A stream that continues in the middle of a round begins here; any other begins with its request or decisions.
+        A stream that continues in the middle of a round starts here; any other starts with its request or decisions.
         """
         state = self.state
         is_in_round = isinstance(state.command, Judge | CallTools | Check) or ledger.has_unreported(state)
@@ -350,7 +360,7 @@ class Turn:
         if isinstance(state.command, Check) and not self._checks_output:
             return out + self.checked(None)
         if isinstance(state.command, Judge):
-            # A rebuilt state knows the calls, but not what servers say of their tools.
+            # A rebuilt state knows the calls, but not what servers claim about their tools.
             asked = {question.call_id for question in state.command.questions}
             calls = [call for call in state.calls if call.id in asked]
             state.command = Judge(rounds.questions(state, calls, self._facts) + rounds.requests(state))
@@ -363,7 +373,7 @@ class Turn:
         return self._emit(out) + self._advance_round()
 
     def _report_interruptions(self, new_id: Callable[[], str]) -> list[StreamPart]:
-        """Reports the interrupted calls, and what becomes of each: a request for a decision, a result, or a retry."""
+        """Report interrupted calls, each with a request for approval, a result or a retry."""
         state = self.state
         interruptions.ask_instead(state, self._facts, new_id)
         out = self._emit([*interruptions.reports(state, self._facts), *interruptions.requests(state)])
@@ -377,7 +387,7 @@ class Turn:
         return out + self._advance_round()
 
     def checked(self, problem: str | None) -> list[StreamPart]:
-        """The answer fits the output type, or what is wrong with it."""
+        """Handle the check of the answer against the output type. None means that the answer fits."""
         state = self.state
         ending = state.ending
         assert ending is not None
@@ -398,7 +408,7 @@ class Turn:
         return [StreamStart(self._warned), *self.state.steers]
 
     def _late(self, warnings: Sequence[str]) -> list[StreamPart]:
-        """Warnings that were not there when the stream started."""
+        """Return parts for warnings that were not known when the stream started."""
         new = [text for text in warnings if text not in self._warned] if warnings else []
         self._warned += tuple(new)
         return [Custom(WARNING, {"message": text}) for text in new]
@@ -418,7 +428,7 @@ class Turn:
         # The outcome is internal: log it, but keep it out of the public stream.
         logged, part = part, replace(part, outcome=None)
         self.outbox.end_step(part, logged, step.messages)
-        if may_shorten and not step.messages:  # Nothing is repeated that was shown.
+        if may_shorten and not step.messages:  # Only if nothing was shown that would be repeated.
             state.error = None
             ledger.prepare(state, state.without | {ledger.CONTEXT}, defers_output=state.defers_output)
             return [part, *self._emit([_TOO_LONG]), *self._send_again(ending)]
@@ -428,18 +438,18 @@ class Turn:
         return [part, *self._next(ending, step)]
 
     def _priced(self, ending: Finish) -> Finish:
-        """The end of a response with its cost. A request that the provider refused costs nothing."""
+        """Add the cost to the end of a response. A refused request costs nothing."""
         error = self.state.error
         is_refused = error is not None and error.kind in _REFUSALS and ending.usage.is_empty
         return ending if self._price is None or is_refused else replace(ending, usage=self._price(ending))
 
     def _may_shorten(self, error: Error) -> bool:
-        """True if the request was too long, and can be made once more with less of the history."""
+        """Return whether the request was too long, and can be repeated once with a shorter history."""
         is_first = self._shortens and error.kind == "context-overflow" and ledger.CONTEXT not in self.state.without
         return is_first and is_shortenable(self.state.messages)
 
     def _next(self, ending: Finish, step: EndedStep) -> list[StreamPart]:
-        """After a step: judge calls, check the output, send again, or end the run."""
+        """Continue after a step by judging calls, checking the output, sending again, or ending the run."""
         state = self.state
         if state.limit is not None:
             return self._emit(self._finish("limit", ending, limit=state.limit))
@@ -474,7 +484,10 @@ class Turn:
     def _ask(
         self, questions: Sequence[Question], new_id: Callable[[], str], verdicts: Mapping[str, Ruling] | None = None
     ) -> list[list[StreamPart]]:
-        """Lets calls wait for a person; returns what reports each. A provider's request was emitted when it arrived."""
+        """Record that calls wait for approval, and return the parts that report each.
+
+        A provider's own request was emitted when it arrived.
+        """
         said, run_id = verdicts or {}, self.state.run_id
         approvals = [
             pending(each, run_id, each.call_id if each.is_remote else new_id(), said.get(each.call_id, "ask-each"))
@@ -485,7 +498,7 @@ class Turn:
         return [[] if entry.is_remote else [rounds.approval_request(entry)] for entry in approvals]
 
     def _answer(self, call_id: str, problem: Json) -> StreamPart:
-        """The result of a call that does not run."""
+        """Return the error result of a call that does not run."""
         return rounds.tool_result(self._call(call_id), problem, is_error=True)
 
     def _call(self, call_id: str) -> ToolCall:
@@ -500,7 +513,7 @@ class Turn:
         return self._advance_round() if all(call.id in blocked for call in self.state.calls) else []
 
     def _advance_round(self) -> list[StreamPart]:
-        """Runs what may run; then waits for a person, or sends the round's results."""
+        """Run the calls that may run, then wait for approval, or send the round's results."""
         state = self.state
         blocked = ledger.blocked_calls(state)
         out = self._refuse(call for call in state.calls if call.id not in blocked)
@@ -517,7 +530,7 @@ class Turn:
         return out + self._send_again(ending)
 
     def _send_again(self, ending: Finish) -> list[StreamPart]:
-        """The next step, unless a limit is reached."""
+        """Start the next step, unless a limit is reached."""
         state = self.state
         self.outbox.round = self._ledger.end_round() or None
         if (limit := rounds.limit_reached(state, self._limits)) is not None:
@@ -537,7 +550,7 @@ class Turn:
         if limit is not None:
             metadata |= {"limit": limit[0], "reached": limit[1]}
             metadata |= {"unpriced": list(self.state.usage.unpriced)} if limit[1] is None else {}
-        # A run that failed or waits is resumed with what is pending; one that has come to its end takes nothing more.
+        # A failed or waiting run takes pending messages when it is resumed; a finished one cannot.
         pending = () if reason in ("error", "approval") else self.state.steers
         lost = [replace(steer, status="failed", reason=f"the run ended with {reason!r}") for steer in pending]
         return [*lost, Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]

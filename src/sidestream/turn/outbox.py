@@ -1,4 +1,4 @@
-"""What else readers of a part need: the messages that it completes, and the form in which the log stores it."""
+"""Data that belongs to emitted parts, such as the messages that they complete and their form in the log."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,16 +9,16 @@ from sidestream.turn.rounds import ends_round
 
 
 class Outbox:
-    """Keeps what belongs to emitted parts until their readers ask for it."""
+    """A buffer for what belongs to emitted parts, until the consumers of these parts ask for it."""
 
     def __init__(self) -> None:
         self.round: list[ChatMessage] | None = None
-        """The message of a round of calls, which the next step, or the end of the run, completes."""
+        """Message of a round of calls, which the next step or the end of the run completes."""
         self._completed: tuple[Completed, ...] = ()
         self.joined: tuple[int, Sequence[StreamPart]] = (0, ())
-        """The number of parts that the turn returns from a response, and these parts with their text joined."""
+        """Number of parts that the turn returns from a response, and these parts with their text joined."""
         self._logged: tuple[StepFinish, StepFinish] | None = None
-        """The last `step-finish`, as emitted and as logged."""
+        """Last `step-finish`, as emitted and as logged."""
 
     def completes(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
         """Note the messages that parts complete, in the order of the parts."""
@@ -28,7 +28,7 @@ class Outbox:
         self._completed += tuple(completed)
 
     def end_step(self, part: StepFinish, logged: StepFinish, messages: list[ChatMessage]) -> None:
-        """Note the form that the log stores of a `step-finish`, and the messages that it completes."""
+        """Note how the log stores a `step-finish`, and the messages that it completes."""
         self._logged = (part, logged)
         self.completes([part], [(part, messages)])
 
@@ -41,7 +41,7 @@ class Outbox:
         return messages
 
     def logged(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """Return the parts that the turn has just returned as the log stores them."""
+        """Convert the parts that the turn has just returned to the form that the log stores."""
         (count, joined), self.joined = self.joined, (0, ())
         parts = [*joined, *parts[count:]] if joined else parts
         if self._logged is None:

@@ -1,4 +1,4 @@
-"""Rounds of calls: the questions for the policy, why a call must not run, and the parts that report decisions."""
+"""Rounds of calls, with the questions for the policy, reasons to refuse a call, and parts that report decisions."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ from sidestream.turn.state import TurnState
 
 
 class ToolFacts(Protocol):
-    """What the machine needs to know of a client tool."""
+    """The properties of a client tool that the machine needs."""
 
     @property
     def server_label(self) -> str | None: ...
@@ -57,7 +57,10 @@ class ToolFacts(Protocol):
 
 
 def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
-    """The part; a call of an MCP server's tool, or of one that stands in for a hosted tool, looks like a hosted one."""
+    """Make a call to an MCP server's tool, or to a replacement for a hosted tool, look like a hosted call.
+
+    Other parts are returned unchanged.
+    """
     if not isinstance(part, ToolCall) or part.provider_executed or part.action is not None or part.name not in tools:
         return part
     label, key = tools[part.name].server_label, tools[part.name].key
@@ -68,23 +71,26 @@ def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
 
 
 def function_of(call: ToolCall) -> str:
-    """The name of the function that answers a call. One function answers all members of a provider's own toolset."""
+    """Return the name of the function that answers a call.
+
+    One function answers all members of a provider's own toolset.
+    """
     return call.name if call.action is None else call.tool
 
 
 def arguments_of(call: ToolCall) -> Any:
-    """What the function is called with, and what a person decides on: in portable terms, where the call has them."""
+    """Return the arguments for the function and the approver, in portable form if the call has one."""
     return call.action or call.input
 
 
 def safety_checks(call: ToolCall) -> tuple[SafetyCheck, ...]:
-    """What the provider wants a person to see before the call is made."""
+    """Return what the provider wants the user to see before the call is made."""
     found = (call.action or {}).get("safety_checks")
     return convert(found, tuple[SafetyCheck, ...]) if found else ()
 
 
 def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, ToolFacts]) -> tuple[Question, ...]:
-    """Client calls, as questions for the policy."""
+    """Convert client calls to questions for the policy."""
     asked = (
         Question(
             call_id=call.id,
@@ -102,7 +108,7 @@ def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, T
 
 
 def requests(state: TurnState) -> tuple[Question, ...]:
-    """Calls that the provider wants to make itself, for the policy."""
+    """Convert calls that the provider wants to make itself to questions for the policy."""
     asked = (
         Question(
             call_id=request.approval_id,
@@ -126,7 +132,10 @@ def _with_grants(state: TurnState, asked: Iterable[Question]) -> tuple[Question,
 
 
 def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] | None:
-    """Why a call must not be executed, in words for the model. `tools` is None while they are unknown."""
+    """Return why a call must not run, in words for the model, or None.
+
+    `tools` is None while they are unknown.
+    """
     if call.input_error is not None:
         return {"error": "InvalidArguments", "message": f"The call was not executed: {call.input_error}."}
     name = function_of(call)
@@ -134,7 +143,7 @@ def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] |
 
 
 def refusals(state: TurnState, calls: Iterable[ToolCall], tools: Collection[str] | None) -> list[StreamPart]:
-    """Return the results of calls that must not run. A call with an output from outside needs no tool here."""
+    """Return the results of calls that must not run. A call with an external output needs no tool here."""
     problems = ((call, objection(call, tools)) for call in calls if call.id not in state.outputs)
     return [tool_result(call, problem, is_error=True) for call, problem in problems if problem is not None]
 
@@ -148,31 +157,34 @@ def is_changed(state: TurnState, call: ToolCall, tools: Mapping[str, ToolFacts])
 
 
 def limit_reached(state: TurnState, limits: Limits) -> tuple[str, float | None] | None:
-    """Return the limit that forbids another step, with the value that reached it; None means there is none."""
+    """Return the limit that forbids another step, with the value that reached it. None means there is none."""
     tokens = state.usage.input.total + state.usage.output.total
     if state.step + 1 >= limits.max_steps:
         return "max_steps", state.step + 1
     if limits.max_total_tokens is not None and tokens >= limits.max_total_tokens:
         return "max_total_tokens", tokens
-    # An unknown cost may be any: do not continue on the chance that it is low.
+    # An unknown cost may be any amount: do not continue on the chance that it is low.
     if limits.max_cost is not None and (state.usage.cost is None or state.usage.cost >= limits.max_cost):
         return "max_cost", state.usage.cost
     return None
 
 
 def unknown_tool(name: str, tools: Iterable[str]) -> dict[str, str]:
-    """The result of a call of an unknown tool."""
+    """Return the result of a call to an unknown tool."""
     known = ", ".join(sorted(tools)) or "none"
     return {"error": "UnknownTool", "message": f"There is no tool {name!r}. The tools are: {known}."}
 
 
 def fits(entry: PendingApproval, calls: Iterable[ToolCall]) -> bool:
-    """True if the call that would run is the one that was approved."""
+    """Return whether the call that would run is the one that was approved."""
     return any(c.id == entry.call_id and digest_of(function_of(c), arguments_of(c)) == entry.digest for c in calls)
 
 
 def approval_request(approval: PendingApproval, call_id: str | None = None) -> ToolApprovalRequest:
-    """The part that reports a pending approval; `call_id` is the call of this run, where a sub-agent requests it."""
+    """Build the part that reports a pending approval.
+
+    `call_id` is this run's call, if a subagent requests the approval.
+    """
     details: dict[str, Json] = {"provenance": approval.provenance}
     if approval.safety_checks:
         details["safety_checks"] = list(to_builtins(approval.safety_checks))
@@ -190,18 +202,21 @@ def approval_request(approval: PendingApproval, call_id: str | None = None) -> T
 
 
 def decided(approval_id: str, is_approved: bool, reason: str | None = None, *, is_automatic: bool = False) -> Custom:
-    """The part that reports a decision on a call of the provider: of a person or, if automatic, of a policy."""
+    """Build the part that reports a decision on a provider call, by a user or, if automatic, by a policy."""
     data: dict[str, Json] = {"approval_id": approval_id, "is_approved": is_approved, "reason": reason}
     return Custom(APPROVAL_DECIDED, data | {"is_automatic": True} if is_automatic else data)
 
 
 def granted(question: Question, call_id: str) -> Custom:
-    """The part that reports that a call runs because of a grant, with the id that the call has in the stream."""
+    """Build the part that reports that a remembered approval covers a call.
+
+    `call_id` is the call's id in the stream.
+    """
     return Custom(CALL_GRANTED, {"call_id": call_id, "name": question.tool, "grant": question.grant})
 
 
 def denial(tool: str, reason: str | None = None) -> dict[str, str]:
-    """The result of a call that was denied."""
+    """Return the result of a denied call."""
     return {"error": "Denied", "message": reason or f"The call of {tool} was denied. Continue without it."}
 
 
@@ -215,10 +230,11 @@ def tool_result(
     approved: Collection[str] = (),
     cites: Numbers | None = None,
 ) -> ToolResult:
-    """The part with a client tool's result. With `facts` the tool has run: what it read from outside is noted.
+    """Build the part with a client tool's result.
 
-    `source` is an untrusted source that the tool itself names. `approved` are the calls that a person approved: the
-    result acknowledges the safety checks of such a call. `cites` are the numbers that the run gave to passages in it.
+    `facts` means that the tool has run, so what it read from outside is noted. `source` is an untrusted source that the
+    tool itself names. `approved` are the calls that a user approved; the result of such a call acknowledges its safety
+    checks. `cites` are the numbers that the run gave to passages in it.
     """
     label = facts.server_label if facts is not None else server_label(call)
     marks: dict[str, Json] = {"server_label": label} if label is not None else {}
@@ -238,17 +254,20 @@ def tool_result(
 
 
 def server_label(call: ToolCall) -> str | None:
-    """The label of its MCP server, which `of_server` noted. A result without it would count as one of an older log."""
+    """Return the label of the call's MCP server, noted by `of_server`.
+
+    A result without it would look like one from an older log.
+    """
     return text_in(as_object((call.provider_metadata or {}).get("sidestream")), "server_label")
 
 
 def downloaded(ref: FileRef, data: bytes) -> File:
-    """A file that was fetched, with the type that its bytes have."""
+    """Build the part for a downloaded file, with the type that its bytes have."""
     mime_type = media_types.sniff(data, ref.name)
     name = ref.name or f"{ref.id}.{media_types.extension(mime_type)}"
     return File(ref.id, mime_type, name, data, tool=ref.tool, call_id=ref.call_id)
 
 
 def ends_round(part: StreamPart) -> bool:
-    """Return whether a reader must not see this part before the message of the round that it ends."""
+    """Return whether this part must follow the message of the round that it ends."""
     return isinstance(part, StepStart | Finish) or (isinstance(part, Steer) and part.status == "applied")

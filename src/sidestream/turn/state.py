@@ -1,4 +1,4 @@
-"""What a turn can want done, where it stands, and its answers in the background: plain data."""
+"""The commands and the state of a turn, and its background responses, as plain data."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,29 +21,29 @@ from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import Attempt
 
 BACKGROUND: Final = "sidestream.background"
-"""The kind of the custom part that reports an answer in the background: `provider`, `id`, `is_streamed`, `status`."""
+"""Kind of the custom part that reports a background response, with `provider`, `id`, `is_streamed` and `status`."""
 STARTED: Final = "started"
 RESUMED: Final = "resumed"
 LOST: Final = "lost"
 CANCELLED: Final = "cancelled"
 POLLED: Final = "polled"
-"""Statuses of our own; the others are the provider's words."""
+"""Our own statuses. The others are the provider's values."""
 
 
 _NOT_UNDER_WAY: Final = frozenset({LOST, CANCELLED})
 
 
 class Background(Struct, frozen=True):
-    """The answer of the current step, where the provider works on it without a connection."""
+    """The current step's response, if the provider works on it without a connection."""
 
     provider: str
     id: str
     is_streamed: bool
-    """True if it was requested as a stream, so that it can be fetched as one."""
+    """Whether it was requested as a stream, so that it can be fetched as one."""
 
 
 def background_in(parts: Iterable[StreamPart]) -> Background | None:
-    """The pending answer that the parts of an unfinished step report, if they do."""
+    """Return the pending background response that the parts of an unfinished step report, or None."""
     reports = [as_object(part.data) for part in parts if isinstance(part, Custom) and part.kind == BACKGROUND]
     with suppress(ValidationError):
         return convert(reports[-1], Background) if reports and reports[-1].get("status") not in _NOT_UNDER_WAY else None
@@ -51,132 +51,135 @@ def background_in(parts: Iterable[StreamPart]) -> Background | None:
 
 
 class Send(Struct, frozen=True, tag="send"):
-    """Make a request of the history and send it."""
+    """A command to build a request from the history and send it."""
 
 
 class Fetch(Struct, frozen=True, tag="fetch"):
-    """Download files that a tool made; any number at once."""
+    """A command to download files that a tool made, any number of them concurrently."""
 
     refs: tuple[FileRef, ...]
 
 
 class Judge(Struct, frozen=True, tag="judge"):
-    """Ask the policy about these calls."""
+    """A command to ask the policy about these calls."""
 
     questions: tuple[Question, ...]
 
 
 class CallTools(Struct, frozen=True, tag="call-tools"):
-    """Run these client tools; any number at once."""
+    """A command to run these client tools, any number of them concurrently."""
 
     calls: tuple[ToolCall, ...]
 
 
 class Check(Struct, frozen=True, tag="check"):
-    """See whether the answer fits the output type."""
+    """A command to check whether the answer fits the output type."""
 
     text: str
 
 
 class AwaitDecision(Struct, frozen=True, tag="wait"):
-    """Nothing can be done before a person has decided."""
+    """The command of a turn that waits for approval decisions."""
 
 
 class Over(Struct, frozen=True, tag="over"):
-    """Nothing is left to do."""
+    """The command of a finished turn, which has nothing left to do."""
 
 
 Command = Send | Fetch | Judge | CallTools | Check | AwaitDecision | Over
 
 
 class OpenCall(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A call that the provider executes, until a step has ended with its result."""
+    """A call that the provider executes, kept until a step has ended with its result."""
 
     call: ToolCall
     step: int
-    """The step that called."""
+    """Step that made the call."""
     answered: int | None = None
-    """The step in which its result came, while that step has not ended."""
+    """Step in which its result came, while that step has not ended."""
 
 
 class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
-    """Where a turn stands."""
+    """The state of a turn."""
 
     run_id: str = ""
     messages: list[ChatMessage]
-    """The history, growing by what this turn adds."""
+    """History, to which this turn appends."""
     command: Command = Send()
     model: str = ""
-    """The model that the run moved on to, as `PROVIDER:MODEL`, if it did."""
+    """Fallback model that the run switched to, as `PROVIDER:MODEL`; empty if it did not."""
     step: int = -1
     is_in_step: bool = False
-    """True from `step-start` to `step-finish`."""
+    """Whether a step is in progress, from `step-start` to `step-finish`."""
     usage: Usage = Usage()
     without: frozenset[str] = frozenset()
-    """What the provider refused, or cannot do, in this step."""
+    """Features that the provider refused or lacks in this step."""
     fold: FoldState | None = None
     calls: tuple[ToolCall, ...] = ()
     """Client calls of the current round that have no result yet."""
     hosted: dict[str, OpenCall] = {}
-    """Call id → a call of the provider that has no result yet; it may come with a later step."""
+    """Provider calls without a result, by call id. The result may come with a later step."""
     requests: tuple[ToolApprovalRequest, ...] = ()
-    """Calls that the provider asks to be allowed."""
+    """Calls for which the provider requests approval."""
     waiting: tuple[PendingApproval, ...] = ()
-    """Calls that wait for a person."""
+    """Calls that wait for approval."""
     pins: dict[str, str] = {}
-    """Call id → what its tool was when the call was approved."""
+    """Fingerprints of the tools at the time of the approval, by call id."""
     suspended: dict[str, Suspended] = {}
-    """Calls that wait for a person themselves, or continue where they stopped once they run again."""
+    """Suspended calls, by call id, which wait for approval or continue where they stopped."""
     approved: frozenset[str] = frozenset()
-    """Calls of the current round that a person has approved, or whose results came from outside."""
+    """Calls of the current round that the user has approved, or that have an external result."""
     outputs: dict[str, ExternalOutput] = {}
-    """Call id → the result that came from outside, until the stream reports it."""
+    """External results that the stream has not reported yet, by call id."""
     started: frozenset[str] = frozenset()
-    """Calls of the current round whose tools have begun to run."""
+    """Calls of the current round whose tools have started."""
     attempts: dict[str, Attempt] = {}
-    """Calls of the current round whose tools have been started, also before the run was resumed; by call id."""
+    """Attempts at calls of the current round, including those before the run was resumed, by call id."""
     interrupted_rounds: int = 0
-    """How often the run was left while tools ran that may have done their work."""
+    """Number of times that the run was interrupted while tools ran that may have taken effect."""
     tool_calls_made: int = 0
     sources: tuple[str, ...] = ()
     """Untrusted sources that the conversation has read, in this run or before it."""
     digests: frozenset[str] = frozenset()
-    """Files of the current step, so that a download of one of them is not emitted twice."""
+    """Digests of the current step's files, so that their downloads are not emitted twice."""
     delivered: dict[str, int] = {}
-    """File id and digest → the step that delivered the file; one that is cited again is not delivered again."""
+    """Steps that delivered files, by file id and digest. A file that is cited again is not delivered again."""
     ending: Finish | None = None
-    """How the current step's response ended, while more is to do for it."""
+    """End of the current step's response, while the step is not complete."""
     error: Error | None = None
     limit: tuple[str, float] | None = None
     background: Background | None = None
-    """Set while the provider works on the current step's answer, whatever becomes of this process."""
+    """Background response of the current step, which the provider completes even if this process ends."""
     defers_output: bool = False
-    """True if the typed answer needs a request of its own, without tools, once the model is done with them."""
+    """Whether the typed answer needs a separate request, without tools, once the model is done with them."""
     empty_answers: int = 0
     steers: tuple[Steer, ...] = ()
-    """Messages that were sent while the run was in progress, and that no request has taken yet."""
+    """User messages sent during the run that no request has taken yet."""
     is_paused: bool = False
-    """True if the provider paused: its last message must be continued before anything is said to it."""
+    """Whether the provider paused, so that its last message must be continued before any new message."""
     rejected_outputs: int = 0
     grants: tuple[Grant, ...] = ()
-    """Tools that a person has allowed in this conversation."""
+    """Remembered approvals of this conversation."""
     listed: dict[str, dict[str, str]] = {}
-    """Tools that the provider has listed in this turn: label of the remote server → tool → digest of its definition."""
+    """Tools that the provider has listed in this turn: server label → tool → digest of its definition."""
 
 
 def copied(state: TurnState) -> TurnState:
-    """The same state in objects of its own."""
+    """Return a deep copy of the state."""
     return msgspec.convert(msgspec.to_builtins(state), TurnState)
 
 
 def suspended_run(state: "RunState") -> Suspended:
-    """A call that waits because the run behind it does. Each approval is for one call: the run ends with its task."""
+    """Build the suspension of a call whose subagent's run waits.
+
+    Its approvals cannot be remembered, since the run ends with its task.
+    """
     approvals = (replace(entry, can_remember=False) for entry in state.approvals)
     return Suspended(state.to_json(), tuple(approvals))
 
 
 class RunState(ShortRepr, Struct, frozen=True):
-    """Where a run stands, as data. `agent.resume(state, decisions)` continues from it, also in another process.
+    """The state of a run as data, from which `agent.resume(state, decisions)` continues, even in another process.
 
     ```python
     Path("run.json").write_text(result.run_state.to_json())
@@ -190,46 +193,50 @@ class RunState(ShortRepr, Struct, frozen=True):
 
     @property
     def approvals(self) -> tuple[PendingApproval, ...]:
-        """What waits for a person, once nothing else is left to do."""
+        """Pending approvals, once nothing else is left to do."""
         if not isinstance(self.turn.command, AwaitDecision):
             return ()
         nested = (entry for suspended in self.turn.suspended.values() for entry in suspended.approvals)
         return (*self.turn.waiting, *nested)
 
     def to_json(self) -> str:
-        """As JSON text."""
+        """Serialize the state to JSON."""
         return jsontext.dumps(self).decode()
 
     @staticmethod
     def from_json(text: str | bytes) -> "RunState":
-        """What `to_json` wrote."""
+        """Parse the output of `to_json`. Raises ConfigurationError if it is not the state of a run."""
         try:
             state = msgspec.convert(jsontext.loads(text), RunState)
         except (ValueError, msgspec.ValidationError) as error:
-            raise ConfigurationError(f"this is not the state of a run: {error}") from error
+            raise ConfigurationError(f"not a valid run state: {error}") from error
         if state.version != 1:
-            raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")
+            raise ConfigurationError(f"the run state is of a newer version ({state.version}); update Sidestream")
         return state
 
 
 TurnStatus = Literal["complete", "waiting", "failed", "cancelled", "unfinished"]
-"""The status of a conversation's last turn."""
+"""Status of a conversation's last turn."""
 
 TURN_STATUSES: Final[dict[TurnStatus, str]] = {
-    "complete": "it has come to its end",
-    "waiting": "a call waits for an approval, or for its result from outside",
+    "complete": "it has finished",
+    "waiting": "a call is waiting for an approval or an external result",
     "failed": "it ended with an error",
     "cancelled": "it was stopped before its end",
-    "unfinished": "it was interrupted, or still runs in another process",
+    "unfinished": "it was interrupted, or is still running in another process",
 }
-"""Status → what it means."""
+"""Descriptions of the statuses."""
 
 MUST_RESUME: Final = frozenset[TurnStatus]({"waiting", "unfinished"})
-"""After these, the turn must be resumed or discarded before the next message. A failed or cancelled one is dropped."""
+"""Statuses after which a turn must be resumed or discarded before the next message. Failed and cancelled turns are
+dropped."""
 
 _ENDINGS: dict[str | None, TurnStatus] = {"approval": "waiting", "error": "failed", None: "failed"}
 
 
 def status_after(reason: str | None) -> TurnStatus:
-    """The status of a turn whose run ended with this finish reason; None if it has ended without one."""
+    """Return the status of a turn whose run ended with this finish reason.
+
+    None means that it ended without one.
+    """
     return _ENDINGS.get(reason, "complete")

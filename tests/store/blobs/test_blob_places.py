@@ -65,7 +65,7 @@ def test_another_place_is_refused_without_being_shown(tmp_path: Path, blobs: str
 def test_blobs_in_the_database_need_postgresql_and_a_store_has_its_place(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="PostgreSQL"):
         open_store(tmp_path / "talks.db", blobs="database")
-    with pytest.raises(ConfigurationError, match="opened"):
+    with pytest.raises(ConfigurationError, match="when you open it"):
         open_store(open_store(tmp_path / "talks.db"), blobs="database")
 
 

@@ -136,7 +136,7 @@ async def test_an_approval_asked_in_one_process_is_decided_in_another_and_counts
         await other.load()
         assert other.status == "waiting"
         (waiting,) = other.run_state.approvals
-        with pytest.raises(ConfigurationError, match="waits"):
+        with pytest.raises(ConfigurationError, match="is waiting"):
             await other.send("something else")
         late = Chat(agent_at(fake, desk), store=store, id="talk")
         await late.load()
@@ -415,7 +415,7 @@ async def test_a_history_that_a_chat_begins_with_is_in_its_log(store: Store) -> 
         other = Chat(agent_at(fake), store=store, id="talk")
         await other.load()
         assert other.messages == chat.messages
-        with pytest.raises(ConfigurationError, match="history of its own"):
+        with pytest.raises(ConfigurationError, match="already has a history"):
             await Chat(agent_at(fake), earlier.messages, store=store, id="talk").load()
 
 

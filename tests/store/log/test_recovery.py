@@ -319,12 +319,12 @@ async def test_what_waits_for_the_store_is_bounded(store: BrokenStore, monkeypat
 @pytest.mark.parametrize("id", ["", "\0", "a\0b", "\ud800", "x" * 257, "line\n", 5], ids=ascii)
 async def test_an_impossible_id_is_refused_when_the_chat_is_made(tmp_path: Path, id: str):
     agent = Agent("openai-responses", base_url="http://127.0.0.1:1/v1")
-    with pytest.raises(ConfigurationError, match="cannot be the id") as caught:
+    with pytest.raises(ConfigurationError, match="a conversation id must be") as caught:
         Chat(agent, store=tmp_path / "talks.db", id=id)
     str(caught.value).encode()
     store = SqliteStore(tmp_path / "talks.db")
     for attempt in (store.append(id, 0, rows(1, 1)), store.read(id), store.delete(id), anext(store.tail(id))):
-        with pytest.raises(ConfigurationError, match="cannot be the id"):
+        with pytest.raises(ConfigurationError, match="a conversation id must be"):
             await attempt
     await store.aclose()
     assert not (tmp_path / "talks.db").exists()

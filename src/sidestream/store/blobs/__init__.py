@@ -1,1 +1,1 @@
-"""Bytes beside the log: in a folder, in a bucket, and on disk while they are read."""
+"""Blobs beside the log, in a folder or in a bucket."""

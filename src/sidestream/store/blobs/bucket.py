@@ -1,7 +1,7 @@
-"""Blobs in a bucket with the API of S3, with the extra `s3`.
+"""Blobs in a bucket with the S3 API, which needs the extra `s3`.
 
 Keys and the endpoint come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`,
-`AWS_REGION`, `AWS_ENDPOINT_URL`, or the role of the machine.
+`AWS_REGION`, `AWS_ENDPOINT_URL`, or the machine's role.
 """
 
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 TIMEOUT_S = 30.0
-"""Of one request, and of all attempts of one operation."""
+"""Timeout of one request, and of all attempts of one operation, in seconds."""
 _SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -33,16 +33,16 @@ _ADVICE = {
 
 
 class BlobBucket(BlobStore):
-    """Blobs under a prefix of a bucket: `s3://bucket/prefix`."""
+    """Blobs under a prefix of a bucket, given as `s3://bucket/prefix`."""
 
     def __init__(self, url: str, *, grace_s: float = GRACE_S) -> None:
         super().__init__(grace_s=grace_s)
         parts = urlsplit(url)
         if parts.scheme != "s3" or not _BUCKET.fullmatch(parts.netloc) or parts.query or parts.fragment:
-            # Not shown: it may hold a key.
+            # Keep the URL out of the message: it may hold a key.
             raise ConfigurationError(
-                "blobs are in s3://bucket/prefix; keys and the endpoint come from the environment (AWS_ACCESS_KEY_ID, "
-                "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)"
+                "the blob URL must be s3://bucket/prefix; keys and the endpoint come from the environment "
+                "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)"
             )
         self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
         self._objects: S3Store | None = None
@@ -52,18 +52,18 @@ class BlobBucket(BlobStore):
 
     @property
     def place(self) -> str:
-        """The URL."""
+        """URL of the bucket and prefix."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def put(self, digest: str, data: bytes) -> None:
-        """Stores the bytes; an existing object is not written again."""
+        """Store the bytes, unless the object exists already."""
         obstore = _client()
         if not self.touch(digest, len(data)):
             with self._errors():
                 obstore.put(self._opened(), _key(digest), data)
 
     def touch(self, digest: str, size: int | None = None) -> bool:
-        """True if the object exists, with this size if one is given."""
+        """Return whether the object exists, with this size if one is given."""
         obstore = _client()
         key = _key(digest)
         with self._errors():
@@ -74,7 +74,7 @@ class BlobBucket(BlobStore):
         return size in (None, found["size"])
 
     def load(self, digest: str) -> bytes:
-        """The bytes of the object."""
+        """Return the bytes of the object."""
         obstore = _client()
         key = _key(digest)
         with self._errors():
@@ -85,21 +85,21 @@ class BlobBucket(BlobStore):
         raise self.missing(digest)
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Deletes those of the objects that exist."""
+        """Delete those of the objects that exist."""
         obstore = _client()
         if keys := [_key(digest) for digest in digests]:
             with self._errors():
                 obstore.delete(self._opened(), keys)
 
     def shards(self) -> list[str]:
-        """The first two characters of the digests that there are."""
+        """Return the distinct first two characters of the stored digests."""
         obstore = _client()
         with self._errors():
             found = obstore.list_with_delimiter(self._opened())["common_prefixes"]
         return sorted(name for name in found if re.fullmatch("[0-9a-f]{2}", name))
 
     def old(self, shard: str) -> list[str]:
-        """The digests in one shard that are older than the grace time."""
+        """Return the digests in one shard that are older than the grace period."""
         obstore = _client()
         found: list[Any] = []
         with self._errors():
@@ -110,7 +110,7 @@ class BlobBucket(BlobStore):
         return sorted(name for name in names if is_digest(name))
 
     def close(self) -> None:
-        """Closes the connections; the next use opens them again."""
+        """Close the connections. The next use opens them again."""
         self._objects = None
 
     def _opened(self) -> "S3Store":
@@ -133,11 +133,11 @@ class BlobBucket(BlobStore):
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Raises StoreError for the errors of the bucket in the block."""
+        """Convert bucket errors in the block to StoreError."""
         try:
             yield
         except (_client().exceptions.BaseError, OSError) as error:
-            # What the server said is not shown: it repeats parts of the signed request.
+            # Keep the server's message out: it repeats parts of the signed request.
             advice = _ADVICE.get(type(error).__name__)
             shown = advice or "the bucket cannot be reached; check AWS_ENDPOINT_URL and AWS_REGION, then try again"
             raise StoreError(f"{self.place}: {shown}", retryable=advice is None) from None

@@ -1,7 +1,7 @@
-"""Blobs: bytes named by the SHA-256 of their content, in private folders; disk errors become StoreError.
+"""Blobs, which are bytes named by their SHA-256 digest, in private folders.
 
-A blob is complete or absent, durable before a record names it, and verified when it is read. A place for blobs belongs
-to one store, since only that store knows which of them it refers to.
+A blob is complete or absent, durable before a record refers to it, and verified when it is read. A blob location
+belongs to one store, since only that store knows which blobs it refers to. Disk errors become StoreError.
 """
 
 import errno
@@ -34,7 +34,7 @@ _MESSAGES = {
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
-    """An error of the disk as StoreError, with what to do about it."""
+    """Convert a disk error to StoreError, with advice."""
     place = error.filename if isinstance(error.filename, str) else str(path)
     fallback = f"{error.strerror or type(error).__name__}; check the file and its folder"
     return StoreError(f"{place}: {_MESSAGES.get(error.errno or 0, fallback)}")
@@ -42,7 +42,7 @@ def disk_error(error: OSError, path: Path) -> StoreError:
 
 @contextmanager
 def disk_errors(path: Path) -> Generator[None]:
-    """Raises StoreError for the OSErrors of the block."""
+    """Convert OSErrors in the block to StoreError."""
     try:
         yield
     except OSError as error:
@@ -50,35 +50,35 @@ def disk_errors(path: Path) -> Generator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Creates a folder and its missing parents, accessible by their owner only."""
+    """Create a folder and its missing parents, accessible by their owner only."""
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 GRACE_S = 3600.0
-"""Younger files are not collected: their append may still be in progress."""
+"""Minimum age, in seconds, of files to collect. The append of younger ones may still be in progress."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TEMPORARY = ".tmp"
 
 
 class BlobStore(ABC):
-    """Where a store keeps its blobs. Its methods block: call them in a thread."""
+    """The blob storage of a store. Its methods block, so call them in a thread."""
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
         self.grace_s = grace_s
-        """Younger blobs are not collected."""
+        """Minimum age of blobs to collect, in seconds."""
 
     def put_all(self, blobs: Mapping[str, bytes]) -> None:
-        """Stores blobs, durably when this returns; existing ones are not written again."""
+        """Store blobs, except existing ones. They are durable when this returns."""
         for digest, data in blobs.items():
             if sha256(data).hexdigest() != digest:
-                raise ConfigurationError(f"the blob {digest!r} is not named by its SHA-256 digest")
+                raise ConfigurationError(f"the blob {digest!r} must be named by the SHA-256 digest of its bytes")
             self.put(digest, data)
 
     def ensure(self, digests: Iterable[str], blobs: Mapping[str, bytes]) -> None:
-        """Raises BlobError unless every blob exists; a missing one that was passed is stored again."""
+        """Raise BlobError unless every blob exists. Missing ones that were passed are stored again."""
         for digest in digests:
             data = blobs.get(digest)
             if self.touch(digest, None if data is None else len(data)):
@@ -90,7 +90,7 @@ class BlobStore(ABC):
             self.put_all({digest: data})
 
     def read(self, digest: str) -> bytes:
-        """The bytes, verified. Raises BlobError if they are missing or damaged."""
+        """Return the bytes after verifying them. Raises BlobError if they are missing or damaged."""
         data = self.load(digest)
         if sha256(data).hexdigest() != digest:
             message = f"the blob {digest} in {self.place} is damaged: its content does not match its digest"
@@ -98,49 +98,49 @@ class BlobStore(ABC):
         return data
 
     def missing(self, digest: str) -> BlobError:
-        """The error for a blob that is not there."""
+        """Return the error for a missing blob."""
         return BlobError(f"the blob {digest} is missing from {self.place}; restore it from a backup", digest=digest)
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where it is, without secrets."""
+        """Location, without secrets."""
 
     @abstractmethod
     def put(self, digest: str, data: bytes) -> None:
-        """Stores the bytes, which have this digest, durably when this returns."""
+        """Store the bytes, which have this digest. They are durable when this returns."""
 
     @abstractmethod
     def touch(self, digest: str, size: int | None = None) -> bool:
-        """True if the blob exists, with this size if one is given."""
+        """Return whether the blob exists, with this size if one is given."""
 
     @abstractmethod
     def load(self, digest: str) -> bytes:
-        """The bytes as they are. Raises BlobError if they are missing."""
+        """Return the bytes unverified. Raises BlobError if they are missing."""
 
     @abstractmethod
     def remove(self, digests: Iterable[str]) -> None:
-        """Deletes those of the blobs that exist."""
+        """Delete those of the blobs that exist."""
 
     @abstractmethod
     def shards(self) -> list[str]:
-        """The first two characters of the digests that there are, or more."""
+        """Return the distinct first two characters of the stored digests, or more."""
 
     @abstractmethod
     def old(self, shard: str) -> list[str]:
-        """The digests in one shard that are older than the grace time."""
+        """Return the digests in one shard that are older than the grace period."""
 
     def sweep(self) -> int:
-        """Deletes the remains of interrupted writes; returns how many."""
+        """Delete the remains of interrupted writes, and return how many."""
         return 0
 
     def close(self) -> None:
-        """Closes connections after the work in progress; the next use opens them again."""
+        """Close connections after the work in progress. The next use opens them again."""
         return
 
 
 class BlobFolder(BlobStore):
-    """A folder of blobs; created with the first one.
+    """A folder of blobs, created with the first one.
 
     A file is written under another name, flushed to the disk and then renamed.
     """
@@ -154,11 +154,11 @@ class BlobFolder(BlobStore):
 
     @property
     def place(self) -> str:
-        """The folder."""
+        """Path of the folder."""
         return str(self.path)
 
     def put(self, digest: str, data: bytes) -> None:
-        """Stores the bytes, durably when this returns; an existing file is not written again."""
+        """Store the bytes, unless the file exists already. They are durable when this returns."""
         file = self._file(digest)
         with disk_errors(self.path):
             if not self.touch(digest, len(data)):
@@ -168,7 +168,7 @@ class BlobFolder(BlobStore):
             _flush_folder(file.parent)
 
     def touch(self, digest: str, size: int | None = None) -> bool:
-        """True if the file exists, with this size if one is given; its grace time starts again."""
+        """Return whether the file exists, with this size if one is given, and restart its grace period."""
         file = self._file(digest)
         with disk_errors(self.path):
             try:
@@ -180,7 +180,7 @@ class BlobFolder(BlobStore):
         return True
 
     def load(self, digest: str) -> bytes:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         file = self._file(digest)
         try:
             return file.read_bytes()
@@ -190,24 +190,24 @@ class BlobFolder(BlobStore):
             raise BlobError(str(disk_error(error, file)), digest=digest) from error
 
     def shards(self) -> list[str]:
-        """The subfolders, named by the first byte of the digests in them."""
+        """Return the subfolders, which are named by the first byte of the digests in them."""
         with self._reading():
             return sorted(entry.name for entry in os.scandir(self.path) if re.fullmatch("[0-9a-f]{2}", entry.name))
         return []
 
     def old(self, shard: str) -> list[str]:
-        """The digests in one shard that are older than the grace time."""
+        """Return the digests in one shard that are older than the grace period."""
         names = (shard + file.name for file in self._old_files(shard, self.grace_s))
         return sorted(name for name in names if is_digest(name))
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Deletes the files, if they exist."""
+        """Delete those of the files that exist."""
         with disk_errors(self.path):
             for digest in digests:
                 self._file(digest).unlink(missing_ok=True)
 
     def sweep(self) -> int:
-        """Deletes the remains of interrupted writes; returns how many files."""
+        """Delete the remains of interrupted writes, and return how many files."""
         files = [file for shard in self.shards() for file in self._old_files(shard, GRACE_S)]
         left = [file for file in files if file.name.endswith(_TEMPORARY)]
         with disk_errors(self.path):
@@ -231,7 +231,7 @@ class BlobFolder(BlobStore):
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """A missing folder counts as empty."""
+        """Treat a missing folder as empty."""
         with disk_errors(self.path), suppress(FileNotFoundError):
             yield
 
@@ -243,12 +243,12 @@ class BlobFolder(BlobStore):
 
 
 def is_digest(text: str) -> bool:
-    """Whether the text is a SHA-256 digest in hex."""
+    """Return whether the string is a SHA-256 digest in hex."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def checked(digest: str) -> str:
-    """The digest. Raises BlobError for another text."""
+    """Return the digest. Raises BlobError if it is not valid."""
     if not is_digest(digest):
         raise BlobError(f"{digest!r} is not a SHA-256 digest in hex", digest=digest)
     return digest
@@ -269,7 +269,7 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Makes the names of new files durable. Windows cannot flush folders."""
+    """Make the names of new files durable. Windows cannot flush folders."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

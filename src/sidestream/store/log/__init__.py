@@ -1,1 +1,1 @@
-"""The log of one conversation: records, segments, the writer and what is rebuilt from them."""
+"""The log of one conversation, with its segments, its writer, and the state rebuilt from its records."""

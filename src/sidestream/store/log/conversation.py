@@ -1,4 +1,4 @@
-"""One conversation of a store: its records, as a list or as they are written, and the state they fold to."""
+"""One conversation of a store, with its records and the state they fold to."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -16,7 +16,7 @@ from sidestream.turn.state import TurnStatus, status_after
 
 
 class Conversation:
-    """The log of a conversation. Nothing is cached: each call reads the store.
+    """The log of a conversation. Each call reads the store, without a cache.
 
     ```python
     conversation = Conversation(open_store("talks.db"), "support-42")
@@ -30,18 +30,18 @@ class Conversation:
         self.id = id
 
     async def records(self, after: int = 0, *, load: bool = True) -> list[Record]:
-        """The records after a number, with the increments of a block in the record that closed it.
+        """Return the records after a sequence number, with a block's increments merged into the record that closed it.
 
-        Without `load`, blobs are not read, and their addresses are returned instead.
+        Without `load`, blobs are replaced by their addresses.
         """
         rows = await self.store.read(self.id, after)
         return joined([await self._record(row, load) for row in rows])
 
     async def tail(self, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """The records after a number, then each new one as it is written, without end.
+        """Yield the records after a sequence number, then each new one as it is written, indefinitely.
 
-        A block that is still open comes in increments, of the kinds `text-delta` and `reasoning-delta`. With `load`,
-        blobs are read too.
+        An open block arrives in increments, of the kinds `text-delta` and `reasoning-delta`. With `load`, blobs are
+        read too.
         """
         rows = self.store.tail(self.id, after)
         try:
@@ -51,23 +51,26 @@ class Conversation:
             await rows.aclose()
 
     async def state(self, rows: Sequence[Row] | None = None) -> LogState:
-        """The state that the log folds to: the history, the status of the last turn, unresolved calls.
+        """Return the state that the log folds to, with the history, the last turn's status and unresolved calls.
 
-        `rows` is the whole log, for a caller that has just read it. Raises StoreError for a log whose records
-        contradict each other, as a changed byte in one of them can make it.
+        `rows` is the whole log, for a caller that has just read it. Raises StoreError if the records contradict each
+        other, as after a changed byte.
         """
         rows = await self.store.read(self.id) if rows is None else rows
         records = joined([await self._record(row, True) for row in rows])
         try:
             state = fold(records)
-            # The records of a tool's input are left out, also at the end of a log whose writer died there.
+            # The records of tool inputs are omitted, even at the end of a log whose writer died there.
             return replace(state, head=rows[-1].seq) if rows else state
         except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
             message = f"the log of {self.id!r} is damaged: its records contradict each other; restore it from a backup"
             raise StoreError(message) from error
 
     async def status(self, info: ConversationInfo | None = None) -> TurnStatus:
-        """How the last turn stands. With the conversation's entry in the list, mostly only its last record is read."""
+        """Return the status of the last turn.
+
+        With the conversation's list entry, usually only its last record is read.
+        """
         if info is not None and info.last == "finish":
             for row in await self.store.read(self.id, info.records - 1):
                 for part in _parts_of(row):
@@ -75,7 +78,10 @@ class Conversation:
         return fold(await self.records(load=False)).status
 
     async def discard(self) -> bool:
-        """Drops the last turn, unless it is complete; False if it is. Raises ConflictError if it is still written."""
+        """Drop the last turn, or return False if it is complete.
+
+        Raises ConflictError if the turn is still being written.
+        """
         state = await self.state()
         if state.status == "complete":
             return False
@@ -83,12 +89,15 @@ class Conversation:
         return True
 
     async def log_refusal(self, approval_id: str, reason: str) -> None:
-        """Records that a decision was refused. Raises ConflictError if a run writes at the same time."""
+        """Record that a decision was refused. Raises ConflictError if a run writes at the same time."""
         if rows := await self.store.read(self.id):
             await self._append(rows[-1].seq, ApprovalRefused(approval_id, reason), run=rows[-1].run)
 
     async def withdraw(self, grant: str) -> bool:
-        """Withdraws a grant, by its id; False if there is none. Raises ConflictError if a run writes meanwhile."""
+        """Revoke a remembered approval by its id, or return False if it does not exist.
+
+        Raises ConflictError if a run writes at the same time.
+        """
         rows = await self.store.read(self.id)
         state = await self.state(rows)
         left = without_grant(state.grants, grant)
@@ -105,11 +114,11 @@ class Conversation:
             raise writer.error
 
     async def messages(self) -> tuple[ChatMessage, ...]:
-        """The history."""
+        """Return the history."""
         return (await self.state()).messages
 
     async def unresolved_tool_calls(self) -> tuple[UnresolvedCall, ...]:
-        """Client tool calls of the last turn without a result."""
+        """Return client tool calls of the last turn without a result."""
         return (await self.state()).unresolved
 
     async def _record(self, row: Row, load: bool) -> Record:
@@ -120,7 +129,7 @@ class Conversation:
 
 
 def _parts_of(row: Row) -> list[jsontext.JsonObject]:
-    """The parts in a record; none if it is damaged, which unpacking it reports."""
+    """Return the parts in a record, or none if it is damaged, which unpacking it reports."""
     try:
         return jsontext.objects(jsontext.as_object(jsontext.loads(row.body)).get("parts"))
     except (ValueError, RecursionError):

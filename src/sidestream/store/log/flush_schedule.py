@@ -1,4 +1,4 @@
-"""When the writers of an event loop write what has come: at the same moments, with one timer for all."""
+"""The flush schedule of an event loop's writers, which share one timer so that their writes can be batched."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,34 +10,34 @@ _CONTEXT: Final = Context()
 
 
 class Scheduled(Protocol):
-    """What is called at the next moment."""
+    """A writer that is called at the next flush."""
 
     def write_due(self) -> None:
-        """The moment has come."""
+        """Handle a due flush."""
         ...
 
 
 class Polled(Protocol):
-    """What is read at moments only."""
+    """A source that is read only at flushes."""
 
     def pause(self) -> None:
-        """Leaves what arrives to the system."""
+        """Stop reading, and leave arriving data in the system's buffers."""
         ...
 
     def resume(self) -> None:
-        """Reads what has arrived, in the next turn of the event loop."""
+        """Read the data that has arrived, in the next turn of the event loop."""
         ...
 
 
 PHASES = 2
-"""Groups of conversations, each with moments of its own. Nobody sees what was read before all of its group is written,
-so smaller groups are seen sooner; larger ones take fewer transactions."""
+"""Groups of conversations with separate flush times. Data becomes visible once its whole group is written, so smaller
+groups show it sooner and larger ones need fewer transactions."""
 
 
 class Moments:
-    """The multiples of an interval after an offset, by the clock of an event loop.
+    """The flush times of one group, which are multiples of an interval after an offset, by the loop's clock.
 
-    Writers that write at the same moments can be stored together. A timer is set only while somebody waits.
+    Writers that flush at the same time can be stored together. A timer is set only while a writer or source waits.
     """
 
     def __init__(self, interval_s: float, offset_s: float = 0.0) -> None:
@@ -47,12 +47,13 @@ class Moments:
         self._waiting: set[Scheduled] = set()
         self._readers: dict[asyncio.Future[None], Polled] = {}
         self._is_reading = False
-        """True while those who have waited read what will be written at this moment."""
+        """Whether the sources that waited are now reading what this flush will write."""
 
     async def wait(self, source: Polled) -> None:
-        """Until the next moment, and until what has arrived by then can be read; the source is paused meanwhile.
+        """Wait for the next flush, and until data that has arrived by then can be read.
 
-        A writer that is added then, before the caller waits again, is called at once.
+        The source is paused meanwhile. A writer that is added afterwards, before the caller waits again, is called in
+        the same flush.
         """
         reader = asyncio.get_running_loop().create_future()
         self._readers[reader] = source
@@ -66,13 +67,13 @@ class Moments:
             raise
 
     def add(self, writer: Scheduled) -> None:
-        """Calls the writer at the next moment, once."""
+        """Call the writer at the next flush, once."""
         self._waiting.add(writer)
         if not self._is_reading:
             self._set_timer()
 
     def discard(self, writer: Scheduled) -> None:
-        """Does not call the writer."""
+        """Cancel the call of a writer."""
         self._waiting.discard(writer)
 
     def _set_timer(self) -> None:
@@ -91,26 +92,27 @@ class Moments:
             return
         for source in readers.values():
             source.resume()
-        # The loop sees in its next turn what has arrived, and reads it after what is ready by then: two turns later.
+        # The loop notices arrived data in its next turn and reads it after the callbacks that are ready by then, so two
+        # turns later.
         loop.call_soon(loop.call_soon, self._wake, loop, readers, context=_CONTEXT)
 
     def _wake(self, loop: asyncio.AbstractEventLoop, readers: Iterable[asyncio.Future[None]]) -> None:
         for reader in readers:
             if not reader.done():
                 reader.set_result(None)
-        loop.call_soon(self._call, loop, context=_CONTEXT)  # What is ready runs in order, so after the readers.
+        loop.call_soon(self._call, loop, context=_CONTEXT)  # After the readers, since callbacks run in order.
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting, self._is_reading = self._waiting, set(), False
         for writer in waiting:
-            loop.call_soon(writer.write_due, context=_CONTEXT)  # One that fails does not affect the others.
+            loop.call_soon(writer.write_due, context=_CONTEXT)  # A failed writer must not affect the others.
 
 
 _moments: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[float, int], Moments]] = WeakKeyDictionary()
 
 
 def moments(interval_s: float, conversation: str) -> Moments:
-    """Those that the writers of this event loop share, as far as their conversations are in the same group."""
+    """Return the flush schedule that this event loop's writers of the conversation's group share."""
     loop = asyncio.get_running_loop()
     known = _moments.get(loop)
     if known is None:

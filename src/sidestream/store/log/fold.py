@@ -1,4 +1,4 @@
-"""Folds of the event log: the messages of a conversation, unresolved calls, and its last turn, rebuilt."""
+"""Folds of the event log, which rebuild the messages, the unresolved calls and the last turn of a conversation."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
@@ -47,21 +47,22 @@ from sidestream.turn.state import RunState, TurnState, TurnStatus, status_after
 
 
 class OpenTurn:
-    """Follows the records of one turn."""
+    """A turn rebuilt from its records."""
 
     def __init__(self, history: Iterable[ChatMessage], message: ChatMessage, grants: tuple[Grant, ...] = ()) -> None:
         self.status: TurnStatus = "unfinished"
         self._settled = Ledger(TurnState(messages=[*history, message], grants=grants), is_logged=True)
         self._approvals: list[PendingApproval | Decision | Custom] = []
-        """What was asked and decided last, in order. The ledger gets neighbours together: there may be thousands."""
+        """Latest approval requests and decisions, in order. They are applied in groups, since there may be thousands.
+        """
         self._step: list[Segment] | None = None
-        """The blocks of a step whose end has not come yet."""
+        """Blocks of the current step, whose end is not recorded yet."""
         self._failed_step: list[Segment] = []
-        """Those of the last step, if it failed: they count only for what was said."""
+        """Blocks of the last step if it failed. They count only in `said`."""
 
     @property
     def _ledger(self) -> Ledger:
-        """The ledger, which knows of all records so far."""
+        """The state reducer, with all records so far applied."""
         entries, self._approvals = self._approvals, []
         for kind, group in groupby(entries, type):
             if kind is PendingApproval:
@@ -74,11 +75,11 @@ class OpenTurn:
 
     @property
     def state(self) -> TurnState:
-        """Where the turn stood when its last record was written. Its messages are the whole history."""
+        """State of the turn after its last record. Its messages are the whole history."""
         return self._ledger.state
 
     def start_run(self, run_id: str, policy: MessageMetadata, *, resumes: bool) -> None:
-        """A run begins, or resumes this turn."""
+        """Apply the start of a run, or its resumption of this turn."""
         if resumes:
             self._settled = Ledger(self.resumable(), is_logged=True)
         self._ledger.fold.policy = policy
@@ -86,7 +87,7 @@ class OpenTurn:
         self.status = "unfinished"
 
     def segment(self, segment: Segment) -> None:
-        """The next finished block, or an increment of one."""
+        """Apply the next finished block, or an increment of one."""
         part = segment.parts[0]
         if isinstance(part, StepStart):
             self._feed([part])
@@ -105,35 +106,35 @@ class OpenTurn:
             self._between(segment.parts)
 
     def prepared(self, body: RequestPrepared) -> None:
-        """A request was about to be sent that differs from the usual one."""
+        """Apply a request that differs from the usual one."""
         ledger.prepare(self.state, frozenset(body.without), defers_output=body.defers_output)
 
     def asked(self, body: ApprovalAsked) -> None:
-        """A call waits for a person."""
+        """Apply an approval request."""
         self._approvals.append(body.approval)
 
     def decided(self, body: ApprovalDecided) -> None:
-        """A person has decided."""
+        """Apply an approval decision."""
         self._approvals.append(body.decision)
 
     def grants_set(self, body: GrantsSet) -> None:
-        """A grant was withdrawn."""
+        """Apply the new remembered approvals."""
         self.state.grants = body.grants
 
     def tool_started(self, body: ToolStarted) -> None:
-        """A client tool begins to run; a suspended agent continues."""
+        """Apply the start of a client tool, or the continuation of a suspended subagent."""
         ledger.start_tool(self.state, body.call_id, body.key, body.on_interruption)
 
     def tool_suspended(self, body: ToolSuspended) -> None:
-        """A tool waits for a person, or for work that is done elsewhere."""
+        """Apply the suspension of a tool."""
         ledger.suspend_tool(self.state, body.call_id, body.suspended)
 
     def cancelled(self, body: RunCancelled) -> None:
-        """The run was left."""
+        """Apply the cancellation of the run."""
         self.status = "cancelled"
 
     def said(self) -> list[ChatMessage]:
-        """The history with all that this turn has said, the texts of an unfinished step included."""
+        """Return the history with all output of this turn, including the text of an unfinished step."""
         texts: dict[str, str] = {}
         for segment in sorted(self._step or self._failed_step, key=lambda segment: segment.place):
             for part in segment.parts:
@@ -145,12 +146,12 @@ class OpenTurn:
         return [*self.state.messages, *([ChatMessage("model", partial)] if partial else ())]
 
     def resumable(self) -> TurnState:
-        """The state from which a run continues this turn. Takes what is known of an unfinished step with it."""
+        """Return the state from which a run continues this turn, including recorded blocks of an unfinished step."""
         self._feed(self._taken_step())
         return ledger.resumable(self.state)
 
     def _taken_step(self) -> list[StreamPart]:
-        """The parts of the current step, blocks in the order in which they began."""
+        """Take the parts of the current step, with blocks in the order in which they began."""
         step, self._step = self._step or [], None
         return [part for segment in sorted(step, key=lambda segment: segment.place) for part in segment.parts]
 
@@ -158,7 +159,7 @@ class OpenTurn:
         self._ledger.feed(parts)
 
     def _between(self, parts: tuple[StreamPart, ...]) -> None:
-        """What happens between two steps."""
+        """Apply parts that occur between two steps."""
         for part in parts:
             if isinstance(part, Finish):
                 self.status = status_after(part.reason)
@@ -171,7 +172,7 @@ class OpenTurn:
 
 
 def _needs_step(part: StreamPart) -> bool:
-    """True if this part, between two steps, says that another step follows."""
+    """Return whether this part, between two steps, means that another step follows."""
     if isinstance(part, Steer):
         return part.status != "failed"
     return isinstance(part, Custom) and part.kind == OUTPUT_REJECTED
@@ -182,29 +183,29 @@ class UnresolvedCall(Struct, frozen=True):
 
     call: ToolCall
     is_started: bool
-    """True: the tool may have run. It is asked about, not repeated."""
+    """Whether the tool may have run. Such a call is not repeated without asking."""
 
 
 class LogState(Struct, frozen=True, kw_only=True):
-    """A conversation as it follows from its log."""
+    """The state of a conversation, rebuilt from its log."""
 
     head: int
-    """The number of the last record."""
+    """Sequence number of the last record."""
     messages: tuple[ChatMessage, ...]
-    """The history: all complete turns, and what a turn that waits has said so far. Failed turns do not count."""
+    """History: all complete turns, and the output so far of a waiting turn. Failed turns do not count."""
     status: TurnStatus = "complete"
-    """How the last turn stands."""
+    """Status of the last turn."""
     run_state: RunState | None = None
-    """From where the last turn can be resumed; None if it is complete."""
+    """State from which the last turn can be resumed. None means that the turn is complete."""
     unresolved: tuple[UnresolvedCall, ...] = ()
     decided: frozenset[tuple[str, str]] = frozenset()
-    """The keys of all decisions that were used in the conversation."""
+    """Keys of all decisions that were used in the conversation."""
     grants: tuple[Grant, ...] = ()
-    """Tools that a person has allowed in the conversation."""
+    """Remembered approvals of the conversation."""
 
 
 def fold(records: Iterable[Record]) -> LogState:
-    """The state of a conversation after these records, which must be all of it."""
+    """Rebuild the state of a conversation from its records, which must be complete."""
     log = _Log()
     for record in records:
         log.head = record.seq
@@ -228,14 +229,14 @@ def fold(records: Iterable[Record]) -> LogState:
 
 
 def joined(records: Iterable[Record]) -> list[Record]:
-    """The records with the increments of each block in the record that closed it, its deltas as one.
+    """Merge the increments of each block into the record that closed it, with its deltas joined.
 
-    How the inputs of tools were written is left out: the calls have them. The increments of a block that was never
-    closed stay as they are.
+    Deltas of tool inputs are omitted, since the calls contain the inputs. The increments of a block that was never
+    closed are returned unchanged.
     """
     found: list[Record | None] = []
     grown: dict[int, list[int]] = {}
-    """Place of an open block → where its increments are in `found`."""
+    """Position of an open block → indices of its increments in `found`."""
     for record in records:
         body = record.body
         if not isinstance(body, Segment):
@@ -257,9 +258,9 @@ def joined(records: Iterable[Record]) -> list[Record]:
 
 
 def stream_of(records: Iterable[Record]) -> list[StreamPart]:
-    """The part stream that the records hold, with the deltas of a block joined: blocks in the order of their beginning.
+    """Return the part stream of the records, with joined deltas and blocks in the order in which they began.
 
-    For a turn that was interrupted and resumed, the stream of each run begins anew.
+    If a turn was interrupted and resumed, each run has a separate stream.
     """
     parts: list[StreamPart] = []
     step: list[Segment] = []
@@ -283,7 +284,7 @@ def _parts(record: Record) -> tuple[StreamPart, ...]:
 
 
 def _in_order(step: list[Segment]) -> list[StreamPart]:
-    """The parts of a step, blocks in the order in which they began; deltas of one call's events joined."""
+    """Return the parts of a step, with blocks in the order in which they began and event deltas of one call joined."""
     parts: list[StreamPart] = []
     for part in (part for each in sorted(step, key=lambda each: each.place) for part in each.parts):
         last = parts[-1] if parts else None
@@ -302,16 +303,16 @@ class _Log:
         self.turn: OpenTurn | None = None
         self.decided: set[tuple[str, str]] = set()
         self.grants: tuple[Grant, ...] = ()
-        """Those before the last turn; they outlast a turn that is dropped."""
+        """Remembered approvals before the last turn, which remain if that turn is dropped."""
 
     def settle(self) -> None:
-        """Takes the last turn into the history, if it came to its end."""
+        """Add the last turn to the history if it is complete."""
         turn = self.close()
         if turn is not None and turn.status == "complete":
             self.messages = turn.state.messages
 
     def close(self) -> OpenTurn | None:
-        """The last turn, which is open no more."""
+        """Close the last turn and return it."""
         turn, self.turn = self.turn, None
         self.grants = self.grants if turn is None else turn.state.grants
         return turn
@@ -345,7 +346,7 @@ def _decided(log: _Log, body: ApprovalDecided, record: Record) -> None:
 
 
 def _refused(log: _Log, body: ApprovalRefused, record: Record) -> None:
-    """It is kept for whoever reads the log."""
+    """Ignore a refused decision, which is recorded only for readers of the log."""
 
 
 def _grants_set(log: _Log, body: GrantsSet, record: Record) -> None:
@@ -364,7 +365,7 @@ def _kept(log: _Log, body: TurnKept, record: Record) -> None:
 
 
 def _noted(log: _Log, body: Noted, record: Record) -> None:
-    """Nothing follows from it here."""
+    """Ignore a note, which does not affect the conversation."""
 
 
 _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
@@ -383,4 +384,4 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     TurnKept: _kept,
     Noted: _noted,
 }
-"""Type of a record's body → what it does to the conversation."""
+"""Handlers, by type of a record's body."""

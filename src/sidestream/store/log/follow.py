@@ -1,4 +1,4 @@
-"""Following a log: what this process or another appends to a conversation, until no run is in progress there."""
+"""Subscriptions to a conversation's log, which end once no run is in progress there."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -12,11 +12,11 @@ from sidestream.store.records import ENDINGS, STARTED, Record, Row, open_run, un
 from sidestream.store.wrapped import WrappedStore
 
 MAX_WAITING_ROWS = 1024
-"""Rows that wait for one subscriber. Beyond it, it reads them from the store: a slow client costs no memory."""
+"""Maximum rows queued for one subscriber. Beyond it, a slow client reads them from the store and costs no memory."""
 MAX_BATCH = 256
-"""Records that are passed on at once: a slow reader of a long log holds no more of it."""
+"""Maximum records passed on at once, which limits what a slow subscriber of a long log holds."""
 RECHECK_S = 5.0
-"""How often the reader of a run that another process drives checks that its conversation still exists."""
+"""Seconds between checks that the conversation still exists, while another process executes the run."""
 
 
 class Feed:
@@ -32,7 +32,7 @@ class Feed:
         """Add appended rows."""
         self._rows += rows
         if len(self._rows) > MAX_WAITING_ROWS:
-            self._rows = []  # The numbers show the gap.
+            self._rows = []  # The sequence numbers show the gap.
         self.wake()
 
     def wake(self) -> None:
@@ -42,12 +42,12 @@ class Feed:
             self._taker.set_result(None)
 
     def fail(self, error: StoreError) -> None:
-        """Report that what other processes append cannot be read."""
+        """Report that appends of other processes cannot be read."""
         self._error = error
         self.wake()
 
     async def take(self) -> list[Row]:
-        """Return the rows since the last call, once there is news. Raises StoreError if there will be none."""
+        """Wait for news, and return the rows since the last call. Raises StoreError if there will be none."""
         if not self._has_news:
             self._taker = asyncio.get_running_loop().create_future()
             await self._taker
@@ -60,7 +60,7 @@ class Feed:
 
 
 class _Relay:
-    """Passes on what other processes append to a conversation, while it has subscribers here."""
+    """A task that passes on what other processes append to a conversation, while it has subscribers here."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         self.task = task
@@ -77,7 +77,7 @@ class PublishedStore(WrappedStore):
         """Whether this process has appended to it."""
         self._feeds: dict[str, set[Feed]] = {}
         self._relays: dict[str, _Relay] = {}
-        """By conversation: however many follow it, it is read once."""
+        """Relays, by conversation. All subscribers of a conversation share one."""
 
     @contextmanager
     def subscribed(self, conversation: str) -> Generator[Feed]:
@@ -94,7 +94,7 @@ class PublishedStore(WrappedStore):
 
     @asynccontextmanager
     async def relayed(self, conversation: str, after: int) -> AsyncGenerator[None]:
-        """Pass on what other processes append after a number, too, until the block ends."""
+        """Pass on appends of other processes after a sequence number, too, until the block ends."""
         relay = self._relays.get(conversation)
         if relay is None:
             task = asyncio.create_task(self._relay(conversation, after))
@@ -120,17 +120,17 @@ class PublishedStore(WrappedStore):
                 feed.fail(error)
 
     def wake(self, conversation: str) -> None:
-        """Wake the subscribers of a conversation: its run has ended, or was not stored."""
+        """Wake the subscribers of a conversation because its run has ended or was not stored."""
         for feed in self._feeds.get(conversation, ()):
             feed.wake()
 
     def wake_all(self) -> None:
-        """Wake all subscribers: the server closes."""
+        """Wake all subscribers because the server closes."""
         for conversation in self._feeds:
             self.wake(conversation)
 
     async def record(self, row: Row, *, load: bool) -> Record:
-        """Return the record of a row; with `load`, with the content of its blobs."""
+        """Decode the record of a row, including the content of its blobs with `load`."""
         if not load or not row.blobs:
             return unpack(row)
         found = {digest: await self.inner.blob(digest) for digest in row.blobs}
@@ -153,14 +153,14 @@ class LocalRun(Protocol):
 
     @property
     def store_error(self) -> StoreError | None:
-        """Why the run is not recorded, if so."""
+        """Reason why the run is not recorded, or None."""
         ...
 
 
 class Following:
-    """One subscriber of a conversation, until no run is in progress there.
+    """One subscription to a conversation, which ends once no run is in progress there.
 
-    `local_run_in` returns the run of a conversation that this process executes: its rows need no relay.
+    `local_run_in` returns the run of a conversation that this process executes, whose rows need no relay.
     """
 
     def __init__(
@@ -177,21 +177,21 @@ class Following:
         self._local_run_in = local_run_in
         self._is_closing = is_closing
         self._is_open: bool | None = None
-        """Whether a run is in progress, as the records so far say; None before they have said it."""
+        """Whether a run is in progress according to the records so far. None means that they do not tell yet."""
 
     async def records(self, *, load: bool) -> AsyncGenerator[Record]:
-        """Yield the records after the number. Raises StoreError if the log cannot be written."""
+        """Yield the records after the sequence number. Raises StoreError if the log cannot be written."""
         async with aclosing(self.batches(load=load)) as batches:
             async for batch in batches:
                 for record in batch:
                     yield record
 
     async def batches(self, *, load: bool) -> AsyncGenerator[list[Record]]:
-        """Yield the same in batches: records together that have come together."""
+        """Yield the same in batches of records that arrived together."""
         with self._store.subscribed(self._conversation) as feed:
             while True:
                 local = self._local_run_in(self._conversation)
-                # What is appended here from now on is in the feed.
+                # From now on, local appends are in the feed.
                 for rows in _batches(await self._unread(local), load=load):
                     yield [await self._store.record(row, load=load) for row in rows]
                 if local is None and (not self._is_open or self._is_closing()):
@@ -217,7 +217,7 @@ class Following:
         return bool(self._is_open) and not self._is_closing()
 
     def _next_ones(self, news: list[Row]) -> list[Row]:
-        """Return those of the rows that follow the last one without a gap."""
+        """Return the rows that follow the last one without a gap."""
         rows: list[Row] = []
         for row in news:
             if row.seq == self._after + 1:
@@ -232,7 +232,8 @@ class Following:
         rows = await self._store.read(self._conversation, after)
         self._note(rows)
         if self._is_open is None and local is None and after:
-            # What is before the reader's number says whether more is to come. Some may have come since.
+            # The records before the subscriber's position tell whether a run is in progress. More may have arrived
+            # since.
             whole = await self._store.read(self._conversation)
             self._is_open = open_run(whole) is not None
             rows = [row for row in whole if row.seq > after]
@@ -246,7 +247,7 @@ class Following:
                 self._is_open = row.kind == STARTED
 
     async def _news(self, feed: Feed, *, is_local: bool) -> list[Row] | None:
-        """Wait for the next rows; return None if the conversation was deleted."""
+        """Wait for the next rows, or return None if the conversation was deleted."""
         if is_local:
             return await feed.take()
         try:
@@ -258,7 +259,7 @@ class Following:
 
 
 def _batches(rows: list[Row], *, load: bool) -> list[list[Row]]:
-    """Split rows into batches of at most `MAX_BATCH`. One whose blobs are loaded may be large, and ends its batch."""
+    """Split rows into batches of at most `MAX_BATCH`. A row whose blobs are loaded may be large, and ends its batch."""
     if len(rows) <= MAX_BATCH and not (load and any(row.blobs for row in rows)):
         return [rows] if rows else []
     batches: list[list[Row]] = [[]]
@@ -270,9 +271,10 @@ def _batches(rows: list[Row], *, load: bool) -> list[list[Row]]:
 
 
 def follow(store: Store, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-    """Yield the records of a conversation after a number, as they are written, until no run is in progress there.
+    """Yield the records of a conversation after a sequence number until no run is in progress there.
 
-    With `load`, records have the content of their blobs. Raises StoreError.
+    New records are yielded as they are written. With `load`, records have the content of their blobs. Raises StoreError
+    if the log cannot be read or written.
     """
     published = store if isinstance(store, PublishedStore) else PublishedStore(store)
     return Following(published, conversation, after).records(load=load)

@@ -1,7 +1,8 @@
-"""Full-text search over the conversations of a store: the database finds candidates, SQLite's FTS5 ranks what was said.
+"""Full-text search over the conversations of a store.
 
-The index is made for one search, in a file that only this process sees and that is gone with it: nothing of a
-conversation stays anywhere after it is deleted, and memory holds one conversation at a time.
+The database finds candidates, and SQLite's FTS5 ranks their messages. The index is built for one search, in a temporary
+file that only this process sees. So nothing of a conversation remains after its deletion, and memory holds one
+conversation at a time.
 """
 
 import asyncio
@@ -20,29 +21,29 @@ from sidestream.store.records import MessageAdded, Record, Segment
 from sidestream.stream.parts import TextDelta, TextEnd
 
 MAX_CANDIDATES = 2000
-"""Conversations that are looked into, last changed first."""
+"""Maximum conversations searched, the most recently changed first."""
 SNIPPET_TOKENS = 24
 MARK = "**"
-"""Around the words that were found."""
+"""Marker on both sides of the words found."""
 
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"\w+")
 
 
 class SearchHit(Struct, frozen=True, kw_only=True):
-    """Something that was said and matches."""
+    """A message that matches."""
 
     conversation: ConversationInfo
     seq: int
-    """The number of its record."""
+    """Sequence number of its record."""
     time: float
     role: str
     text: str
-    """The words around what was found, which stands between marks."""
+    """Snippet around the words found, which are enclosed in `MARK`."""
 
 
 async def search(store: Store, query: str, limit: int = 20, *, prefix: str = "") -> list[SearchHit]:
-    """What was said that has all words of the query, best first. `"…"` is a phrase, `word*` a beginning."""
+    """Return messages that contain all words of the query, best first. `"…"` is a phrase, `word*` a prefix."""
     terms = [(phrase or word) for phrase, word in _TERM.findall(query)]
     words = [word for term in terms for word in _WORD.findall(term)]
     if not words or limit < 1:
@@ -60,7 +61,7 @@ async def search(store: Store, query: str, limit: int = 20, *, prefix: str = "")
 
 
 async def _candidates(store: Store, words: Sequence[str], prefix: str) -> list[ConversationInfo]:
-    """The conversations that hold the longest word."""
+    """Return the conversations that contain the longest word."""
     plain = [word for word in words if word.isascii()]
     longest = max(plain or words, key=len)
     # Databases fold the case of ASCII letters only.
@@ -73,7 +74,7 @@ async def _candidates(store: Store, words: Sequence[str], prefix: str) -> list[C
 
 
 async def _said_in(store: Store, info: ConversationInfo) -> list[tuple[Record, str, str]]:
-    """Each text of a conversation: its record, who said it, and what. `check` reports one that is damaged."""
+    """Return the record, role and text of each message, or none if the log is damaged, which `check` reports."""
     try:
         records = await Conversation(store, info.id).records(load=False)
     except (StoreError, ValueError, LookupError):
@@ -91,18 +92,17 @@ async def _said_in(store: Store, info: ConversationInfo) -> list[tuple[Record, s
 
 
 def text_of(message: ChatMessage) -> str:
-    """The text of a message."""
     return "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def segment_text(segment: Segment) -> str:
-    """The text of a block."""
+    """Return the text of a block."""
     final = next((part.text for part in segment.parts if isinstance(part, TextEnd) and part.text is not None), None)
     return "".join(part.delta for part in segment.parts if isinstance(part, TextDelta)) if final is None else final
 
 
 def _match(query: str) -> str:
-    """The query in the syntax of FTS5; nothing in it is an operator."""
+    """Convert the query to FTS5 syntax, with all operators quoted."""
     terms: list[str] = []
     for phrase, word in _TERM.findall(query):
         words = _WORD.findall(phrase or word)
@@ -112,7 +112,7 @@ def _match(query: str) -> str:
 
 
 class _Index:
-    """Texts by their words. Its threads use it in turn."""
+    """A full-text index, which several threads use one at a time."""
 
     def __init__(self) -> None:
         # Without a name it is a temporary file, which SQLite opens once its cache is full.
@@ -123,13 +123,13 @@ class _Index:
         )
 
     def add(self, number: int, said: Iterable[tuple[Record, str, str]]) -> None:
-        """Adds the texts of a conversation."""
+        """Add the messages of a conversation."""
         rows = ((number, record.seq, record.time, role, text) for record, role, text in said)
         with self._database:
             self._database.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", rows)
 
     def ranked(self, match: str, limit: int) -> list[tuple[int, int, float, str, str]]:
-        """What matches, best first: its conversation, record, time, who said it, and its snippet."""
+        """Return matches, best first, as conversation number, sequence number, time, role and snippet."""
         sql = (
             f"SELECT number, seq, time, role, snippet(texts, 4, '{MARK}', '{MARK}', '…', {SNIPPET_TOKENS}) FROM texts "
             "WHERE texts MATCH ? ORDER BY rank, rowid LIMIT ?"
@@ -137,5 +137,5 @@ class _Index:
         return self._database.execute(sql, (match, limit)).fetchall()
 
     def close(self) -> None:
-        """Deletes it."""
+        """Delete the index."""
         self._database.close()

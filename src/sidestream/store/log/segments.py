@@ -1,4 +1,4 @@
-"""From the part stream to segments: deltas joined, blocks in the order in which they end, open ones in increments."""
+"""Conversion of the part stream to segments, with deltas joined and blocks in the order in which they end."""
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
@@ -28,16 +28,16 @@ from sidestream.stream.parts import (
 )
 
 INCREMENTS = {"text-delta": "text", "reasoning-delta": "reasoning"}
-"""Kind of the segment that holds an increment of an open block → kind of the segment that closes the block."""
+"""Kind of an increment of an open block → kind of the segment that closes the block."""
 
 INPUT = "tool-input"
-"""Kind of the segments that hold how tool inputs are written. A `tool-call` segment with the input follows."""
+"""Kind of the segments that hold the deltas of tool inputs. A `tool-call` segment with the input follows."""
 
 _Delta = TextDelta | ReasoningDelta
 _JUST_BEFORE = 8
-"""Events before a preview that may report it."""
+"""Events before a preview that may contain it."""
 _PREVIEW_TEXT = 256
-"""A longer text of a preview is content, such as an image in base64; a shorter one describes it."""
+"""Minimum length of preview strings that count as content, such as an image in base64. Shorter ones describe it."""
 
 
 class _Block:
@@ -47,16 +47,16 @@ class _Block:
         self.place = place
         self.start = start
         self.is_written = False
-        """True once an increment holds its start."""
+        """Whether an increment already holds the start."""
         self.deltas: list[str | _Delta] = []
-        """Those of the next segment: the text of each, or the part itself where it says more."""
+        """Deltas of the next segment: their text, or the whole part if it has metadata."""
 
 
 class SegmentFold:
-    """Makes segments of parts.
+    """A fold from parts to segments.
 
-    The deltas of tool inputs are left out, unless `inputs`: the call that they lead to is kept. So are previews, unless
-    `previews`.
+    Deltas of tool inputs are omitted unless `inputs` is set, since the resulting call is kept. Previews are omitted
+    unless `previews` is set.
     """
 
     def __init__(self, *, previews: bool = False, inputs: bool = False) -> None:
@@ -64,24 +64,24 @@ class SegmentFold:
         self.blocks: dict[str, _Block] = {}
         self.events: list[ToolEvent] = []
         self.inputs: list[ToolInputStart | ToolInputDelta | ToolInputEnd] = []
-        """Parts of tool inputs that are in no segment yet, with one delta for neighbours."""
+        """Parts of tool inputs that are not in a segment yet, with neighbouring deltas joined."""
         self.out: list[Segment] = []
         self.has_events = False
-        """True if events of tools are among the segments."""
+        """Whether the segments include tool events."""
         self.files: dict[str, bytes] = {}
-        """The files among these parts, by their base64."""
+        """Files among these parts, by their base64."""
         self.size = 0
-        """Bytes that have come and are in no segment yet, at most."""
+        """Upper bound of the bytes that are not in a segment yet."""
         self.keeps_previews = previews
         self.keeps_inputs = inputs
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
-        """The segments that these parts complete."""
+        """Add parts, and return the segments that they complete."""
         at: str | None = None
         texts: list[str] = []
         add = texts.append
         for part in parts:
-            # Nearly every part of a stream is one. Its text is kept anyway; the part need not be.
+            # The fast path for nearly every part; only its text is kept.
             if type(part) is TextDelta and part.id is at and part.provider_metadata is None:
                 add(part.delta)
                 continue
@@ -104,7 +104,7 @@ class SegmentFold:
         self.size += _size(text)
 
     def increments(self) -> list[Segment]:
-        """Segments of what has come so far and is in none yet: the events of tools, and increments of open blocks."""
+        """Return segments of the tool events, tool inputs and increments that are not yet in one."""
         self.flush()
         for block in self.blocks.values():
             parts = _rest(block)
@@ -117,13 +117,13 @@ class SegmentFold:
         return self._taken()
 
     def end(self) -> list[Segment]:
-        """What is left where the stream was interrupted."""
+        """Return segments of what is left when the stream was interrupted."""
         segments = self.increments()
         self.blocks.clear()
         return segments
 
     def flush(self) -> None:
-        """Makes segments of the events and inputs of tools since the last segment."""
+        """Make segments of the tool events and inputs since the last segment."""
         if self.inputs:
             given, self.inputs = tuple(self.inputs), []
             self.out.append(Segment(INPUT, given, self.place))
@@ -143,7 +143,7 @@ class SegmentFold:
 
 
 def event_with(last: ToolEvent, part: ToolEvent) -> ToolEvent | None:
-    """Two events of one call as one, if the second is a delta that continues the first; else None."""
+    """Join two events of one call if the second is a delta that continues the first, else return None."""
     is_same = part.stage == last.stage and part.tool == last.tool and part.call_id == last.call_id
     if not is_same or not part.stage.endswith("delta"):
         return None
@@ -152,7 +152,7 @@ def event_with(last: ToolEvent, part: ToolEvent) -> ToolEvent | None:
 
 
 def joined_deltas(parts: Iterable[StreamPart]) -> tuple[StreamPart, ...]:
-    """The parts of one block with its deltas as one, unless they say more than text. A final text is enough."""
+    """Join the deltas of one block into one, unless they have metadata. A final text replaces all deltas."""
     given = list(parts)
     deltas = [part for part in given if isinstance(part, TextDelta | ReasoningDelta)]
     first = given.index(deltas[0]) if deltas else 0
@@ -180,12 +180,12 @@ def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
     f.flush()
     kind = "text" if isinstance(part, TextEnd) else "reasoning"
     if part.text is not None:
-        block.deltas.clear()  # The final text supersedes them; it is enough.
+        block.deltas.clear()  # The final text supersedes them.
     f.out.append(Segment(kind, (*_rest(block), part), block.place))
 
 
 def _rest(block: _Block) -> tuple[StreamPart, ...]:
-    """The parts of a block that are in no segment yet, with one delta for all, unless one says more than text."""
+    """Return the parts of a block that are not in a segment yet, with deltas joined unless one has metadata."""
     start = () if block.is_written else (block.start,)
     kind, name = (TextDelta if isinstance(block.start, TextStart) else ReasoningDelta), block.start.id
     texts = [delta for delta in block.deltas if isinstance(delta, str)]
@@ -220,12 +220,12 @@ def _input(f: SegmentFold, part: ToolInputStart | ToolInputDelta | ToolInputEnd)
     else:
         f.size += 1
     if not f.inputs and f.events:
-        f.flush()  # What came before stays before.
+        f.flush()  # Keep the order.
     f.inputs.append(part)
 
 
 def _size(value: object) -> int:
-    """About how many bytes a value takes as JSON."""
+    """Estimate the size of a value as JSON, in bytes."""
     match value:
         case str():
             return len(value) if value.isascii() else 4 * len(value)
@@ -245,13 +245,13 @@ def _result(f: SegmentFold, part: ToolResult) -> None:
 
 
 def _is_forwarded_preview(part: ToolEvent) -> bool:
-    """True for a preview of an agent that runs as a tool."""
+    """Return whether the event is a preview that a subagent forwards."""
     event = jsontext.as_object(part.event) if part.stage == "tool-result" else {}
     return event.get("type") == "tool-result" and event.get("preliminary") is True
 
 
 def _strip(f: SegmentFold, call_id: str | None, preview: object) -> None:
-    """Leaves the content of a preview out of the events that report it; they come just before it."""
+    """Replace the content of a preview in the events just before it, which report it, by a note."""
     for text in jsontext.as_object(preview).values():
         if isinstance(text, str) and len(text) > _PREVIEW_TEXT:
             note = f"(preview of {len(text)} characters, not logged)"
@@ -261,7 +261,7 @@ def _strip(f: SegmentFold, call_id: str | None, preview: object) -> None:
 
 
 def _file(f: SegmentFold, part: File) -> None:
-    """The events that brought the file, which come with it, get its bytes in place of their base64."""
+    """Record a file, whose bytes replace their base64 in the events that brought it."""
     f.flush()
     if part.data is not None and f.has_events:
         f.files[b64encode(part.data).decode()] = part.data
@@ -274,7 +274,7 @@ def _referring(segment: Segment, files: Mapping[str, bytes]) -> Segment:
 
 
 def _with(event: ToolEvent, others: Mapping[str, str | bytes]) -> ToolEvent:
-    """The event with these texts replaced, wherever they stand in it."""
+    """Replace these strings wherever they appear in the event."""
     changed = _replaced(event.event, others)
     return event if changed is event.event else replace(event, event=changed)
 
@@ -322,4 +322,4 @@ _FOLD: dict[type, Callable[[SegmentFold, Any], None]] = {
     StepStart: _step,
     StepFinish: _step,
 }
-"""Part type → what becomes of it; the others are segments as they are."""
+"""Handlers, by part type. Other parts become one segment each."""

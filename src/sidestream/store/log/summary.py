@@ -1,4 +1,4 @@
-"""What the list of conversations shows: title, model and last record, taken from the rows themselves."""
+"""Title, model and last record of a conversation for the list, taken from the rows themselves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _TITLE = 80
 
 
 class ListingChange(Struct, frozen=True, kw_only=True):
-    """What appended rows change in the list of conversations; an empty title or model changes nothing."""
+    """A change that appended rows make to the list of conversations. An empty title or model changes nothing."""
 
     head: int
     created: float
@@ -23,7 +23,7 @@ class ListingChange(Struct, frozen=True, kw_only=True):
 
 
 def summarize(rows: Sequence[Row], blobs: Mapping[str, bytes]) -> ListingChange:
-    """The summary of one or more rows."""
+    """Summarize one or more rows."""
     title = model = ""
     for row in rows:
         if row.kind == "message":
@@ -60,7 +60,7 @@ def _object(row: Row) -> dict[str, Any]:
 
 
 def _text(value: object, blobs: Mapping[str, bytes]) -> str:
-    """A text of the record, or of one of its blobs if it is long."""
+    """Return a string of the record, or the start of the blob that holds it if it is long."""
     match value:
         case str():
             return value
@@ -71,6 +71,6 @@ def _text(value: object, blobs: Mapping[str, bytes]) -> str:
 
 
 def _line(text: str) -> str:
-    """The start of a text on one line, without characters that cannot be printed."""
+    """Return the start of a string on one line, without unprintable characters."""
     line = " ".join(text[: 16 * _TITLE].split())[:_TITLE]
     return (line if line.isprintable() else "".join(filter(str.isprintable, line))).rstrip()

@@ -1,4 +1,4 @@
-"""Writes a run into the log while it streams."""
+"""The writer that records a run in the log while it streams."""
 
 import asyncio
 import time
@@ -40,22 +40,23 @@ from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy
 
 NOT_STORED = "sidestream.not-stored"
-"""The kind of the custom part that reports, once, that the run is no longer recorded."""
+"""Kind of the custom part that reports, once, that the run is no longer recorded."""
 
 INCREMENT_BYTES = 16 * 1024
-"""More than this is written at once, unless something was written just before."""
+"""Bytes of pending records that trigger a write, unless the last write was less than `INCREMENT_GAP_S` ago."""
 INCREMENT_GAP_S = 0.02
-"""How long after a write that is. A stream that comes faster than any provider sends is not slowed down by its log."""
+"""Minimum seconds between writes triggered by size, so that a very fast stream is not slowed down by its log."""
 
 RETRY_WAIT_S = 2.0
-"""How long the next turn waits for a store that failed: a server that does not respond must not block it."""
+"""Maximum seconds that the next turn waits for a failed store, so that an unresponsive server does not block it."""
 
 OUTAGE_S = 30.0
-"""How long a run waits for a server that is away, such as one that restarts, before it continues without its log."""
+"""Maximum seconds that a run waits for an unreachable server, for example during a restart, before it continues without
+its log."""
 OUTAGE_WAIT_S = 2.0
-"""The longest wait between two attempts meanwhile."""
+"""Maximum seconds between two attempts during an outage."""
 FAILED_WAIT_S = 5.0
-"""How long after a failure a run that streams without its log tries to write again."""
+"""Seconds after a failure before a run that streams without its log tries to write again."""
 
 _UNFLUSHED = frozenset(
     [
@@ -71,36 +72,36 @@ _UNFLUSHED = frozenset(
         "source",
     ]
 )
-"""Records that need only outlive the process: the beginning of a turn, and what a resumed turn requests again."""
+"""Records that need only survive the process: the start of a turn, and what a resumed turn requests again."""
 
 _URGENT = frozenset(["custom"])
-"""Records that are written as soon as the store is free: among them is the id of an answer in the background, without
-which whoever resumes the run would request a second answer."""
+"""Records that are written as soon as the store is free. They include the id of a background response, without which a
+resumed run would request a second response."""
 
 _log = get_logger(__name__)
 
 
 class LogDetail(Struct, frozen=True, kw_only=True):
-    """How closely a log follows its runs."""
+    """The level of detail of a log."""
 
     interval_s: float = 0.25
-    """What has come is written after this time: followers see it, and a killed process has not lost it."""
+    """Maximum seconds before received parts are written, for subscribers to see and a killed process to keep."""
     previews: bool = False
-    """Whether previews are kept, such as an image's first versions."""
+    """Whether to keep previews, such as an image's first versions."""
     inputs: bool = False
-    """Whether it is kept how the inputs of tools are written, delta by delta; the calls have them anyway."""
+    """Whether to keep the deltas of tool inputs. The calls contain the complete inputs anyway."""
 
 
 USUAL_DETAIL = LogDetail()
 
 
 class Writer:
-    """Appends the records of one conversation, in order, each batch after the one before.
+    """Appends the records of one conversation in order, one batch at a time.
 
-    Someone else who writes to the conversation makes it stop with ConflictError, so turns never interleave. While a run
-    streams, its log is at most `LogDetail.interval_s` or `INCREMENT_BYTES` behind, as fast as the store writes. A
-    server that is away is waited for, up to `OUTAGE_S`. What could not be written is kept, up to `MAX_UNSTORED_BYTES`,
-    and written once the store works again.
+    It stops with ConflictError if someone else writes to the conversation, so turns never interleave. While a run
+    streams, its log is at most `LogDetail.interval_s` or `INCREMENT_BYTES` behind, as fast as the store writes. It
+    waits up to `OUTAGE_S` for an unreachable server. Records that could not be written are kept, up to
+    `MAX_UNSTORED_BYTES`, and written once the store works again.
     """
 
     def __init__(
@@ -115,39 +116,39 @@ class Writer:
     ) -> None:
         self.conversation = conversation
         self.head = head
-        """The number of the last record that is safe."""
+        """Sequence number of the last stored record."""
         self.error: StoreError | None = None
-        """Why nothing is written at the moment; None while the next attempt may succeed."""
+        """Reason why writing has stopped. None means that the next attempt may succeed."""
         self._failure: StoreError | None = None
-        """Of the last attempt."""
+        """Error of the last attempt."""
         self._is_given_up = False
-        """True if something was not kept: what follows would leave a gap."""
+        """Whether a record was dropped, so that later ones would leave a gap."""
         self._store = store
         self._run = run
         self._decisions: tuple[Decision, ...] = ()
-        """Those that the run begins with."""
+        """Decisions that the run starts with."""
         self._detail = detail
         self._segments = SegmentFold(previews=detail.previews, inputs=detail.inputs)
         self.run_details: JsonObject = {}
-        """What the next run's first record says of it."""
+        """Details for the first record of the next run."""
         self._next = head
         self._rows: list[Row] = []
         self._size = 0
-        """Bytes of these rows."""
+        """Bytes of these rows and their blobs."""
         self._blobs: dict[str, bytes] = {}
         self._unsafe: dict[str, bytes] = {}
-        """Blobs that are being written, or never will be."""
+        """Blobs that are being written, or were dropped."""
         self._writing: asyncio.Future[None] | None = None
-        """The append that is under way: its task, or what whoever makes it sets at its end."""
+        """The append in progress: its task, or a future that `_append_here` resolves."""
         self._is_uncertain = False
-        """True if an append that failed, or was cancelled, may have been stored."""
+        """Whether a failed or cancelled append may have been stored."""
         self._gap_s = gap_s
         self._written_s = 0.0
-        """When the last write began, by the clock of the loop."""
+        """Time at which the last write began, by the loop's clock."""
         self._moments: Moments | None = None
-        """Set while there is something to write at the next one."""
+        """Flush schedule that this writer waits for; None means that it waits for none."""
         self._is_due = False
-        """True if more is to be written as soon as the store is free."""
+        """Whether to write more as soon as the store is free."""
         self._is_reported = False
 
     def begin(
@@ -159,7 +160,7 @@ class Writer:
         message_metadata: MessageMetadata,
         decisions: Sequence[Decision],
     ) -> None:
-        """The run begins with its opening messages, or, without any, resumes after these decisions.
+        """Start the run with its opening messages, or, without any, resume it after these decisions.
 
         Raises StoreError, with nothing recorded, if one of them cannot be stored.
         """
@@ -173,7 +174,7 @@ class Writer:
             self._add(kind_of(body), *packed)
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
-        """The next parts of the stream."""
+        """Record the next parts of the stream."""
         fold = self._segments
         is_urgent = False
         for segment in fold.feed(parts):
@@ -194,45 +195,48 @@ class Writer:
             self._moments.add(self)
 
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
-        """A client tool is about to run."""
+        """Record that a client tool is about to run."""
         self.add(ToolStarted(call.id, call.name, key, policy))
 
     def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
-        """A request is about to be sent that differs from the usual one."""
+        """Record that a request that differs from the usual one is about to be sent."""
         self.add(RequestPrepared(tuple(sorted(without)), defers_output))
 
     def asked(self, approval: PendingApproval) -> None:
-        """A call waits for a person."""
+        """Record that a call waits for approval."""
         self.add(ApprovalAsked(approval))
 
     def granted(self, grants: Sequence[Grant]) -> None:
-        """These tools are allowed in the conversation from now on."""
+        """Record the remembered approvals that apply from now on."""
         self.add(GrantsSet(tuple(grants)))
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
-        """A tool waits for a person, or for work that is done elsewhere."""
+        """Record that a tool waits for the user or for work in another process."""
         self.add(ToolSuspended(call_id, suspended))
 
     def left(self) -> None:
-        """The run is left where it is: what has come of open blocks is written now, and nothing later."""
+        """Leave the run where it is, recording what has arrived of open blocks."""
         for segment in self._segments.end():
             self.add(segment)
 
     def cancelled(self) -> None:
-        """The run is left before its end."""
+        """Record that the run was abandoned, with what has arrived of open blocks."""
         for segment in self._segments.end():
             self.add(segment)
         self.add(RunCancelled())
 
     async def add_history(self, messages: Iterable[ChatMessage]) -> None:
-        """Adds the messages that the conversation begins with. What they refer to in this store is kept for it too."""
+        """Add an imported history.
+
+        Blobs in this store that its messages refer to are kept for this conversation too.
+        """
         for body in imported(messages):
             self.add(body, await self.read_blobs(blobs_of(body.message)))
 
     def add(self, body: Body, referred: Mapping[str, bytes] | None = None) -> None:
-        """Adds a record, with blobs that it refers to without holding them; it is safe after the next `commit`.
+        """Add a record, with blobs that it refers to but does not hold. It is safe after the next `commit`.
 
-        One that could not be read again is not written, and neither is what follows: `commit` reports it.
+        If the record cannot be serialized, neither it nor later ones are written, and `commit` reports the error.
         """
         try:
             data, blobs = pack(body)
@@ -256,12 +260,12 @@ class Writer:
             self._give_up(self._failure)
 
     async def commit(self) -> StreamPart | None:
-        """Waits until everything so far is safe; gives a notice, once, where it cannot be.
+        """Wait until all records are safe, or return a notice, once, if they cannot be stored.
 
         Raises ConflictError if someone else has written, and ApprovalError if they have used the same decision.
         """
         while self.error is None and (self._rows or self._writing is not None):
-            # The tools of a round commit side by side: one of them appends for all.
+            # The tools of a round commit concurrently; one of them appends for all.
             if self._writing is None:
                 await self._append_here()
             else:
@@ -277,14 +281,17 @@ class Writer:
         return Custom(NOT_STORED, {"message": f"the conversation is no longer recorded: {self.error}"})
 
     async def recover(self) -> StoreError | None:
-        """Writes what a failing store did not take; returns why it still fails. Waits at most `RETRY_WAIT_S`."""
+        """Retry records that could not be written, for at most `RETRY_WAIT_S`.
+
+        Returns the error if that still fails.
+        """
         self._retry()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=RETRY_WAIT_S)
         return self.error
 
     async def _check_unused(self) -> None:
-        """Raises ApprovalError where the conflict is that someone else has used a decision of this run."""
+        """Raise ApprovalError if the conflict is that someone else has used a decision of this run."""
         if self._decisions:
             rows = await self._store.read(self.conversation, self.head)
             bodies = [unpack(row).body for row in rows if row.kind == "approval-decided"]
@@ -294,7 +301,7 @@ class Writer:
                     raise already_used(decision)
 
     def write_due(self) -> None:
-        """Writes all that has come, open blocks included, once the store is free."""
+        """Write everything that has arrived, including open blocks, once the store is free."""
         self._stop_waiting()
         if self.error is not None:
             return
@@ -305,7 +312,10 @@ class Writer:
             self._write()
 
     async def read_blobs(self, digests: Sequence[str]) -> dict[str, bytes]:
-        """What messages refer to: from the store, or from here while it is not safe yet. What is lost is left out."""
+        """Return the blobs that messages refer to, from the store or from those not yet stored.
+
+        Lost blobs are omitted.
+        """
         here = self._unsafe | self._blobs
         found = {digest: here[digest] for digest in digests if digest in here}
         for digest in digests:
@@ -315,12 +325,12 @@ class Writer:
         return found
 
     def _write(self) -> None:
-        """Hands the rows to the store, unless it is still busy with earlier ones."""
+        """Start writing the rows, unless the store is still busy with earlier ones."""
         if self._writing is None and self._rows:
             self._writing = asyncio.create_task(self._append())
 
     async def _append_here(self) -> None:
-        """Appends without a task, whose beginning and end would each wait for their turn in the event loop."""
+        """Append without a task, whose start and end would each wait for a turn of the event loop."""
         writing = self._writing = asyncio.get_running_loop().create_future()
         try:
             await self._append()
@@ -328,12 +338,12 @@ class Writer:
             writing.set_result(None)
 
     def _retry(self) -> None:
-        """Tries once more to write, if the last attempt failed."""
+        """Try once more to write, if the last attempt failed."""
         if self.error is not None:
             self._write()
 
     async def _append(self) -> None:
-        """Stores the rows. Cancelled, it leaves them for the next append."""
+        """Store the rows. If cancelled, leave them for the next append."""
         clock = asyncio.get_running_loop().time
         self._written_s = clock()
         deadline_s, wait_s = self._written_s + OUTAGE_S, 0.1
@@ -347,7 +357,7 @@ class Writer:
             self.write_due()
 
     async def _attempt(self, *, may_pass: bool) -> bool:
-        """Writes all that there is; False if that is to be tried again soon, which `may_pass` allows."""
+        """Write all pending rows, or return False to retry soon, which happens only if `may_pass`."""
         rows, self._rows, self._size = self._rows, [], 0
         blobs, self._blobs = self._blobs, {}
         self._unsafe |= blobs
@@ -359,7 +369,7 @@ class Writer:
                 return False
             self._failed(error)
             return True
-        except BaseException:  # The store completes what it has begun, but nobody has heard of it.
+        except BaseException:  # The store completes the append, but its outcome is lost.
             self._put_back(rows, blobs)
             raise
         if not self._is_given_up:
@@ -383,15 +393,16 @@ class Writer:
             except ConflictError:
                 if self._failure is None or await self._store.read(self.conversation, self.head):
                     raise
-                # Nobody has written: the beginning is gone, and what is here is all there is.
+                # No concurrent writer: the start of the log is missing.
                 raise StoreError(f"the store lost the first {self.head} records of {self.conversation!r}") from None
             self.head = rows[-1].seq
 
     def _keep(self, error: StoreError, rows: list[Row], blobs: dict[str, bytes]) -> None:
-        """Keeps what was not written for another attempt."""
+        """Keep unwritten records for another attempt."""
         if self._failure is None:
-            # As text: whoever keeps the record would keep the frames of the exception, and with them the store, open.
-            _log.warning("conversation %s is not written: %s", self.conversation, str(error))
+            # Format the error here: a log record that holds the exception would keep its frames, and so the store,
+            # alive.
+            _log.warning("conversation %s: append failed: %s", self.conversation, str(error))
         self._failure = error
         self._put_back(rows, blobs)
         if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
@@ -404,14 +415,14 @@ class Writer:
         self._size = sum(len(row.body) for row in self._rows) + sum(map(len, self._blobs.values()))
 
     def _failed(self, error: StoreError) -> None:
-        """The conversation continues in memory."""
+        """Continue the conversation in memory only."""
         if self.error is None:
-            _log.error("conversation %s: %s", self.conversation, str(error))
+            _log.error("conversation %s: no longer recorded: %s", self.conversation, str(error))
         self.error = error
         self._stop_waiting()
 
     def _give_up(self, error: StoreError) -> None:
-        """Keeps only what messages refer to: what follows would leave a gap."""
+        """Drop pending records, which would leave a gap, and keep only the blobs that messages refer to."""
         if self._is_given_up:
             return
         self._failed(error)
@@ -426,5 +437,5 @@ class Writer:
 
 
 def imported(messages: Iterable[ChatMessage]) -> list[MessageAdded]:
-    """A history that a conversation begins with."""
+    """Return the records of an imported history."""
     return [MessageAdded(message, opens_turn=False) for message in messages]

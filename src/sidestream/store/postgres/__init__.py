@@ -1,4 +1,4 @@
-"""The event log in PostgreSQL, with the extra `postgres`."""
+"""The event log in PostgreSQL, which needs the extra `postgres`."""
 
 from importlib import import_module
 

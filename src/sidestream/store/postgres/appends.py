@@ -1,4 +1,4 @@
-"""Appends to a store in PostgreSQL: those that wait at the same time are written in one transaction."""
+"""Appends to a store in PostgreSQL, which are written in one transaction if they wait at the same time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -21,9 +21,9 @@ from sidestream.store.records import Row
 from sidestream.store.threads import completed
 
 MAX_BATCH = 128
-"""Appends in one transaction: a failure of one makes the others wait until each was tried alone."""
+"""Maximum appends per transaction. If one fails, the others wait until each was tried alone."""
 MAX_BATCH_BYTES = 1 << 20
-"""Bytes of records in one transaction; a larger append is written alone."""
+"""Maximum bytes of records per transaction. A larger append is written alone."""
 
 _INSERT_CONVERSATION = (
     "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last, fence) SELECT %(id)s, "
@@ -44,7 +44,8 @@ _INSERT_RECORDS = (
     "%(times)s::float8[], %(runs)s::text[], %(kinds)s::text[], %(bodies)s::bytea[], %(blobs)s::text[]) "
     "AS row (seq, time, run, kind, body, blobs)) SELECT pg_notify(%(channel)s, id) FROM head"
 )
-# Locked in order and without waiting: what somebody else has locked is left out, so that it delays nobody else here.
+# Lock in order and without waiting. Conversations that others have locked are skipped, so that they delay no other
+# append.
 _APPEND_ALL = (
     "WITH input AS MATERIALIZED (SELECT * FROM unnest(%(id)s::text[], %(after)s::bigint[], %(head)s::bigint[], "
     "%(created)s::float8[], %(updated)s::float8[], %(title)s::text[], %(model)s::text[], %(last)s::text[], "
@@ -93,9 +94,9 @@ class _Pending(NamedTuple):
 
 
 class AppendQueue:
-    """The appends of one event loop. Those that arrive while others are written share the next transaction.
+    """The appends of one event loop. Those that arrive during a transaction share the next one.
 
-    Each succeeds or fails by itself, as if it were written alone: what a transaction of many leaves out is tried alone.
+    Each succeeds or fails by itself, because appends that a shared transaction skips are retried alone.
     """
 
     def __init__(self, server: PostgresServer, writing: SerialConnection, blobs: BlobStore) -> None:
@@ -106,7 +107,7 @@ class AppendQueue:
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, append: Append) -> None:
-        """Writes the rows. It completes even if the caller is cancelled."""
+        """Write the rows. The write completes even if the caller is cancelled."""
         pending = _Pending(append, asyncio.get_running_loop().create_future())
         self._pending.append(pending)
         if self._task is None:
@@ -114,7 +115,7 @@ class AppendQueue:
         await completed(pending.done)
 
     async def aclose(self) -> None:
-        """Waits for the appends in progress."""
+        """Wait for the appends in progress."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -130,12 +131,12 @@ class AppendQueue:
                         each.resolve(copy(error))
         finally:
             self._task = None
-            # Only if the loop ends: nobody may wait forever.
+            # Only if the loop ends: waiting callers must not hang.
             for each in [*batch, *self._pending]:
                 each.done.cancel()
 
     def _next_batch(self) -> list[_Pending]:
-        """The oldest appends, one of each conversation."""
+        """Take the oldest appends, one of each conversation."""
         names: set[str] = set()
         batch: list[_Pending] = []
         size = 0
@@ -152,8 +153,8 @@ class AppendQueue:
         return batch
 
     async def _write(self, batch: list[_Pending], connection: Connection, is_retry: bool) -> None:
-        """Resolves each append. Raises if the connection breaks, or was broken from the start."""
-        # After a connection broke, what was committed before is found by trying each one alone.
+        """Resolve each append. Raises psycopg.Error if the connection is broken."""
+        # After a broken connection, trying each one alone shows what was committed before.
         if len(batch) > 1 and not is_retry:
             await self._write_together(batch, connection)
         for each in batch:
@@ -161,7 +162,7 @@ class AppendQueue:
                 await self._write_alone(each, connection, is_retry=is_retry)
 
     async def _write_together(self, batch: list[_Pending], connection: Connection) -> None:
-        """Resolves those that are written; leaves the others."""
+        """Resolve the appends that are written, and leave the others."""
         try:
             if any(row.blobs for each in batch for row in each.append.rows):
                 async with self._locked(connection):
@@ -179,14 +180,14 @@ class AppendQueue:
                 each.resolve()
 
     async def _execute(self, connection: Connection, batch: list[_Pending]) -> set[str]:
-        """The conversations that were written."""
+        """Return the conversations that were written."""
         if not batch:
             return set()
         found = await connection.execute(self._server.sql(_APPEND_ALL), self._values_of_all(batch))
         return {name for name, _ in await found.fetchall()}
 
     def _ensure(self, batch: list[_Pending]) -> list[_Pending]:
-        """Those of the appends whose blobs are not there."""
+        """Return the appends whose blobs are missing."""
         missing: list[_Pending] = []
         for each in batch:
             try:
@@ -228,7 +229,7 @@ class AppendQueue:
 
     @asynccontextmanager
     async def _locked(self, connection: Connection) -> AsyncGenerator[None]:
-        """A transaction during which no blob is collected: not before its reference is written."""
+        """Open a transaction during which no blob is collected before its reference is written."""
         async with connection.transaction():
             await allow_blobs(connection)
             await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._server.lock_key,))

@@ -1,4 +1,4 @@
-"""Blobs in tables of the database, in chunks, on a connection of their own."""
+"""Blobs in database tables, stored in chunks over a separate connection."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from sidestream.store.postgres.serial import is_broken
 from sidestream.store.postgres.server import PostgresServer
 
 CHUNK_BYTES = 1 << 20
-"""Of one row: the server handles a row in memory, several times over."""
+"""Maximum bytes per row. The server holds a row in memory several times over."""
 
 T = TypeVar("T")
 _Connection = psycopg.Connection[tuple[Any, ...]]
@@ -30,7 +30,7 @@ _OLD = (
 
 
 class BlobTable(BlobStore):
-    """Blobs in the schema of a store; the store creates the tables."""
+    """Blobs in the schema of a store, which creates the tables."""
 
     def __init__(self, server: PostgresServer, *, grace_s: float = GRACE_S) -> None:
         super().__init__(grace_s=grace_s)
@@ -43,11 +43,11 @@ class BlobTable(BlobStore):
 
     @property
     def place(self) -> str:
-        """The database."""
+        """Name of the database."""
         return self._server.name
 
     def put(self, digest: str, data: bytes) -> None:
-        """Stores the bytes, in one transaction."""
+        """Store the bytes, in one transaction."""
 
         def work(connection: _Connection) -> None:
             size = connection.execute(self._server.sql(_SIZE), (digest,)).fetchone()
@@ -65,31 +65,31 @@ class BlobTable(BlobStore):
         self._do(work)
 
     def touch(self, digest: str, size: int | None = None) -> bool:
-        """True if the blob exists, with this size if one is given."""
+        """Return whether the blob exists, with this size if one is given."""
         found = self._select(_SIZE, (checked(digest),))
         return bool(found) and size in (None, found[0][0])
 
     def load(self, digest: str) -> bytes:
-        """The bytes of all chunks."""
+        """Return the bytes of all chunks."""
         if not self.touch(digest):
             raise self.missing(digest)
         return b"".join(data for (data,) in self._select(_CHUNKS, (digest,)))
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Deletes those of the blobs that exist."""
+        """Delete those of the blobs that exist."""
         if chosen := list(digests):
             self._do(lambda connection: connection.execute(self._server.sql(_DELETE), (chosen,)))
 
     def shards(self) -> list[str]:
-        """The first two characters of the digests that there are."""
+        """Return the distinct first two characters of the stored digests."""
         return [shard for (shard,) in self._select(_SHARDS, ())]
 
     def old(self, shard: str) -> list[str]:
-        """The digests that begin so and are older than the grace time."""
+        """Return the digests that start with this shard and are older than the grace period."""
         return [digest for (digest,) in self._select(_OLD, (shard, shard + "g", self.grace_s))]
 
     def close(self) -> None:
-        """Closes the connection; the next use opens it again."""
+        """Close the connection. The next use opens it again."""
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -105,7 +105,7 @@ class BlobTable(BlobStore):
         return self._do(work)
 
     def _do(self, work: Callable[[_Connection], T]) -> T:
-        """The result of the work, which is retried once if the connection turns out to be broken."""
+        """Run the work and return its result, retrying once if the connection turns out to be broken."""
         with self._lock, self._server.errors():
             connection, is_new = self._connection, self._connection is None
             if connection is None:

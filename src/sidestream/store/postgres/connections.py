@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, at most three for each event loop: one writes, one reads, one listens."""
+"""Connections to PostgreSQL, at most three per event loop, for writing, reading and listening."""
 
 import asyncio
 import threading
@@ -17,31 +17,31 @@ from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.records import Row
 
 HEARTBEAT_S = 30.0
-"""A connection without notifications is tested this often: it can die without an error."""
+"""Seconds between tests of a connection without notifications, which can die without an error."""
 
 
 class Listener:
-    """Sets the events of those who wait for notifications, on a connection that is open while anybody does.
+    """Sets the events of those who wait for notifications, on a connection that is open only while they wait.
 
-    Nothing is lost if the connection breaks: everybody is woken, and reads again once the channel is live again.
+    Nothing is lost if the connection breaks, because all are woken and read again once the channel is live again.
     """
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, dict[str, set[asyncio.Event]]] = {}
-        """Channel → payload → the events of those who wait for it."""
+        """Channel → payload → events to set."""
         self._live: set[str] = set()
-        """The channels that the connection listens to."""
+        """Channels that the connection listens to."""
         self._opening: dict[str, asyncio.Future[None]] = {}
-        """Channels that are to become live."""
+        """Channels that should become live, each with a future that is resolved then."""
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.Timeout | None = None
         """Set while the task waits for notifications."""
 
     @contextmanager
     def subscribed(self, channel: str, payload: str) -> Generator[asyncio.Event]:
-        """An event that is set by notifications with this payload or none, and when the connection breaks."""
+        """Return an event that is set by notifications with this payload or none, and when the connection breaks."""
         event = asyncio.Event()
         self._waiting.setdefault(channel, {}).setdefault(payload, set()).add(event)
         try:
@@ -50,7 +50,7 @@ class Listener:
             self._leave(channel, payload, event)
 
     async def listen(self, channel: str) -> None:
-        """Returns once notifications of the channel arrive. Raises StoreError if the server cannot be reached."""
+        """Wait until notifications of the channel arrive. Raises StoreError if the server cannot be reached."""
         while channel not in self._live:
             future = self._opening.setdefault(channel, self._loop.create_future())
             if self._task is None:
@@ -60,7 +60,7 @@ class Listener:
             await asyncio.shield(future)
 
     def stop(self) -> None:
-        """Closes the connection and wakes everybody; from any thread."""
+        """Close the connection and wake all subscribers, from any thread."""
         with suppress(RuntimeError):  # The loop was closed, and all that waited with it.
             self._loop.call_soon_threadsafe(self._end, StoreError(f"the store {self._server.name} was closed"))
 
@@ -82,7 +82,7 @@ class Listener:
         self._broken(error)
 
     def _broken(self, error: StoreError | None) -> None:
-        """Wakes everybody: who still waits for a channel gets the error, the others read again."""
+        """Wake all subscribers. Those that still wait for a channel get the error, and the others read again."""
         self._live.clear()
         opening, self._opening = self._opening, {}
         for future in opening.values():
@@ -90,12 +90,12 @@ class Listener:
                 future.cancel()
             else:
                 future.set_exception(error)
-                future.exception()  # Perhaps nobody waits for it any more.
+                future.exception()  # Perhaps not awaited; mark the exception as retrieved.
         for channel in self._waiting:
             self._notify(channel, "")
 
     def _interrupt(self) -> None:
-        """Makes the task compare the channels that are wanted with those that are live."""
+        """Make the task compare the wanted channels with the live ones."""
         if self._pause is not None and not self._pause.expired():
             self._pause.reschedule(self._loop.time())
 
@@ -115,10 +115,10 @@ class Listener:
         finally:
             if self._task is task:
                 self._task = None
-                self._broken(error or StoreError(f"the connection to {self._server.name} was given up"))
+                self._broken(error or StoreError(f"lost the connection to {self._server.name}"))
 
     async def _choose_channels(self, connection: Connection) -> None:
-        """Makes the channels live that somebody waits for, and no others."""
+        """Listen to exactly the channels with subscribers."""
         if self._waiting.keys() == self._live:
             await connection.execute("SELECT 1")
         while wanted := self._waiting.keys() - self._live:
@@ -133,7 +133,7 @@ class Listener:
             await connection.execute(self._server.sql(f"UNLISTEN {channel}"))
 
     async def _dispatch(self, connection: Connection) -> None:
-        """Passes notifications on until the channels change, or for the time of a heartbeat."""
+        """Pass notifications on until the channels change, or for the time of a heartbeat."""
         if self._waiting.keys() != self._live:
             return
         try:
@@ -153,7 +153,7 @@ class Listener:
 
 
 MAX_BATCH = 64
-"""Conversations in one query: what it returns is in memory at once."""
+"""Maximum conversations per query, whose result is in memory at once."""
 _SELECT_PAGES = (
     "SELECT number, seq, time, run, kind, body, array_to_string(blobs, ' ') FROM unnest(%s::text[], %s::bigint[]) "
     "WITH ORDINALITY AS asked (name, after, number), LATERAL (SELECT * FROM {schema}.records WHERE "
@@ -168,7 +168,7 @@ class _Request(NamedTuple):
 
 
 class PageQueue:
-    """The reads of those who follow conversations, of one event loop."""
+    """The reads of an event loop's subscribers, batched into queries."""
 
     def __init__(self, server: PostgresServer, reading: SerialConnection) -> None:
         self._server = server
@@ -177,7 +177,7 @@ class PageQueue:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, conversation: str, after: int) -> list[Row]:
-        """The rows after a number, at most `PAGE`."""
+        """Return the rows after a sequence number, at most `PAGE`."""
         request = _Request(conversation, after, asyncio.get_running_loop().create_future())
         self._pending.append(request)
         if self._task is None:
@@ -237,31 +237,31 @@ class LoopConnections:
 
     @property
     def writing(self) -> SerialConnection:
-        """The connection of the running loop for writing; it creates the schema first."""
+        """The running loop's connection for writing, which creates the schema first."""
         return self._of_this_loop().writing
 
     @property
     def reading(self) -> SerialConnection:
-        """The connection of the running loop for reading."""
+        """The running loop's connection for reading."""
         return self._of_this_loop().reading
 
     @property
     def appends(self) -> AppendQueue:
-        """The appends of the running loop."""
+        """The running loop's appends."""
         return self._of_this_loop().appends
 
     @property
     def pages(self) -> PageQueue:
-        """The reads of those of the running loop who follow conversations."""
+        """The running loop's reads for subscribers."""
         return self._of_this_loop().pages
 
     @property
     def listener(self) -> Listener:
-        """What wakes those of the running loop who wait for changes."""
+        """The running loop's listener for changes."""
         return self._of_this_loop().listener
 
     async def aclose(self) -> None:
-        """Closes all connections; those of the running loop after the work in progress."""
+        """Close all connections. Those of the running loop are closed after the work in progress."""
         if (own := self._by_loop.pop(asyncio.get_running_loop(), None)) is not None:
             own.listener.stop()
             await own.appends.aclose()
@@ -270,7 +270,7 @@ class LoopConnections:
         self.drop()
 
     def drop(self) -> None:
-        """Closes all connections at once."""
+        """Close all connections at once."""
         with self._lock:
             connections = list(self._by_loop.values())
             self._by_loop.clear()

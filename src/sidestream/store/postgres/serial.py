@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that many coroutines share."""
+"""A PostgreSQL connection that many coroutines share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,10 +10,10 @@ from sidestream.store.postgres.server import Connection, PostgresServer
 
 T = TypeVar("T")
 IDLE_S = 5
-"""How long a transaction may wait for its next statement: that of a process which was stopped, or of a machine that
-is gone, would keep others from what it has locked. Less than a lease of workers."""
+"""Seconds that a transaction may wait for its next statement, so that a stopped process or an unreachable machine does
+not hold its locks. Less than a worker's lease."""
 BLOBS_S = 60
-"""The same while blobs are written, perhaps elsewhere."""
+"""The same while blobs are written, perhaps to another server."""
 
 
 class SerialConnection:
@@ -26,21 +26,22 @@ class SerialConnection:
         self._connection: Connection | None = None
 
     async def do(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        """The result of the work. If the connection turns out to be broken, the work is retried, with True.
+        """Run the work and return its result.
 
-        Twice, since a connection that broke while it was idle may break once more while it is used.
+        If the connection turns out to be broken, the work is retried with True, at most twice, since a connection that
+        broke while idle may break once more in use.
         """
         async with self._lock:
             with self._server.errors():
                 return await self._do(work)
 
     async def aclose(self) -> None:
-        """Closes the connection after the work in progress."""
+        """Close the connection after the work in progress."""
         async with self._lock:
             self.drop()
 
     def drop(self) -> None:
-        """Closes the connection at once, from any thread, even if its loop is closed."""
+        """Close the connection at once, from any thread, even if its loop is closed."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.pgconn.finish()
@@ -71,7 +72,7 @@ class SerialConnection:
 
 
 def is_broken(connection: Connection | psycopg.Connection[Any] | None, error: psycopg.Error) -> bool:
-    """Whether the connection cannot be used any more: it is closed, or the server said that it closes it.
+    """Return whether the connection is closed, or the server announced that it closes it.
 
     Without a connection, the error is that of a new one before its first use.
     """
@@ -81,7 +82,7 @@ def is_broken(connection: Connection | psycopg.Connection[Any] | None, error: ps
 
 
 async def allow_blobs(connection: Connection) -> None:
-    """This transaction may take the time that blobs need."""
+    """Allow this transaction the time that blobs need."""
     await _limit_idling(connection, BLOBS_S, is_local=True)
 
 

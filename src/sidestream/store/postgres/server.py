@@ -1,4 +1,4 @@
-"""The PostgreSQL database of a store: its URL, connections and migrations, and its errors as StoreError."""
+"""The PostgreSQL database of a store, with its URL, connections, migrations, and the conversion of its errors."""
 
 import itertools
 import os
@@ -38,7 +38,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE INDEX records_by_blob ON {schema}.records USING gin (blobs) WHERE blobs <> '{{}}'",
     ),
     (
-        # The token of the latest claim: who has an older one may not append.
+        # Token of the latest claim; writers with an older one may not append.
         "ALTER TABLE {schema}.conversations ADD COLUMN fence text COLLATE \"C\" NOT NULL DEFAULT ''",
         'CREATE TABLE {schema}.tasks (conversation text COLLATE "C" PRIMARY KEY '
         "REFERENCES {schema}.conversations ON DELETE CASCADE, queue text NOT NULL, "
@@ -60,7 +60,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "ALTER TABLE {schema}.blob_chunks ALTER COLUMN data SET STORAGE EXTERNAL",
     ),
 )
-"""`{schema}` is replaced by the name of the schema."""
+"""Statements with `{schema}` as a placeholder for the schema's name."""
 OLDEST_SERVER = 15
 _VERSION_TABLE = (
     "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
@@ -72,7 +72,7 @@ _PORTS = re.compile(r"[\d,]*")
 _SHIFTED_PASSWORD = re.compile(r"[@/]")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _PARAMETERS = {"connect_timeout": "10", "tcp_user_timeout": "30000", "client_encoding": "UTF8"}
-"""A server that does not respond must not block a program forever."""
+"""Connection parameters with timeouts, so that an unresponsive server does not block a program indefinitely."""
 
 _ADVICE = {
     "28000": "this user may not connect; check the user, and pg_hba.conf on the server",
@@ -91,19 +91,22 @@ _REFUSALS = {
     "28000": re.compile("no pg_hba.conf entry|role .* does not exist|authentication failed"),
     "3D000": re.compile("database .* does not exist"),
 }
-"""What a server says to a connection that it will refuse again; in another language, such a one is retried."""
+"""Messages with which a server refuses a connection for good. In another language, such a connection is retried."""
 _PASSING = ("08", "57P", "53300", "40001", "40P01")
-"""How the states of errors begin after which the same statement may succeed."""
+"""Prefixes of error states after which the same statement may succeed."""
 
 
 class PostgresServer:
-    """The database behind a URL, and the schema it must have; `suffix` is for one beside the schema of the store."""
+    """The database behind a URL, and the schema it must have.
+
+    `suffix` names a separate schema beside that of the store.
+    """
 
     def __init__(self, url: str, migrations: Sequence[Migration], *, suffix: str = "") -> None:
-        # A password that is not escaped ends up in other parts, so neither the URL nor its parts may be shown.
+        # An unescaped password ends up in other parts of the URL, so neither the URL nor its parts may be shown.
         url = Secret(url)
         address, self.options = _without_own_options(url)
-        """Our own: `schema` and `blobs`."""
+        """Sidestream's own URL options, `schema` and `blobs`."""
         self.schema = self.options.get("schema", "sidestream")
         if not _NAME.fullmatch(self.schema):
             raise ConfigurationError(
@@ -114,7 +117,7 @@ class PostgresServer:
         parameters = _parameters_of(address)
         if parameters is None:
             raise ConfigurationError(
-                "the URL of the PostgreSQL store is not valid: write postgresql://user@host:5432/database, "
+                "invalid PostgreSQL store URL; write postgresql://user@host:5432/database, "
                 "with % escapes for special characters in the password"
             )
         register_secret(parameters.get("password", ""))
@@ -126,15 +129,15 @@ class PostgresServer:
         self.lock_key = int.from_bytes(sha256(f"sidestream {self.schema}".encode()).digest()[:8], signed=True)
 
     def topic(self, name: str) -> str:
-        """The channel for changes of a topic."""
+        """Return the channel for changes of a topic."""
         return f"{self.schema}_{name}"
 
     def sql(self, statement: str) -> LiteralString:
-        """The statement with the name of the schema, which was validated."""
+        """Insert the schema's name, which was validated, into a statement."""
         return cast(LiteralString, statement.format(schema=self.schema))
 
     async def connect(self) -> Connection:
-        """A new connection."""
+        """Open a new connection."""
         with self.errors("cannot connect to"):
             connection = await psycopg.AsyncConnection.connect(self._address, autocommit=True)
             try:
@@ -147,13 +150,13 @@ class PostgresServer:
         return connection
 
     def connect_in_thread(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """A new connection for a thread, which waits for it."""
+        """Open a new connection for a thread, blocking until it is open."""
         with self.errors("cannot connect to"):
             return psycopg.connect(self._address, autocommit=True)
 
     @contextmanager
     def errors(self, doing: str = "the store in") -> Generator[None]:
-        """Raises StoreError for the errors of PostgreSQL in the block."""
+        """Convert PostgreSQL errors in the block to StoreError."""
         try:
             yield
         except psycopg.Error as error:
@@ -161,14 +164,14 @@ class PostgresServer:
             raise self.store_error(error, doing) from None
 
     def store_error(self, error: psycopg.Error, doing: str = "the store in") -> StoreError:
-        """An error of PostgreSQL as ours, with what to do about it."""
+        """Convert a PostgreSQL error to StoreError, with advice."""
         message = redact(str(error).partition("\n")[0])
         state = error.sqlstate or _refusal(str(error))
         advice = _ADVICE.get(state or "", "check the server and the URL")
         return StoreError(f"{doing} {self.name}: {message}; {advice}", retryable=_is_passing(error, state))
 
     async def version_of(self, connection: Connection) -> int:
-        """The version of the schema; 0 if it does not exist."""
+        """Return the version of the schema, or 0 if it does not exist."""
         # Not by to_regclass, whose cache may not contain a table that another process has just created.
         found = await connection.execute(_VERSION_TABLE, (self.schema,))
         if not await found.fetchone():
@@ -178,13 +181,16 @@ class PostgresServer:
         return row[0] or 0 if row else 0
 
     async def refuse_newer(self, connection: Connection) -> int:
-        """The version of the schema. Raises NewerSchemaError above ours."""
+        """Return the version of the schema. Raises NewerSchemaError if it is above ours."""
         return refuse_newer(await self.version_of(connection), self.version, self.name, alternative="database")
 
     async def select(
         self, connection: Connection, query: str, values: Sequence[object] | Mapping[str, object]
     ) -> list[tuple[Any, ...]]:
-        """The rows of a query; none if the schema does not exist. Raises StoreError if it is not of our version."""
+        """Return the rows of a query, or none if the schema does not exist.
+
+        Raises StoreError if the schema has another version.
+        """
         statement = self.sql(query)
         try:
             return await (await connection.execute(statement, values)).fetchall()
@@ -195,7 +201,7 @@ class PostgresServer:
         return await (await connection.execute(statement, values)).fetchall()
 
     async def create(self, connection: Connection) -> None:
-        """Creates the schema, in one transaction, if it does not exist. Raises StoreError if it is older than ours."""
+        """Create the schema in one transaction if it does not exist. Raises StoreError if it is older than ours."""
         if await self.refuse_other(connection) == self.version:
             return
         async with connection.transaction():
@@ -206,7 +212,7 @@ class PostgresServer:
                 await self.upgrade(connection, 0)
 
     async def refuse_other(self, connection: Connection) -> int:
-        """The version of the schema. Raises StoreError above or below ours, unless it does not exist."""
+        """Return the version of the schema, or 0 if it does not exist. Raises StoreError for any version but ours."""
         version = await self.refuse_newer(connection)
         if 0 < version < self.version:
             raise StoreError(
@@ -217,7 +223,7 @@ class PostgresServer:
         return version
 
     async def upgrade(self, connection: Connection, version: int) -> None:
-        """Applies the migrations after a version, within a transaction."""
+        """Apply the migrations after a version, within a transaction."""
         for statement in itertools.chain.from_iterable(self.migrations[version:]):
             await connection.execute(self.sql(statement))
         await connection.execute(self.sql("UPDATE {schema}.version SET version = %s"), (self.version,))
@@ -232,19 +238,19 @@ class PostgresServer:
 
 
 def _refusal(message: str) -> str | None:
-    """The state of a connection that the server has refused: libpq reports only the message."""
+    """Return the error state of a refused connection, for which libpq reports only the message."""
     return next((state for state, phrase in _REFUSALS.items() if phrase.search(message)), None)
 
 
 def _is_passing(error: psycopg.Error, state: str | None) -> bool:
-    """Whether the connection broke or could not be made, which a restart of the server explains."""
+    """Return whether the connection broke or could not be made, as during a restart of the server."""
     if state is None:
         return isinstance(error, psycopg.OperationalError)
     return state.startswith(_PASSING)
 
 
 def _parameters_of(address: str) -> dict[str, str] | None:
-    """The parameters of a connection; None if the URL is not valid."""
+    """Return the parameters of a connection, or None if the URL is not valid."""
     try:
         found = conninfo_to_dict(address)
     except psycopg.Error:
@@ -257,7 +263,7 @@ def _parameters_of(address: str) -> dict[str, str] | None:
 
 
 def _without_own_options(url: str) -> tuple[str, dict[str, str]]:
-    """The URL without the parameters that are ours, and those."""
+    """Split a URL into the URL without our own parameters, and those parameters."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -271,7 +277,7 @@ def _without_own_options(url: str) -> tuple[str, dict[str, str]]:
 
 
 def _public_name(parameters: dict[str, str]) -> str:
-    """The URL of the database without its password."""
+    """Return the URL of the database without its password."""
     user = f"{parameters['user']}@" if "user" in parameters else ""
     host = parameters.get("host") or parameters.get("hostaddr") or "localhost"
     port = f":{parameters['port']}" if "port" in parameters else ""
@@ -286,9 +292,9 @@ _COLUMNS = (
 
 
 async def migrate(server: PostgresServer, connection: Connection, backup: Path | None) -> int:
-    """Migrates the schema, in one transaction, during which nobody else writes; returns the version that it had.
+    """Migrate the schema in one transaction that blocks other writers, and return its previous version.
 
-    `backup` is a new file, complete before anything is changed. Nothing happens to a schema that is new or current.
+    `backup` is a new file, complete before anything is changed. A new or current schema is left unchanged.
     """
     version = await server.refuse_newer(connection)
     if version in (0, server.version):
@@ -309,7 +315,7 @@ async def migrate(server: PostgresServer, connection: Connection, backup: Path |
 
 @contextmanager
 def _new_file(path: Path) -> Generator[IO[bytes]]:
-    """A file for its owner only, on the disk at the end of the block, and gone if that fails."""
+    """Open a new file for its owner only, flush it at the end of the block, and delete it on failure."""
     with disk_errors(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         try:
             yield file
@@ -322,7 +328,7 @@ def _new_file(path: Path) -> Generator[IO[bytes]]:
 
 
 async def _back_up(server: PostgresServer, connection: Connection, version: int, file: IO[bytes]) -> None:
-    """Writes a script for psql that creates the schema as it is, or fails as a whole."""
+    """Write a psql script that recreates the schema and its data, or fails as a whole."""
     statements = [statement for migration in server.migrations[:version] for statement in migration]
     head = [
         f"-- A store of Sidestream, version {version} of its schema. Restore it with: psql -v ON_ERROR_STOP=1 -f FILE"
@@ -353,6 +359,6 @@ async def _copy(connection: Connection, table: str, columns: str, file: IO[bytes
 
 
 def _tables(statements: Sequence[str]) -> list[str]:
-    """The tables that the statements create, but for that of the version; those that others refer to come first."""
+    """Return the tables that the statements create, referenced ones first, except for the version."""
     names = [found[1] for statement in statements if (found := _CREATED.match(statement))]
     return [name for name in names if name != "version"]

@@ -45,7 +45,7 @@ _DELETE = "DELETE FROM {schema}.conversations WHERE id = %s"
 async def check(
     server: PostgresServer, connection: Connection, blobs: BlobStore, *, repair: bool
 ) -> list[StoreProblem]:
-    """All problems of records, and of the blobs they name."""
+    """Return all problems of records, and of the blobs they refer to."""
     if not (await server.refuse_newer(connection) if repair else await server.version_of(connection)):
         return []
     try:
@@ -96,10 +96,10 @@ async def _truncate(server: PostgresServer, connection: Connection, audit: Audit
 
 
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Before each attempt of `tail` to read again, after a connection broke: a server may take this long to restart."""
+"""Seconds before each attempt of `tail` to reconnect, long enough for a server to restart."""
 
 IN_DATABASE = "database"
-"""Where blobs are instead of a folder or a bucket."""
+"""Blob location that means tables of the database instead of a folder or a bucket."""
 
 _WORDS = {name: f"{{schema}}.{name}" for name in ("conversations", "records", "tasks", "posts")} | {
     "now": "extract(epoch FROM clock_timestamp())::float8",
@@ -131,23 +131,24 @@ _SELECT_ORPHANS = (
 
 
 class PostgresStore(DatabaseStore):
-    """Conversations in a schema of a database: `postgresql://user@host/database`, `?schema=` for another schema.
+    """Conversations in a schema of the database at `postgresql://user@host/database`.
 
-    `blobs`, or `?blobs=` of the URL, says where blobs are: a folder (by default in the platform's data folder, which
-    machines must share), `s3://bucket/prefix`, or `database`: in tables of the schema.
+    `?schema=` in the URL selects another schema. `blobs`, or `?blobs=` in the URL, sets where blobs are stored: a
+    folder (by default in the platform's data folder, which several machines must share), `s3://bucket/prefix`, or
+    `database` for tables of the schema.
     """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
 
     def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobStore | None = None) -> None:
         self.url = url = Secret(url)  # in the locals of a traceback, too
-        """It may hold a password."""
+        """URL, which may hold a password."""
         self._server = PostgresServer(url, self.migrations)
         chosen = blobs or self._server.options.get("blobs") or _default_folder(self._server)
         super().__init__(self._server.name, BlobTable(self._server) if chosen == IN_DATABASE else chosen)
         self._connections = LoopConnections(self._server, self.blobs)
         self._has_tables = False
-        # A store that is dropped without being closed leaves no connections.
+        # Close the connections of a store that is dropped without being closed.
         weakref.finalize(self, self._connections.drop)
         weakref.finalize(self, self.blobs.close)
 
@@ -157,12 +158,12 @@ class PostgresStore(DatabaseStore):
         return f"{self._server.name}?schema={self._server.schema}"
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
-        """The rows after a number, in order."""
+        """Return the rows after a sequence number, in order."""
         check_id(conversation)
         return rows_of(await self._select(_SELECT_ROWS, (conversation, after)))
 
     async def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
-        """The rows after a number, then each new one as it is written."""
+        """Yield the rows after a sequence number, then each new one as it is written."""
         check_id(conversation)
 
         async def read() -> list[Row]:
@@ -176,7 +177,7 @@ class PostgresStore(DatabaseStore):
                     after = row.seq
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
-        """The problems of the store; `repair` fixes what it can."""
+        """Return the problems of the store. `repair` fixes those that can be fixed."""
         self._check_open()
         chosen = self._connections.writing if repair else self._connections.reading
 
@@ -196,9 +197,9 @@ class PostgresStore(DatabaseStore):
         return found
 
     async def migrate(self, backup: Path | None) -> int:
-        """Migrates a schema of an older version, after a backup in a new file; returns the version that it had.
+        """Migrate an older schema, after a backup in a new file, and return its previous version.
 
-        Nothing else migrates it: until then, reads work as far as possible, and writes are refused.
+        Migration is never automatic. Until then, reads work as far as possible, and writes are refused.
         """
         self._check_open()
 
@@ -209,7 +210,7 @@ class PostgresStore(DatabaseStore):
         return await self._connections.reading.do(work)
 
     async def aclose(self) -> None:
-        """Closes the store after its pending writes."""
+        """Close the store after its pending writes."""
         self._is_closed = True
         await self._connections.aclose()
         await asyncio.to_thread(self.blobs.close)
@@ -217,7 +218,10 @@ class PostgresStore(DatabaseStore):
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own; returns its rows. `notify` wakes who waits for a topic."""
+        """Run one statement in a separate transaction, and return its rows.
+
+        `notify` wakes those who wait for a topic.
+        """
         statement = _MARK.sub(r"%(\1)s", sql).format_map(_WORDS)
         if sql.startswith("SELECT "):
             return await self._select(statement, values or {})
@@ -236,7 +240,7 @@ class PostgresStore(DatabaseStore):
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
 
     async def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yields at once, then whenever something of this topic may have changed, without end."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
 
         async def read() -> list[Row]:
             self._check_open()
@@ -264,7 +268,7 @@ class PostgresStore(DatabaseStore):
     async def _delete_all(self, conversations: Sequence[str], before: float) -> tuple[int, list[str]]:
         chosen = list(conversations)
         named_sql = self._server.sql(_SELECT_NAMED)
-        # What somebody else has locked is left for another time: a deletion waits for nobody, and nobody long for it.
+        # Skip locked rows, which are left for a later deletion, so that neither side waits long.
         delete_sql = self._server.sql(
             "DELETE FROM {schema}.conversations WHERE id IN (SELECT id FROM {schema}.conversations "
             "WHERE id = ANY(%s) AND updated < %s ORDER BY id FOR UPDATE SKIP LOCKED)"
@@ -303,7 +307,7 @@ class PostgresStore(DatabaseStore):
         async def work(connection: Connection, _: bool) -> list[str]:
             async with connection.transaction():
                 await allow_blobs(connection)
-                # The lock, so that no reference is added meanwhile.
+                # Lock, so that no reference is added meanwhile.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._server.lock_key,))
                 found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (list(candidates),))
                 orphans = [digest for (digest,) in await found.fetchall()]
@@ -314,16 +318,16 @@ class PostgresStore(DatabaseStore):
 
     async def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
         if isinstance(self.blobs, BlobTable) and not self._has_tables:
-            await self._connections.writing.do(_nothing)  # Connecting to write creates them.
+            await self._connections.writing.do(_nothing)  # Connecting to write creates the tables.
             self._has_tables = True
         await super()._put_blobs(blobs)
 
     async def _watch(
         self, channel: str, name: str, read: Callable[[], Awaitable[list[Row]]]
     ) -> AsyncGenerator[list[Row]]:
-        """What `read` finds: at first, and after each notification for this name. Reconnects when it must."""
+        """Yield what `read` returns, at first and after each notification for this name, reconnecting if needed."""
         listener = self._connections.listener
-        failures: int | None = None  # Since the last success; None before the first, when an error is final.
+        failures: int | None = None  # Failures since the last success; None before the first, when an error is final.
         with listener.subscribed(channel, name) as changed:
             while True:
                 try:
@@ -350,11 +354,11 @@ async def _fetched(connection: Connection, query: LiteralString, values: Mapping
 
 
 async def _nothing(_: Connection, __: bool) -> None:
-    """Work that only needs a connection."""
+    """Do no work, for callers that only need a connection."""
 
 
 async def _wait(changed: asyncio.Event) -> None:
-    """Until the event is set, or for the time of a heartbeat."""
+    """Wait until the event is set, or for the time of a heartbeat."""
     with suppress(TimeoutError):
         async with asyncio.timeout(HEARTBEAT_S):
             await changed.wait()

@@ -1,4 +1,4 @@
-"""The SQLite file of a store: created, opened, migrated, and its errors as StoreError."""
+"""The SQLite file of a store, with its creation and migrations, and the conversion of its errors."""
 
 import itertools
 import os
@@ -18,7 +18,7 @@ FileIdentity = tuple[int, int]
 """Device and inode."""
 
 APPLICATION_ID = 0x53445354
-"""Marks the file, in its header, as a log of Sidestream."""
+"""Marker in the file's header for a Sidestream log."""
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -38,7 +38,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         f"PRAGMA application_id = {APPLICATION_ID}",
     ),
     (
-        # The token of the latest claim: who has an older one may not append.
+        # Token of the latest claim; writers with an older one may not append.
         "ALTER TABLE conversations ADD COLUMN fence TEXT NOT NULL DEFAULT ''",
         "CREATE TABLE tasks (conversation TEXT PRIMARY KEY REFERENCES conversations ON DELETE CASCADE, "
         "queue TEXT NOT NULL, position INTEGER NOT NULL, state TEXT NOT NULL, due REAL NOT NULL, since REAL NOT NULL, "
@@ -53,9 +53,10 @@ MIGRATIONS: tuple[Migration, ...] = (
 )
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside the file."""
+"""Suffixes of the files that SQLite keeps beside the database."""
 MAX_WAL_PAGES = 16_384
-"""Pages, of 4 kB, of the write-ahead log at which the writer itself makes a checkpoint: beside it, none succeeded."""
+"""Size of the write-ahead log, in pages of 4 kB, at which the writer makes a checkpoint because none in the background
+succeeded."""
 KEPT_WAL_BYTES = 1 << 20
 _TABLES = ("conversations", "records", "blob_references")
 _WAL_WAIT_S = 0.01
@@ -76,13 +77,13 @@ _MESSAGES = {
 
 
 class DamagedFileError(sqlite3.DatabaseError):
-    """What can be read of the file was not written by us."""
+    """Raised for readable content that Sidestream did not write."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 def _size(path: str) -> int:
-    """The bytes of a file; 0 if there is none."""
+    """Return the size of a file in bytes, or 0 if it does not exist."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -95,17 +96,17 @@ class SqliteFile:
     def __init__(self, path: Path, migrations: Sequence[Migration], busy_timeout_s: float) -> None:
         self.path = path
         self.version = len(migrations)
-        # As texts: each write asks the system about both.
+        # As strings, since each write checks both.
         self._path, self._wal = os.fspath(path), f"{path}-wal"
         self._migrations = migrations
         self._busy_timeout_s = busy_timeout_s
 
     def errors(self) -> "_StoreErrors":
-        """Raises StoreError for the errors of SQLite and of the disk in the block."""
+        """Convert SQLite and disk errors in the block to StoreError."""
         return _StoreErrors(self)
 
     def store_error(self, error: BaseException) -> StoreError | None:
-        """What an error of SQLite or of the disk means for the store; None for any other error."""
+        """Convert a SQLite or disk error to StoreError, or return None for any other error."""
         match error:
             case sqlite3.Error():
                 return self._store_error(error)
@@ -117,7 +118,7 @@ class SqliteFile:
                 return None
 
     def open_to_write(self) -> sqlite3.Connection:
-        """A connection for writing; creates or migrates the file if necessary."""
+        """Open a connection for writing, creating or migrating the file if necessary."""
         self._create()
         connection = self._connect("rw")
         try:
@@ -128,7 +129,7 @@ class SqliteFile:
         return connection
 
     def open_to_read(self) -> sqlite3.Connection | None:
-        """A read-only connection; None if nothing was ever stored. An older file is migrated first."""
+        """Open a read-only connection, or return None if nothing was ever stored. An older file is migrated first."""
         with disk_errors(self.path):
             if self._is_empty():
                 self._refuse_lone_wal()
@@ -147,46 +148,46 @@ class SqliteFile:
         return None
 
     def open_to_checkpoint(self) -> sqlite3.Connection:
-        """A connection to a file that another connection has open to write."""
+        """Open a connection to a file that another connection has open for writing."""
         return sqlite3.connect(self._address("rw"), uri=True, timeout=self._busy_timeout_s, isolation_level=None)
 
     def open_raw(self) -> sqlite3.Connection:
-        """A connection to a file that may be damaged; what is not UTF-8 in a text is returned as surrogates."""
+        """Open a connection to a file that may be damaged. Invalid UTF-8 is returned as surrogates."""
         if self._is_empty():
             self._refuse_lone_wal()
         connection = self._connect("ro")
         connection.text_factory = _lenient_text
-        # With it, SQLite accepts a file that is shorter than its header says.
+        # Makes SQLite accept a file that is shorter than its header claims.
         connection.execute("PRAGMA writable_schema = ON")
         return connection
 
     def wal_bytes(self) -> int:
-        """The size of the write-ahead log; 0 if there is none."""
+        """Return the size of the write-ahead log, or 0 if it does not exist."""
         return _size(self._wal)
 
     def sibling(self, path: Path) -> "SqliteFile":
-        """Another file with the same schema."""
+        """Return another file with the same schema."""
         return SqliteFile(path, self._migrations, self._busy_timeout_s)
 
     def remove(self) -> None:
-        """Deletes the file and what SQLite keeps beside it."""
+        """Delete the file and what SQLite keeps beside it."""
         for suffix in ("", *SIDE_FILES):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def is_still(self, identity: FileIdentity) -> bool:
-        """Whether the path still leads to the file with this identity."""
+        """Return whether the path still leads to the file with this identity."""
         try:
             return self.identity() == identity
         except OSError:
             return False
 
     def identity(self) -> FileIdentity:
-        """Distinguishes the file at the path from one that replaces it."""
+        """Return a value that distinguishes the file at the path from one that replaces it."""
         status = os.stat(self._path)
         return status.st_dev, status.st_ino
 
     def beside(self, suffix: str) -> Path:
-        """An unused path beside the file: `talks.db.suffix`, `talks.db.suffix-2` and so on."""
+        """Return an unused path beside the file, such as `talks.db.suffix` or `talks.db.suffix-2`."""
         path = self.path.with_name(f"{self.path.name}.{suffix}")
         number = 1
         while path.exists():
@@ -195,13 +196,16 @@ class SqliteFile:
         return path
 
     def copy_to(self, target: Path) -> None:
-        """Copies the committed content into a new file."""
+        """Copy the committed content into a new file."""
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         with closing(self._connect("ro")) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
 
     def refuse_newer(self, connection: sqlite3.Connection) -> int:
-        """The schema's version; call it within a transaction. Raises NewerSchemaError above ours."""
+        """Return the schema's version. Call it within a transaction.
+
+        Raises NewerSchemaError if the version is above ours.
+        """
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         return refuse_newer(version, self.version, str(self.path), alternative="file")
 
@@ -218,10 +222,10 @@ class SqliteFile:
         return not _size(self._path)
 
     def _refuse_lone_wal(self) -> None:
-        """Raises DamagedFileError if only a write-ahead log is left: SQLite would delete it, and what it holds."""
-        # Looked at again: another process that creates the file writes its header first, then the log.
+        """Raise DamagedFileError if only a write-ahead log is left, which SQLite would delete with its content."""
+        # Check again: another process that creates the file writes its header first, then the log.
         if _size(self._wal) and self._is_empty():
-            raise DamagedFileError(f"the file is missing or empty, but not {os.path.basename(self._wal)}")
+            raise DamagedFileError(f"the file is missing or empty, but {os.path.basename(self._wal)} is not")
 
     def _can_share_wal(self) -> bool:
         # In a read-only folder SQLite cannot create the files that readers of a WAL share.
@@ -237,11 +241,11 @@ class SqliteFile:
         )
         try:
             if mode == "rw":
-                self._own_version(connection)  # Another program's database is left unchanged.
+                self._own_version(connection)  # Leave another program's database unchanged.
                 self._use_wal(connection)
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {MAX_WAL_PAGES}")
-                # Once all of it was moved into the file, the log begins anew, and its size says how much it holds.
+                # Truncate the log once it was moved into the file, so that its size shows how much it holds.
                 connection.execute(f"PRAGMA journal_size_limit = {KEPT_WAL_BYTES}")
             connection.execute("PRAGMA foreign_keys = ON")
         except BaseException:
@@ -253,7 +257,7 @@ class SqliteFile:
         return f"file:{quote(str(self.path.absolute()))}?mode={mode}"
 
     def _roll_back(self) -> None:
-        """Undoes what a process that was killed while it created the file left half done: a reader cannot."""
+        """Roll back a file creation that a killed process left half done, which a read-only connection cannot do."""
         journal = self.path.with_name(self.path.name + "-journal")
         if not journal.exists() or not os.access(self.path.parent, os.W_OK):
             return
@@ -262,7 +266,7 @@ class SqliteFile:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Waits for other processes that create the file at the same time: here SQLite does not do so itself."""
+        """Enable WAL mode, waiting for other processes that create the file, which SQLite does not do here."""
         deadline_s = time.monotonic() + self._busy_timeout_s
         while True:
             try:
@@ -274,7 +278,7 @@ class SqliteFile:
                 time.sleep(_WAL_WAIT_S)
 
     def _own_version(self, connection: sqlite3.Connection) -> int:
-        """The schema's version; 0 for an empty file. Raises StoreError for another program's database."""
+        """Return the schema's version, or 0 for an empty file. Raises StoreError for another program's database."""
         # In one statement, since another process may be creating the file.
         version, application, tables = connection.execute(
             "SELECT user_version, application_id, (SELECT group_concat(name) FROM sqlite_master WHERE type = 'table') "
@@ -283,9 +287,9 @@ class SqliteFile:
         if application == APPLICATION_ID and version > 0:
             return version
         if application == APPLICATION_ID or set(_TABLES) <= set((tables or "").split(",")):
-            raise DamagedFileError("the header of the file is damaged")
+            raise DamagedFileError("the file header is damaged")
         if tables:
-            raise StoreError(f"{self.path} is a database of another program; choose another file for the log")
+            raise StoreError(f"{self.path} belongs to another program; choose another file for the log")
         return 0
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -302,7 +306,7 @@ class SqliteFile:
             connection.execute(f"PRAGMA user_version = {self.version}")
 
     def _store_error(self, error: sqlite3.Error) -> StoreError:
-        # Python itself raises an error without a code, for a text that is not UTF-8.
+        # Python raises an error without a code for a string that is not UTF-8.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code == sqlite3.SQLITE_ERROR:
             # Our statements are valid, so they fail only on a schema that is not ours.
@@ -317,7 +321,10 @@ def _lenient_text(data: bytes) -> str:
 
 
 class _StoreErrors:
-    """See `SqliteFile.errors`. A class, as `Transaction` is: every write enters both, and a generator costs more."""
+    """The context manager of `SqliteFile.errors`.
+
+    A class, like `Transaction`, because every write enters both and a generator costs more.
+    """
 
     __slots__ = ("_file",)
 
@@ -334,7 +341,7 @@ class _StoreErrors:
 
 
 class Transaction:
-    """Commits at the end of the block, or rolls back if it raises."""
+    """A transaction that commits at the end of the block, or rolls back if it raises."""
 
     __slots__ = ("_begin", "_connection")
 

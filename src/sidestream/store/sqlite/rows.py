@@ -1,4 +1,4 @@
-"""Rows of a SQLite store, on an open connection: written within its transaction, and read."""
+"""Reading and writing rows of a SQLite store on an open connection."""
 
 import math
 import sqlite3
@@ -37,10 +37,10 @@ _UPDATE_CONVERSATIONS = (
     "last = new.column7, fence = coalesce(new.column8, fence) FROM ({values}) AS new "
     "WHERE id = new.column1 AND head = new.column2 AND (new.column8 IS NULL OR fence <= new.column8)"
 )
-"""The same for several at once: VALUES names its columns so."""
+"""The same for several at once. `column1` and so on are the names that VALUES gives its columns."""
 _INSERT_RECORDS = "INSERT INTO records (conversation, seq, time, run, kind, body, blobs) {values}"
 _MAX_VALUES = 128
-"""Rows of one statement."""
+"""Maximum rows per statement."""
 _IS_FENCED = "SELECT 1 FROM conversations WHERE id = ? AND fence > ?"
 _SELECT_ROWS = (
     "SELECT seq, time, run, kind, body, blobs FROM records WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -48,7 +48,10 @@ _SELECT_ROWS = (
 
 
 def append_rows(connection: sqlite3.Connection, append: Append) -> None:
-    """Writes rows and their references to blobs. Raises ConflictError, before anything is written."""
+    """Write rows and their references to blobs.
+
+    Raises ConflictError or FencedError before anything is written.
+    """
     conversation, after, rows, blobs, _, token = append
     new = summarize(rows, blobs)
     if after:
@@ -64,15 +67,15 @@ def append_rows(connection: sqlite3.Connection, append: Append) -> None:
 
 
 def can_be_grouped(append: Append) -> bool:
-    """Whether `append_group` can write it."""
+    """Return whether `append_group` can write the append."""
     return append.after > 0 and not append.blobs and not any(row.blobs for row in append.rows)
 
 
 def append_group(connection: sqlite3.Connection, appends: Sequence[Append]) -> bool:
-    """Writes the rows of several conversations; False if one of them conflicts, and then all must be rolled back.
+    """Write the rows of several conversations, or return False if one conflicts.
 
-    Each statement releases the interpreter's lock, and gets it back only when the event loop's thread lets go of it.
-    One statement for each append would be as many waits, so a few statements write all.
+    The caller must then roll back the transaction. Each statement releases the GIL and gets it back only when the event
+    loop's thread lets go of it. One statement per append would mean as many waits, so a few statements write all.
     """
     summaries: list[tuple[object, ...]] = []
     for conversation, after, rows, blobs, _, token in appends:
@@ -90,7 +93,7 @@ def _record_values(append: Append) -> list[tuple[object, ...]]:
 
 
 def _execute_many(connection: sqlite3.Connection, sql: str, rows: list[tuple[object, ...]]) -> int:
-    """Runs a statement on all rows, in as few pieces as powers of two allow; returns how many rows it changed."""
+    """Run a statement on all rows, in pieces of a power of two, and return how many rows it changed."""
     changed = 0
     for piece in _pieces(rows):
         statement = _with_values(sql, len(piece), len(piece[0]))
@@ -99,7 +102,7 @@ def _execute_many(connection: sqlite3.Connection, sql: str, rows: list[tuple[obj
 
 
 def _pieces(rows: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]]:
-    """A few sizes only: SQLite parses a statement once, as long as it is the same text."""
+    """Split rows into pieces of only a few sizes, since SQLite parses a statement once if its text is the same."""
     while rows:
         size = min(1 << (len(rows).bit_length() - 1), _MAX_VALUES)
         yield rows[:size]
@@ -113,14 +116,17 @@ def _with_values(sql: str, rows: int, columns: int) -> str:
 
 
 def _is_fenced(connection: sqlite3.Connection, append: Append) -> bool:
-    """Whether the conversation knows a later token than that of the append."""
+    """Return whether the conversation has a newer token than the append."""
     return append.token is not None and bool(fetch(connection, _IS_FENCED, (append.conversation, append.token)))
 
 
 def fetch(
     connection: sqlite3.Connection, sql: str, values: Sequence[object] | Mapping[str, object] = ()
 ) -> list[tuple[Any, ...]]:
-    """All rows of a query. A query that fails keeps no lock, which one that waits for the garbage collector does."""
+    """Return all rows of a query.
+
+    The cursor is closed at once, since a failed query would keep its lock until garbage collection.
+    """
     with closing(connection.cursor()) as cursor:
         return cursor.execute(sql, values).fetchall()
 
@@ -128,18 +134,21 @@ def fetch(
 def select_conversations(
     connection: sqlite3.Connection, sql: str, values: Mapping[str, object]
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query for conversations. Raises DamagedFileError for values that are not ours."""
+    """Return the rows of a query for conversations. Raises DamagedFileError if a value has the wrong type."""
     return _sound(fetch(connection, sql, values), CONVERSATION_TYPES)
 
 
 def select_rows(connection: sqlite3.Connection, conversation: str, after: int, limit: int | None = None) -> list[Row]:
-    """The rows of a conversation after a number. Raises DamagedFileError for values that are not ours."""
+    """Return the rows of a conversation after a sequence number.
+
+    Raises DamagedFileError if a value has the wrong type.
+    """
     found = fetch(connection, _SELECT_ROWS, (conversation, after, -1 if limit is None else limit))
     return rows_of(_sound(found, RECORD_TYPES))
 
 
 def is_sound(values: Sequence[object], types: tuple[type, ...]) -> bool:
-    """Whether the values are of these types; texts must be UTF-8, and numbers finite."""
+    """Return whether the values are of these types, strings are valid UTF-8, and numbers are finite."""
     return tuple(map(type, values)) == types and all(map(_is_sound, values))
 
 
@@ -157,5 +166,5 @@ def _is_sound(value: object) -> bool:
 def _sound(found: list[tuple[Any, ...]], types: tuple[type, ...]) -> list[tuple[Any, ...]]:
     for values in found:
         if tuple(map(type, values)) != types:
-            raise DamagedFileError("a value has another type than its column")
+            raise DamagedFileError("a value has the wrong type for its column")
     return found

@@ -1,4 +1,4 @@
-"""Saves the readable rows of a damaged SQLite store into a new file."""
+"""Recovery of the readable rows of a damaged SQLite store into a new file."""
 
 import os
 import shutil
@@ -24,13 +24,13 @@ from sidestream.store.sqlite.rows import (
 )
 
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What reading a damaged file raises; the second where SQLite's own message quotes bytes of the file."""
+"""Errors raised by reading a damaged file. The second occurs if SQLite's own message quotes bytes of the file."""
 
 _PAGE = 4096
 _PAGE_COUNT = slice(28, 32)
-"""Where the header of a file has the number of its pages."""
+"""Position of the page count in the file's header."""
 _ROWS_PER_PAGE = 128
-"""More than fit on a page; bounds the search in a table whose pages lead back to themselves."""
+"""Upper bound of rows per page, which limits the search in a table whose pages refer back to themselves."""
 _MAX_ROWID = 1 << 62
 
 
@@ -56,7 +56,7 @@ _RECORDS = _Table(
 
 
 def salvage(file: SqliteFile, damage: str) -> StoreProblem:
-    """Replaces the damaged file by a new one, and keeps it under another name."""
+    """Replace the damaged file by a new one with its readable rows, and keep it under another name."""
     fresh = file.sibling(file.beside("salvaged"))
     try:
         records = _save(file, fresh)
@@ -70,7 +70,7 @@ def salvage(file: SqliteFile, damage: str) -> StoreProblem:
 
 
 def unsound_rows(connection: sqlite3.Connection) -> int:
-    """How many rows hold values that we never write, such as texts that are not UTF-8. For a raw connection."""
+    """Count rows with values that Sidestream never writes, such as invalid UTF-8, on a raw connection."""
     return sum(
         not _is_ours(table, values)
         for table in (_CONVERSATIONS, _RECORDS)
@@ -79,13 +79,13 @@ def unsound_rows(connection: sqlite3.Connection) -> int:
 
 
 def list_again(connection: sqlite3.Connection, conversation: str) -> None:
-    """Adds a conversation to the list again, with the summary of its records."""
+    """Add a conversation to the list again, with the summary of its records."""
     summary = summarize(select_rows(connection, conversation, 0), {})
     connection.execute(INSERT_CONVERSATION, (*astuple(summary), "", conversation))
 
 
 def _save(file: SqliteFile, fresh: SqliteFile) -> int:
-    """Copies what can be read; returns how many records."""
+    """Copy what can be read, and return how many records."""
     fresh.open_to_write().close()
     readable = file if _has_tables(file) else _with_first_page(file, fresh)
     records = 0
@@ -109,7 +109,7 @@ def _save(file: SqliteFile, fresh: SqliteFile) -> int:
 
 
 def _replace(file: SqliteFile, fresh: SqliteFile, kept: str) -> None:
-    """Puts the new file in its place. A crash in between leaves the damaged file, or the new one."""
+    """Move the new file into place. A crash in between leaves the damaged file or the new one."""
     if file.path.exists():
         try:
             os.link(file.path, kept)
@@ -132,7 +132,7 @@ def _has_tables(file: SqliteFile) -> bool:
 
 
 def _with_first_page(file: SqliteFile, fresh: SqliteFile) -> SqliteFile:
-    """A copy of the file whose first page, with the schema, is that of a new file.
+    """Copy the file, replacing its first page, which holds the schema, by that of a new file.
 
     Tables begin at the same pages in every file, since the same statements create them.
     """
@@ -148,7 +148,7 @@ def _with_first_page(file: SqliteFile, fresh: SqliteFile) -> SqliteFile:
 
 
 def _readable(source: sqlite3.Connection, table: _Table) -> Iterator[tuple[Any, ...]]:
-    """Every readable row, some of them twice; unreadable ones are skipped."""
+    """Yield every readable row, some of them twice, and skip unreadable ones."""
     query = f"SELECT rowid, {table.columns} FROM {table.name} NOT INDEXED WHERE rowid >= ? ORDER BY rowid"
     (pages,) = source.execute("PRAGMA page_count").fetchone()
     start, tries = 1, pages * _ROWS_PER_PAGE
@@ -168,7 +168,7 @@ def _readable(source: sqlite3.Connection, table: _Table) -> Iterator[tuple[Any, 
 
 
 def _next_readable(source: sqlite3.Connection, query: str, start: int) -> int | None:
-    """The first rowid after an unreadable one from which reading is possible again, found by doubling and bisection."""
+    """Find the first rowid after an unreadable one from which reading works again, by doubling and bisection."""
 
     def is_readable(rowid: int) -> bool:
         try:
@@ -193,7 +193,7 @@ def _next_readable(source: sqlite3.Connection, query: str, start: int) -> int | 
 
 
 def _is_ours(table: _Table, values: Any) -> bool:
-    """Whether we may have written these values. A conversation's name is the first of them, in both tables."""
+    """Return whether Sidestream may have written these values, the first of which is the conversation's id."""
     if not is_sound(values, table.types) or not is_id(values[0]):
         return False
     return table is _CONVERSATIONS or values[1] > 0

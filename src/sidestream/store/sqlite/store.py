@@ -25,14 +25,14 @@ from sidestream.store.sqlite.salvage import DAMAGE, list_again, salvage, unsound
 from sidestream.store.sqlite.threads import TOPIC, Change, Exclusive, ReaderThread, Write, WriterThread
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-"""The last one: our statements are valid, so they fail only where a table is not ours any more."""
+"""Error codes of a damaged file. Our statements are valid, so SQLITE_ERROR means that a table is no longer ours."""
 _REFERENCED = "SELECT conversation, seq, blobs FROM records WHERE blobs <> ''"
 _REFERENCES = "SELECT CAST(conversation AS BLOB), seq, CAST(digest AS BLOB) FROM blob_references"
-"""As bytes, since nothing says that what a damaged table holds is UTF-8."""
+"""Read as bytes, since a damaged table may hold invalid UTF-8."""
 
 
 def check(file: SqliteFile, blobs: BlobStore, *, repair: bool) -> list[StoreProblem]:
-    """All problems; with `repair`, no other connection may be open."""
+    """Return all problems. With `repair`, no other connection may be open."""
     with file.errors():
         if repair:
             _refuse_newer(file)
@@ -45,7 +45,7 @@ def check(file: SqliteFile, blobs: BlobStore, *, repair: bool) -> list[StoreProb
 
 
 def _damage(file: SqliteFile) -> str | None:
-    """The damage that SQLite itself finds in the file, or rows with values that are not ours."""
+    """Return the damage that SQLite itself finds in the file, or rows with values that are not ours."""
     try:
         connection = file.open_to_read()
         if connection is None:
@@ -64,7 +64,7 @@ def _damage(file: SqliteFile) -> str | None:
             raise
         _refuse_newer(file)
         return str(error)
-    return f"{unsound} rows hold values that are not ours, or texts that are not UTF-8" if unsound else None
+    return f"{unsound} rows hold unexpected values or invalid UTF-8" if unsound else None
 
 
 def _refuse_newer(file: SqliteFile) -> None:
@@ -136,7 +136,7 @@ def _truncate(connection: sqlite3.Connection, audit: Audit) -> None:
 
 
 def _check_references(file: SqliteFile, connection: sqlite3.Connection, *, repair: bool) -> list[StoreProblem]:
-    """Whether each blob that a record names is referred to: what is not would be collected."""
+    """Check that each blob that a record names is referenced, since unreferenced blobs would be collected."""
     named = {(name, seq, digest) for name, seq, blobs in fetch(connection, _REFERENCED) for digest in blobs.split()}
     if {(name.encode(), seq, digest.encode()) for name, seq, digest in named} == set(fetch(connection, _REFERENCES)):
         return []
@@ -144,13 +144,13 @@ def _check_references(file: SqliteFile, connection: sqlite3.Connection, *, repai
         connection.execute("DELETE FROM blob_references")
         connection.executemany(INSERT_REFERENCE, named)
     outcome = "they were listed again" if repair else "a repair lists them again"
-    message = f"{file.path}: the list of references to blobs is not that of the records; {outcome}"
+    message = f"{file.path}: the blob references do not match the records; {outcome}"
     return [StoreProblem(kind="damaged", message=message, is_repaired=repair)]
 
 
 def _check_blobs(connection: sqlite3.Connection, blobs: BlobStore, *, repair: bool) -> list[StoreProblem]:
     referenced = fetch(connection, _REFERENCED)
-    # What is no digest makes its record unreadable, which was reported.
+    # An invalid digest makes its record unreadable, which was reported.
     known = {digest: name for name, _, digests in referenced for digest in digests.split() if is_digest(digest)}
     found = [audit_blob(blobs, digest, conversation, repair=repair) for digest, conversation in known.items()]
     orphans = [digest for shard in blobs.shards() for digest in blobs.old(shard) if digest not in known]
@@ -170,9 +170,9 @@ _REFERS_TO = "SELECT 1 FROM blob_references WHERE digest = ? AND conversation >=
 
 
 class SqliteStore(DatabaseStore):
-    """Conversations in one file; their blobs are in a folder beside it, unless another place is given.
+    """Conversations in one file, with their blobs in a folder beside it unless `blobs` sets another location.
 
-    A write waits `busy_timeout_s` seconds for those of other processes.
+    A write waits up to `busy_timeout_s` seconds for those of other processes.
     """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
@@ -186,27 +186,27 @@ class SqliteStore(DatabaseStore):
     ) -> None:
         name = os.fspath(path)
         if name in ("", ":memory:"):
-            raise ConfigurationError("a store in memory would keep nothing: give the path of a file")
+            raise ConfigurationError(f"path must name a file, not {name!r}; a store cannot be in memory")
         # Absolute, since a program may change its working directory.
         self.path = Path(name).expanduser().absolute()
         super().__init__(str(self.path), self.path.with_name(self.path.name + ".blobs") if blobs is None else blobs)
         self._file = SqliteFile(self.path, self.migrations, busy_timeout_s)
         self.has_written = False
-        """True once this process has appended to it."""
+        """Whether this process has appended to the store."""
         self._notifier = Notifier()
         self._writer = WriterThread(self._file, self.blobs, self._notifier)
         self._reader = ReaderThread(self._file, self._notifier)
-        # A store that is dropped without being closed leaves no threads.
+        # Stop the threads of a store that is dropped without being closed.
         for thread in (self._writer, self._reader):
             weakref.finalize(self, thread.stop).atexit = False
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
-        """The rows after a number, in order."""
+        """Return the rows after a sequence number, in order."""
         check_id(conversation)
         return await self._read(partial(ReaderThread.page, conversation=conversation, after=after))
 
     async def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
-        """The rows after a number, then each new one as it is written."""
+        """Yield the rows after a sequence number, then each new one as it is written."""
         check_id(conversation)
         with self._notifier.subscribed(conversation) as written:
             written.after = after
@@ -222,7 +222,10 @@ class SqliteStore(DatabaseStore):
                     await written.wait()
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
-        """The problems of the store; `repair` fixes what it can. No other program should use the file meanwhile."""
+        """Return the problems of the store. `repair` fixes those that can be fixed.
+
+        No other program should use the file meanwhile.
+        """
         work = partial(check, self._file, self.blobs, repair=repair)
         if repair:
             return await self._write(Exclusive(work))
@@ -230,18 +233,21 @@ class SqliteStore(DatabaseStore):
         return await asyncio.to_thread(work)
 
     async def aclose(self) -> None:
-        """Closes the store after its pending writes."""
+        """Close the store after its pending writes."""
         self._is_closed = True
         self._notifier.notify()
         await self._reader.aclose()
-        # The last connection that closes moves all into the file; one that only reads could not.
+        # The last connection to close moves the whole log into the file, which a read-only one could not.
         await self._writer.aclose()
         await asyncio.to_thread(self.blobs.close)
 
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own; returns its rows. `notify` wakes who waits for a topic."""
+        """Run one statement in a separate transaction, and return its rows.
+
+        `notify` wakes those who wait for a topic.
+        """
         self._check_open()
         statement = sql.format_map(_WORDS)
         if sql.startswith("SELECT "):
@@ -252,7 +258,7 @@ class SqliteStore(DatabaseStore):
         return found
 
     async def changes(self, topic: str) -> AsyncGenerator[None]:
-        """Yields at once, then whenever something of this topic may have changed, without end."""
+        """Yield at once, then whenever something in this topic may have changed, indefinitely."""
         with self._notifier.subscribed(f"{TOPIC}{topic}") as changed:
             while True:
                 changed.clear()

@@ -25,15 +25,15 @@ from sidestream.store.sqlite.rows import (
 from sidestream.store.threads import JobThread, QueuedCall
 
 CHECKPOINT_BYTES = 16 << 20
-"""The size of the write-ahead log at which a checkpoint begins."""
+"""Size of the write-ahead log, in bytes, at which a checkpoint begins."""
 CHECKED_AFTER = 8
-"""Commits after which the size is looked at."""
+"""Commits between checks of the size."""
 
 
 class Checkpoints:
-    """Makes checkpoints in a thread of their own: they wait for the disk, and appends must not wait for them.
+    """Makes checkpoints in a separate thread, so that appends do not wait for the disk.
 
-    One that fails is not reported: once the log is larger still, the writer makes one itself, and gets the error.
+    A failed one is not reported. Once the log is larger still, the writer makes one itself and gets the error.
     """
 
     def __init__(self, file: SqliteFile) -> None:
@@ -42,7 +42,10 @@ class Checkpoints:
         self._commits = 0
 
     def begin_if_due(self) -> None:
-        """Begins one if the log is large and none is being made. Call it after each commit, from one thread only."""
+        """Start a checkpoint if the log is large and none is running.
+
+        Call it after each commit, from one thread only.
+        """
         self._commits += 1
         if self._commits % CHECKED_AFTER:
             return
@@ -52,7 +55,7 @@ class Checkpoints:
             self._thread.start()
 
     def wait(self) -> None:
-        """Until none is being made."""
+        """Wait for a running checkpoint."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
@@ -60,24 +63,24 @@ class Checkpoints:
     def _make(self) -> None:
         try:
             with self._file.errors(), closing(self._file.open_to_checkpoint()) as connection:
-                # Passive: it waits for nobody, and nobody waits for it.
+                # Passive, so that it neither waits nor blocks others.
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (StoreError, sqlite3.Error):
             pass
 
 
 POLL_S = 0.1
-"""How often the file is checked for changes of other processes while somebody follows something."""
+"""Seconds between checks of the file for changes of other processes, while there are subscribers."""
 MIN_POLL_S = 0.01
-"""The same while there are some: a process that drives many runs writes every 25 ms."""
+"""The same while there are changes. A process that executes many runs writes every 25 ms."""
 TOPIC = "\0"
-"""How the names of topics begin, so that they are no ids of conversations."""
+"""Prefix of topic names, so that they cannot be conversation ids."""
 MAX_GATHERED_S = 0.002
-"""For so long results of reads are kept, to wake the event loop once for all of them."""
+"""Maximum seconds for which results of reads are gathered, to wake the event loop once for all of them."""
 _HEADS = "SELECT id, head FROM conversations WHERE id IN (SELECT value FROM json_each(?))"
 
 ChangeMark = tuple[int, int]
-"""Differs once another connection has committed something."""
+"""A value that differs once another connection has committed something."""
 T = TypeVar("T")
 
 
@@ -88,7 +91,7 @@ class Change(NamedTuple):
 
 
 class Exclusive(NamedTuple):
-    """Work that needs the file to itself: the writer closes its connection before."""
+    """Work that needs the file to itself. The writer closes its connection before."""
 
     call: Callable[[], object]
 
@@ -97,11 +100,11 @@ Write = Append | Change | Exclusive
 
 
 class _ConflictInGroupError(Exception):
-    """One of several appends conflicts; which, is not known."""
+    """Raised if one of several appends conflicts, without telling which."""
 
 
 def _group(works: Sequence[Append | Change]) -> list[Append]:
-    """The appends that can be written together, since their order among the others does not matter."""
+    """Return the appends that can be written together, since their order among the others does not matter."""
     appends = [work for work in works if isinstance(work, Append)]
     if len(works) < 2 or len({append.conversation for append in appends}) < len(works):
         return []
@@ -118,7 +121,7 @@ class _ConnectionThread(JobThread[T]):
         self._identity: FileIdentity = (0, 0)
 
     def close(self) -> None:
-        """Closes the connection; the next job opens a new one."""
+        """Close the connection. The next job opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
@@ -138,12 +141,12 @@ class WriterThread(_ConnectionThread[Write]):
         self._checkpoints = Checkpoints(file)
 
     def close(self) -> None:
-        """Closes the connection, after a checkpoint that is being made; the next job opens a new one."""
+        """Close the connection, after a running checkpoint. The next job opens a new one."""
         self._checkpoints.wait()
         super().close()
 
     def serve(self, jobs: list[QueuedCall[Write]]) -> None:
-        """Does pending jobs in one transaction where possible: one flush to the disk serves all."""
+        """Execute pending jobs, in one transaction where possible, so that one flush to the disk serves all."""
         batch: list[QueuedCall[Any]] = []
         for job in jobs:
             if not isinstance(job.work, Exclusive):
@@ -186,7 +189,7 @@ class WriterThread(_ConnectionThread[Write]):
         try:
             return self._do_all(connection, works, _group(works))
         except _ConflictInGroupError:
-            return self._do_all(connection, works)  # One by one: those without a conflict are written.
+            return self._do_all(connection, works)  # One by one, so that those without a conflict are written.
 
     def _do_all(
         self, connection: sqlite3.Connection, works: Sequence[Append | Change], group: Sequence[Append] = ()
@@ -227,7 +230,10 @@ class WriterThread(_ConnectionThread[Write]):
 
 
 class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
-    """Reads on its own connection, so that it never waits for the writer; notices what other processes write."""
+    """A thread that reads on its own connection, so that it never waits for the writer.
+
+    It also notices what other processes write.
+    """
 
     name = "sidestream-reader"
 
@@ -241,7 +247,7 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         self._are_topics_due = False
 
     def serve(self, jobs: list[QueuedCall[Callable[["ReaderThread"], Any]]]) -> None:
-        """Does one read after the other."""
+        """Execute the reads one after the other."""
         outcomes: list[tuple[QueuedCall[Any], object]] = []
         began_s = time.monotonic()
         for job in jobs:
@@ -256,7 +262,7 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         QueuedCall.set_all(outcomes)
 
     def idle(self) -> float | None:
-        """Wakes followers of what other processes have written, now and then while there are followers."""
+        """Poll for writes of other processes while there are subscribers, and wake those that are behind."""
         names = self._notifier.names
         if not names:
             return None
@@ -266,14 +272,14 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
                 is_behind = self._wake(names, now_s)
             except (StoreError, sqlite3.Error):
                 self.close()
-                self._notifier.notify()  # They read, and get the error.
+                self._notifier.notify()  # They read again and get the error.
                 is_behind = False
             self._poll_s = MIN_POLL_S if is_behind else min(2 * self._poll_s, POLL_S)
             self._next_poll_s = now_s + self._poll_s
         return max(self._next_poll_s - now_s, 0.0)
 
     def _wake(self, names: list[str], now_s: float) -> bool:
-        """True if a follower was behind."""
+        """Wake subscribers after changes, and return whether one of a conversation was behind."""
         mark, seen = self.mark(), self._seen
         self._seen = mark
         self._are_topics_due |= mark != seen
@@ -286,22 +292,22 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         return self._notifier.notify_of(dict(fetch(self._connection, _HEADS, (json.dumps(followed),))))
 
     def conversations(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of a query for conversations; none if the file does not exist yet."""
+        """Return the rows of a query for conversations, or none if the file does not exist yet."""
         connection = self._opened()
         return select_conversations(connection, sql, values) if connection else []
 
     def select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of a query; none if the file does not exist yet."""
+        """Return the rows of a query, or none if the file does not exist yet."""
         connection = self._opened()
         return fetch(connection, sql, values) if connection else []
 
     def mark(self) -> ChangeMark:
-        """Compare two of them to see whether anything has changed."""
+        """Return a value that differs once another connection has committed something."""
         connection = self._opened()
         return self._openings, connection.execute("PRAGMA data_version").fetchone()[0] if connection else 0
 
     def page(self, conversation: str, after: int, limit: int | None = None) -> list[Row]:
-        """Rows after a number; none if the file does not exist yet."""
+        """Return rows after a sequence number, or none if the file does not exist yet."""
         connection = self._opened()
         return select_rows(connection, conversation, after, limit) if connection else []
 
@@ -321,6 +327,6 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
 
 
 def _concerns_all(error: BaseException) -> bool:
-    """Whether every job would fail in the same way, after the same wait."""
+    """Return whether every job would fail in the same way, after the same wait."""
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
     return isinstance(error, NewerSchemaError) or code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
