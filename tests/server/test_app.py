@@ -35,7 +35,7 @@ def body(model: str | None = None) -> dict[str, object]:
 
 
 @requirement("R140", "R144")
-async def test_an_agent_is_an_app_in_one_line(tmp_path: Path):
+async def test_agent_becomes_app_in_one_line(tmp_path: Path):
     async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
         app = agent_of(fake).to_web(store=tmp_path / "talks.db", tokens="token-0123456789abcdef")
         async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
@@ -59,14 +59,14 @@ asyncio.run(main())
 
 
 @requirement("R140")
-def test_a_server_that_starts_imports_what_its_first_run_needs(tmp_path: Path):
+def test_server_imports_modules_of_first_run_at_start(tmp_path: Path):
     command = [sys.executable, "-c", STARTS, str(tmp_path / "talks.db")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout.split("\n")[:2] == [str([False] * 3), str([True] * 3)], done.stderr
 
 
 @requirement("R140")
-async def test_agents_are_chosen_by_name_and_other_models_only_if_they_are_allowed(tmp_path: Path):
+async def test_agents_are_chosen_by_name_and_models_only_if_allowed(tmp_path: Path):
     replies = [ResponsesScript().text(text).reply() for text in ("A.", "B.")]
     async with FakeProvider(replies) as fake:
         agents = {"one": agent_of(fake, system="You are one."), "two": agent_of(fake, system="You are two.")}
@@ -81,7 +81,7 @@ async def test_agents_are_chosen_by_name_and_other_models_only_if_they_are_allow
 
 
 @requirement("R140")
-async def test_the_app_is_mounted_below_a_path(tmp_path: Path):
+async def test_app_can_be_mounted_below_path(tmp_path: Path):
     async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
         inner = create_app(agent_of(fake), store=tmp_path / "talks.db")
         # Its own lifespan does not run when it is mounted; the outer app runs it.
@@ -94,7 +94,7 @@ async def test_the_app_is_mounted_below_a_path(tmp_path: Path):
 
 
 @requirement("R140", "R142")
-async def test_a_mounted_app_whose_lifespan_does_not_run_opens_with_its_first_request(tmp_path: Path):
+async def test_mounted_app_without_lifespan_opens_on_first_request(tmp_path: Path):
     path = tmp_path / "talks.db"
     old = replace(message(1, "Hi."), time=time.time() - 7200)
     store = open_store(path)
@@ -113,7 +113,7 @@ async def test_a_mounted_app_whose_lifespan_does_not_run_opens_with_its_first_re
 
 
 @requirement("R144", "F33")
-async def test_a_mounted_app_whose_store_cannot_be_opened_says_so_until_it_can(tmp_path: Path):
+async def test_mounted_app_reports_store_failure_until_it_opens(tmp_path: Path):
     path = tmp_path / "talks.db"
     path.write_bytes(b"no database" * 1000)
     inner = create_app("local", store=path)
@@ -148,7 +148,7 @@ async def user_by_header(connection: HTTPConnection) -> str | None:
 
 
 @requirement("R144", "F46")
-async def test_a_mounted_app_knows_the_users_of_the_app_around_it(tmp_path: Path):
+async def test_mounted_app_knows_users_of_outer_app(tmp_path: Path):
     async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
         inner = create_app(agent_of(fake), store=tmp_path / "talks.db", auth=user_by_scope, mcp_file="mcp.json")
         outer = Starlette(
@@ -169,7 +169,7 @@ async def test_a_mounted_app_knows_the_users_of_the_app_around_it(tmp_path: Path
 
 
 @requirement("R144", "F46")
-async def test_users_of_an_app_and_tokens_stand_side_by_side(tmp_path: Path):
+async def test_app_users_and_tokens_work_side_by_side(tmp_path: Path):
     token = "token-0123456789abcdef"
     app = create_app("local", store=tmp_path / "talks.db", auth=user_by_header, tokens=token)
     async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
@@ -201,7 +201,7 @@ async def test_users_of_an_app_and_tokens_stand_side_by_side(tmp_path: Path):
         {"origins": ["https://app.example.com/page"]},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(tmp_path: Path, settings: dict[str, object]):
+def test_invalid_app_settings_are_rejected(tmp_path: Path, settings: dict[str, object]):
     with pytest.raises(ConfigurationError):
         create_app(store=tmp_path / "talks.db", **settings)
     with pytest.raises(ConfigurationError):
@@ -209,7 +209,7 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, settings: dict[
 
 
 @requirement("R144", "F46")
-async def test_a_mounted_app_needs_its_token_too(tmp_path: Path):
+async def test_mounted_app_requires_its_token(tmp_path: Path):
     async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
         inner = create_app(agent_of(fake), store=tmp_path / "talks.db", tokens=["token-0123456789abcdef"])
         outer = Starlette(routes=[Mount("/ai", inner)], lifespan=lambda _: inner.router.lifespan_context(inner))

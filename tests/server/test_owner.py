@@ -114,7 +114,7 @@ async def serve(path: Path, *options: str) -> AsyncGenerator[Serve]:
 
 
 @requirement("F48")
-async def test_serve_needs_a_token_that_only_its_user_can_read(tmp_path: Path):
+async def test_serve_creates_token_readable_only_by_its_user(tmp_path: Path):
     async with asyncio.timeout(BOUND_S), serve(tmp_path) as server:
         token = server.headers["Authorization"].removeprefix("Bearer ")
         assert len(token) >= 32
@@ -140,7 +140,7 @@ async def test_serve_needs_a_token_that_only_its_user_can_read(tmp_path: Path):
 
 @requirement("F48")
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
-async def test_another_user_can_neither_call_nor_find_the_token():
+async def test_other_local_user_can_neither_call_nor_find_token():
     with TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)  # So that only the modes of the server's own folders count.
         await _attack_as_nobody(Path(folder))
@@ -165,7 +165,7 @@ async def _attack_as_nobody(path: Path) -> None:
 
 
 @requirement("F48")
-async def test_a_page_stays_signed_in_when_its_server_restarts(tmp_path: Path):
+async def test_web_ui_stays_signed_in_when_server_restarts(tmp_path: Path):
     async with asyncio.timeout(3 * BOUND_S):
         async with serve(tmp_path) as server, httpx2.AsyncClient(base_url=server.url, timeout=BOUND_S) as page:
             signed_in = await page.post("api/sign-in", headers=server.headers)
@@ -186,7 +186,7 @@ async def test_a_page_stays_signed_in_when_its_server_restarts(tmp_path: Path):
 
 @requirement("F48")
 @pytest.mark.parametrize(("options", "status"), [((), 403), (("--allow-admin",), 200)])
-async def test_a_given_token_administers_only_if_allowed(tmp_path: Path, options: tuple[str, ...], status: int):
+async def test_given_token_administers_only_if_allowed(tmp_path: Path, options: tuple[str, ...], status: int):
     async with asyncio.timeout(BOUND_S), serve(tmp_path, "--token", ANNA, *options) as server:
         assert server.headers == {"Authorization": f"Bearer {ANNA}"}
         assert await server.status("GET", "api/conversations", **server.headers) == 200
@@ -198,7 +198,7 @@ async def test_a_given_token_administers_only_if_allowed(tmp_path: Path, options
 
 
 @requirement("F48")
-async def test_no_token_is_explicit_and_does_not_administer(tmp_path: Path):
+async def test_no_token_option_warns_and_does_not_administer(tmp_path: Path):
     async with asyncio.timeout(BOUND_S), serve(tmp_path, "--no-token") as server:
         assert server.headers == {}
         assert await server.status("GET", "api/conversations") == 200
@@ -224,7 +224,7 @@ def test_serve_refuses_unsafe_tokens(tmp_path: Path, options: tuple[str, ...], s
 
 
 @requirement("F48")
-def test_apps_refuse_short_tokens_unless_only_this_machine_can_connect(tmp_path: Path):
+def test_apps_reject_short_tokens_unless_loopback_only(tmp_path: Path):
     store = tmp_path / "talks.db"
     with pytest.raises(ConfigurationError, match=str(MIN_TOKEN_CHARS)):
         create_app(store=store, tokens=["short"])
@@ -236,7 +236,7 @@ def test_apps_refuse_short_tokens_unless_only_this_machine_can_connect(tmp_path:
 
 
 @requirement("F48")
-async def test_mounted_apps_administer_nothing_unless_opened(tmp_path: Path):
+async def test_mounted_apps_reject_administration_unless_enabled(tmp_path: Path):
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"files": {"command": "true", "args": ["--key", "canary-0123"]}}}))
     settings: Any = {"mcp_file": str(file), "index_folders": [str(tmp_path)]}
@@ -269,7 +269,7 @@ async def test_mounted_apps_administer_nothing_unless_opened(tmp_path: Path):
 
 
 @requirement("F48")
-async def test_an_app_may_open_administration_to_some_users(tmp_path: Path):
+async def test_app_may_allow_administration_to_some_users(tmp_path: Path):
     async def is_admin(connection: HTTPConnection) -> bool:
         return connection.headers.get("x-user") == "root"
 
@@ -287,7 +287,7 @@ async def test_an_app_may_open_administration_to_some_users(tmp_path: Path):
 
 
 @requirement("F48")
-async def test_wrong_tokens_are_slowed_and_long_right_ones_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_wrong_tokens_are_throttled_but_long_valid_ones_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(TokenGuesses.__init__, "__defaults__", (lambda: 0.0,))
     async with serving(None, tmp_path, tokens=(ANNA, "short"), allows_weak_tokens=True) as (_, client):
 
@@ -306,7 +306,7 @@ async def test_wrong_tokens_are_slowed_and_long_right_ones_are_not(tmp_path: Pat
 
 
 @requirement("F48")
-def test_guesses_are_counted_by_network_within_bounds():
+def test_token_guesses_are_counted_per_network():
     now_s = 0.0
     guesses = TokenGuesses(lambda: now_s)
 
@@ -341,7 +341,7 @@ def test_guesses_are_counted_by_network_within_bounds():
 
 
 @requirement("F48")
-async def test_requests_cannot_name_model_files_of_this_machine(tmp_path: Path):
+async def test_requests_cannot_name_local_model_files(tmp_path: Path):
     secret = tmp_path / "secret.gguf"
     secret.write_bytes(b"canary")
     body: Any = {"messages": [{"role": "user", "content": "Hi."}]}

@@ -53,7 +53,7 @@ def answer(count: int = 1) -> list[Any]:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "169.254.1.1"]
 )
-async def test_other_hosts_are_refused_so_that_a_name_cannot_be_rebound(host: str, tmp_path: Path):
+async def test_other_hosts_are_rejected_against_dns_rebinding(host: str, tmp_path: Path):
     async with client_of(tmp_path) as (client, _):
         for method, path in (("GET", "/"), ("POST", PATH), ("GET", "/api/conversations")):
             refused = await client.request(method, path, headers={"host": host})
@@ -61,7 +61,7 @@ async def test_other_hosts_are_refused_so_that_a_name_cannot_be_rebound(host: st
 
 
 @requirement("R144", "F46")
-async def test_pages_of_other_sites_cannot_call_the_server_unless_they_are_allowed(tmp_path: Path):
+async def test_other_origins_cannot_call_server_unless_allowed(tmp_path: Path):
     friend = "https://app.example"
     async with client_of(tmp_path, answer(3), origins=[friend]) as (client, server):
         own = str(client.base_url).rstrip("/")
@@ -81,14 +81,14 @@ async def test_pages_of_other_sites_cannot_call_the_server_unless_they_are_allow
 
 @requirement("R144", "F46")
 @pytest.mark.parametrize("origin", ["http://[", "http://127.0.0.1:1", "//", "http://", "://127.0.0.1", "file://"])
-async def test_an_origin_that_is_none_is_refused(origin: str, tmp_path: Path):
+async def test_invalid_origin_is_rejected(origin: str, tmp_path: Path):
     async with client_of(tmp_path) as (client, _):
         refused = await client.get("/api/conversations", headers={"origin": origin})
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "wrong_origin")
 
 
 @requirement("R144", "F46")
-async def test_an_allowed_page_can_read_refusals_and_send_the_headers_of_any_client(tmp_path: Path):
+async def test_allowed_origin_can_read_refusals_and_send_headers(tmp_path: Path):
     friend = {"origin": "https://app.example"}
     async with client_of(tmp_path, tokens=[ANNA], origins=["https://app.example"]) as (client, _):
         refused = await client.post(PATH, json=BODY, headers=friend)
@@ -103,14 +103,14 @@ async def test_an_allowed_page_can_read_refusals_and_send_the_headers_of_any_cli
 @pytest.mark.parametrize(
     ("bound", "host"), [("::", "[::]:8787"), ("[fd00::1]", "[FD00::1]"), ("Chat.example", "chat.example:80")]
 )
-async def test_hosts_are_known_in_the_form_of_the_header(bound: str, host: str, tmp_path: Path):
+async def test_configured_hosts_match_equivalent_host_headers(bound: str, host: str, tmp_path: Path):
     async with client_of(tmp_path, hosts=[bound]) as (client, _):
         assert (await client.get("/api/conversations", headers={"host": host})).status_code == 200
         assert (await client.get("/api/conversations", headers={"host": "127.0.0.1"})).status_code == 421
 
 
 @requirement("R144", "F46")
-async def test_with_tokens_each_request_needs_one(tmp_path: Path):
+async def test_each_request_requires_token_when_tokens_are_set(tmp_path: Path):
     async with client_of(tmp_path, answer(3), tokens=[ANNA, BEN]) as (client, _):
         for headers in (
             {},
@@ -130,7 +130,7 @@ async def test_with_tokens_each_request_needs_one(tmp_path: Path):
 
 
 @requirement("R144", "F46")
-async def test_the_page_opens_with_a_token_in_its_address_which_then_is_a_cookie(tmp_path: Path):
+async def test_web_ui_exchanges_token_in_url_for_cookie(tmp_path: Path):
     async with client_of(tmp_path, tokens=[ANNA]) as (client, _):
         assert (await client.get("/?token=wrong")).status_code == 401
         opened = await client.get(f"/c/1?leaf=2&token={ANNA}")
@@ -142,7 +142,7 @@ async def test_the_page_opens_with_a_token_in_its_address_which_then_is_a_cookie
 
 
 @requirement("R144", "F46")
-async def test_a_page_changes_the_token_of_its_fragment_for_a_cookie(tmp_path: Path):
+async def test_web_ui_exchanges_token_in_fragment_for_cookie(tmp_path: Path):
     async with client_of(tmp_path, tokens=[ANNA]) as (client, _):
         for headers in ({}, {"authorization": "Bearer wrong"}):
             refused = await client.post("/api/sign-in", headers=headers)
@@ -165,7 +165,7 @@ async def test_a_page_changes_the_token_of_its_fragment_for_a_cookie(tmp_path: P
         ("//evil.example/", "/evil.example/"),
     ],
 )
-async def test_the_address_of_a_page_with_a_token_stays_a_path_of_this_server(path: str, place: str, tmp_path: Path):
+async def test_redirect_from_token_url_stays_on_server(path: str, place: str, tmp_path: Path):
     async with client_of(tmp_path, tokens=[ANNA]) as (client, _):
         opened = await client.get(f"{str(client.base_url).rstrip('/')}{path}?token={ANNA}")
         assert (opened.status_code, opened.headers["location"]) == (303, place)
@@ -176,7 +176,7 @@ async def test_the_address_of_a_page_with_a_token_stays_a_path_of_this_server(pa
 
 
 @requirement("R144", "F42")
-async def test_what_one_token_started_no_other_can_address(tmp_path: Path):
+async def test_conversations_of_one_token_are_hidden_from_others(tmp_path: Path):
     async with client_of(tmp_path, answer(), tokens=[ANNA, BEN]) as (client, server):
         await client.post(PATH, json=BODY, headers={"authorization": f"Bearer {ANNA}"})
         (info,) = await server.store.conversations()
@@ -186,7 +186,7 @@ async def test_what_one_token_started_no_other_can_address(tmp_path: Path):
 
 
 @requirement("R144", "F45")
-async def test_every_response_forbids_what_a_page_does_not_need(tmp_path: Path):
+async def test_every_response_has_security_headers(tmp_path: Path):
     async with client_of(tmp_path) as (client, _):
         for found in (await client.get("/"), await client.get("/v1/nothing"), await client.post(PATH, content=b"x")):
             assert found.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
@@ -199,7 +199,7 @@ async def test_every_response_forbids_what_a_page_does_not_need(tmp_path: Path):
 
 
 @requirement("R144", "F45")
-async def test_a_server_that_crashes_forbids_the_same(tmp_path: Path):
+async def test_crash_response_has_security_headers(tmp_path: Path):
     def crash(request: Request) -> Response:
         raise ZeroDivisionError(KEY)
 
@@ -217,7 +217,7 @@ async def test_a_server_that_crashes_forbids_the_same(tmp_path: Path):
 
 
 @requirement("R144", "F38")
-async def test_bodies_are_bounded_whether_or_not_they_say_their_length(tmp_path: Path):
+async def test_bodies_are_bounded_with_or_without_length(tmp_path: Path):
     async with client_of(tmp_path) as (client, server):
         server.settings = replace(server.settings, max_body_bytes=1000)
         large = b'{"messages": "' + b"x" * 2000 + b'"}'
@@ -232,7 +232,7 @@ async def test_bodies_are_bounded_whether_or_not_they_say_their_length(tmp_path:
 
 
 @requirement("R144", "F38")
-async def test_a_body_that_stops_half_way_costs_nothing_and_others_are_served(tmp_path: Path):
+async def test_truncated_body_starts_no_run_and_others_are_served(tmp_path: Path):
     async with client_of(tmp_path, answer()) as (client, server):
         reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
         head = (
@@ -249,7 +249,7 @@ async def test_a_body_that_stops_half_way_costs_nothing_and_others_are_served(tm
 
 
 @requirement("R144", "F29")
-async def test_a_client_that_leaves_detaches_and_the_run_goes_on(tmp_path: Path):
+async def test_run_continues_when_client_disconnects(tmp_path: Path):
     gate = asyncio.Event()
     events = ResponsesScript().text(["One, ", "two."]).events()
     index = next(number for number, event in enumerate(events) if "One" in str(event.get("delta", "")))
@@ -271,7 +271,7 @@ async def test_a_client_that_leaves_detaches_and_the_run_goes_on(tmp_path: Path)
 
 
 @requirement("R144", "F38")
-async def test_a_client_that_does_not_read_is_bounded_and_others_are_served(tmp_path: Path):
+async def test_stalled_client_is_bounded_and_others_are_served(tmp_path: Path):
     piece = "x" * 1000
     replies = [ResponsesScript().text([piece] * 8000).reply(), *answer(3)]
     async with client_of(tmp_path, replies) as (client, server):
@@ -291,7 +291,7 @@ async def test_a_client_that_does_not_read_is_bounded_and_others_are_served(tmp_
 
 
 @requirement("R144", "F46")
-def test_an_address_that_others_can_reach_needs_a_token(tmp_path: Path):
+def test_public_bind_address_requires_token(tmp_path: Path):
     for host in ("0.0.0.0", "::", "192.168.1.10"):
         result = CliRunner().invoke(
             commands, ["serve", "--no-token", "--host", host, "--store", str(tmp_path / "talks.db")]
@@ -303,7 +303,7 @@ def test_an_address_that_others_can_reach_needs_a_token(tmp_path: Path):
 
 
 @requirement("R144")
-def test_a_port_in_use_is_named(tmp_path: Path):
+def test_port_in_use_is_named(tmp_path: Path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -329,5 +329,5 @@ def test_a_port_in_use_is_named(tmp_path: Path):
         ("10.0.0.1", False, False, "10.0.0.1"),
     ],
 )
-def test_an_address_to_listen_on_is_known_for_what_it_is(host: str, is_local: bool, is_every: bool, shown: str):
+def test_bind_address_is_classified(host: str, is_local: bool, is_every: bool, shown: str):
     assert (is_loopback(host), is_every_address(host), shown_host(host)) == (is_local, is_every, shown)

@@ -21,7 +21,7 @@ from support.stores import BOUND_S, message
 
 
 @requirement("F46", "R144")
-async def test_a_served_store_expires_and_its_callers_are_capped(tmp_path: Path) -> None:
+async def test_served_store_expires_and_callers_have_quotas(tmp_path: Path) -> None:
     path = tmp_path / "talks.db"
     store = open_store(path)
     for name, age_s in (("/old", 7200.0), ("/new", 60.0)):
@@ -52,7 +52,7 @@ async def test_a_served_store_expires_and_its_callers_are_capped(tmp_path: Path)
 
 
 @requirement("R140")
-async def test_the_dialect_of_clients_that_name_none_is_an_option(tmp_path: Path) -> None:
+async def test_default_dialect_is_serve_option(tmp_path: Path) -> None:
     options = ("-m", "openai-responses", "--port", "0", "--store", str(tmp_path / "talks.db"))
     body = {"model": "openai-responses", "input": "Hi.", "user": "somebody"}
     async with asyncio.timeout(BOUND_S), FakeProvider([ResponsesScript().text("Hello.").reply()] * 2) as fake:
@@ -84,7 +84,7 @@ async def test_the_dialect_of_clients_that_name_none_is_an_option(tmp_path: Path
         ("--max-cost-per-day", "0"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options: tuple[str, str]) -> None:
+def test_invalid_option_is_rejected_before_start(options: tuple[str, str]) -> None:
     from click.testing import CliRunner
 
     from sidestream.cli.main import commands
@@ -96,7 +96,7 @@ def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options
 
 @requirement("R144", "F33")
 @pytest.mark.parametrize("store", ["damaged", "no-folder", "postgresql"])
-def test_a_store_that_cannot_be_used_is_one_line_and_no_address(store: str, tmp_path: Path) -> None:
+def test_unusable_store_is_reported_in_one_line_without_url(store: str, tmp_path: Path) -> None:
     (tmp_path / "damaged.db").write_bytes(b"no database" * 1000)
     locations = {
         "damaged": str(tmp_path / "damaged.db"),
@@ -112,7 +112,7 @@ def test_a_store_that_cannot_be_used_is_one_line_and_no_address(store: str, tmp_
 
 @requirement("R144")
 @pytest.mark.parametrize(("model", "said"), [("nosuch:model", "unknown provider"), ("anthropic", "ANTHROPIC_API_KEY")])
-def test_a_model_that_cannot_be_used_is_refused_before_anything_starts(model: str, said: str, tmp_path: Path) -> None:
+def test_unusable_model_is_rejected_before_start(model: str, said: str, tmp_path: Path) -> None:
     code, out, err = run_serve(tmp_path, "-m", model)
     assert (code, out) == (2, "")
     assert said in err
@@ -120,7 +120,7 @@ def test_a_model_that_cannot_be_used_is_refused_before_anything_starts(model: st
 
 @requirement("R144", "F43")
 @pytest.mark.parametrize(("options", "are_named"), [((), True), (("--agent", "mine=shop:agent"), False)])
-async def test_the_servers_of_a_found_file_are_named_if_models_may_use_them(
+async def test_mcp_file_servers_are_named_if_models_may_use_them(
     tmp_path: Path, options: tuple[str, ...], are_named: bool
 ) -> None:
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"files": {"command": "true"}, "off": {"disabled": true}}}')

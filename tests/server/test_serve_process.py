@@ -66,7 +66,7 @@ async def chunks_of(response: aiohttp.ClientResponse, until: str | None = None) 
 
 
 @requirement("R142", "R141")
-async def test_a_killed_server_continues_the_answer_after_its_restart(tmp_path: Path):
+async def test_killed_server_continues_answer_after_restart(tmp_path: Path):
     gate = asyncio.Event()
     interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
     again = sse(ResponsesScript().text(["One, ", "two, ", "three."]).events())
@@ -98,7 +98,7 @@ async def test_a_killed_server_continues_the_answer_after_its_restart(tmp_path: 
 
 @requirement("R142", "R144")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-async def test_an_interrupted_server_ends_at_once_without_a_traceback_and_keeps_the_run(tmp_path: Path, name: str):
+async def test_interrupted_server_exits_cleanly_and_keeps_run(tmp_path: Path, name: str):
     gate = asyncio.Event()
     interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
     async with (
@@ -125,7 +125,7 @@ async def test_an_interrupted_server_ends_at_once_without_a_traceback_and_keeps_
 
 
 @requirement("R142", "R144")
-async def test_requests_that_wait_are_answered_when_the_server_is_stopped(tmp_path: Path):
+async def test_waiting_requests_are_answered_when_server_stops(tmp_path: Path):
     interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
     async with (
         asyncio.timeout(BOUND_S),
@@ -162,7 +162,7 @@ async def half_a_request(server: Serve) -> tuple[asyncio.StreamReader, asyncio.S
 
 
 @requirement("F26", "R144")
-async def test_a_second_interrupt_does_not_wait_for_what_is_being_closed(tmp_path: Path):
+async def test_second_interrupt_does_not_wait_for_closing(tmp_path: Path):
     async with asyncio.timeout(BOUND_S), FakeProvider([]) as fake, serve(fake, tmp_path) as server:
         port = int(server.url.rstrip("/").rpartition(":")[2])
         _, writer = await half_a_request(server)

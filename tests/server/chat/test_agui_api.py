@@ -60,7 +60,7 @@ CALL = ResponsesScript().function_call("add", '{"a": 1, "b": 2}', call_id="call_
 
 
 @requirement("R141")
-async def test_a_thread_is_a_chat_whose_history_the_server_holds(tmp_path: Path):
+async def test_agui_thread_history_is_held_by_server(tmp_path: Path):
     thinking = ResponsesScript().reasoning("Hm.").text(["Hello ", "there."])
     scripts = replies(thinking, ResponsesScript().text("Again."), ResponsesScript().text("Yes."))
     async with FakeProvider(scripts) as fake, talking(tmp_path, fake) as (client, node):
@@ -84,7 +84,7 @@ async def test_a_thread_is_a_chat_whose_history_the_server_holds(tmp_path: Path)
 
 @requirement("R141", "F42")
 @pytest.mark.parametrize("approved", [True, False])
-async def test_an_interrupt_is_answered_by_the_next_run(tmp_path: Path, approved: bool):
+async def test_agui_interrupt_is_resolved_by_next_run(tmp_path: Path, approved: bool):
     scripts = replies(CALL, ResponsesScript().text("Done."))
     async with (
         FakeProvider(scripts) as fake,
@@ -110,14 +110,14 @@ async def test_an_interrupt_is_answered_by_the_next_run(tmp_path: Path, approved
 
 
 @requirement("R141")
-async def test_a_malformed_function_of_the_client_is_refused_with_its_place(tmp_path: Path):
+async def test_agui_malformed_client_tool_is_rejected_with_param(tmp_path: Path):
     tools = [{"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": 7}}]
     async with FakeProvider() as fake, talking(tmp_path, fake) as (client, _):
         assert (await post(client, 400, messages=[said("Add.")], tools=tools))["param"] == "tools[0].parameters"
 
 
 @requirement("R141")
-async def test_functions_of_the_client_return_to_it(tmp_path: Path):
+async def test_agui_client_tool_calls_return_to_client(tmp_path: Path):
     scripts = replies(CALL, ResponsesScript().text("It is 3."))
     tools = [{"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}]
     async with FakeProvider(scripts) as fake, talking(tmp_path, fake) as (_, node):
@@ -131,7 +131,7 @@ async def test_functions_of_the_client_return_to_it(tmp_path: Path):
 
 
 @requirement("R141", "R142")
-async def test_a_run_outlives_its_client_which_gets_it_again_by_the_same_request(tmp_path: Path):
+async def test_agui_repeated_request_rejoins_run_after_disconnect(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, talking(tmp_path, fake) as (client, node):
@@ -149,7 +149,7 @@ async def test_a_run_outlives_its_client_which_gets_it_again_by_the_same_request
 
 
 @requirement("R141")
-async def test_a_failure_is_an_error_of_the_run_and_a_stop_cancels_it(tmp_path: Path):
+async def test_agui_run_reports_failure_and_cancellation(tmp_path: Path):
     gate = asyncio.Event()
     broken = sse(ResponsesScript().text("Almost").failed("server_error", "it broke").events())
     stopped = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
@@ -166,7 +166,7 @@ async def test_a_failure_is_an_error_of_the_run_and_a_stop_cancels_it(tmp_path: 
 
 
 @requirement("R141")
-async def test_agents_have_paths_of_their_own_and_context_and_files_reach_the_model(tmp_path: Path):
+async def test_agui_agents_have_own_paths_and_get_context_and_files(tmp_path: Path):
     async with FakeProvider(replies(ResponsesScript().text("A."))) as fake, chatting(fake, tmp_path) as client:
         source = {"type": "data", "value": "iVBORw0KGgo=", "mimeType": "image/png"}
         content = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": source}]
@@ -201,7 +201,7 @@ async def test_agents_have_paths_of_their_own_and_context_and_files_reach_the_mo
         ({"resume": [{"interruptId": "a", "status": "maybe"}]}, "resume[0].status"),
     ],
 )
-async def test_a_malformed_body_is_refused_with_its_parameter(tmp_path: Path, body: Json, param: str):
+async def test_agui_malformed_body_is_rejected_with_param(tmp_path: Path, body: Json, param: str):
     async with FakeProvider() as fake, chatting(fake, tmp_path) as client:
         error = await post(client, 400, **body)
         assert (error["param"], bool(error["message"])) == (param, True)

@@ -54,7 +54,7 @@ CALL = ResponsesScript().function_call("add", '{"a": 1, "b": 2}', call_id="call_
 
 @requirement("R141")
 @pytest.mark.parametrize("transport", ["http", "websocket"])
-async def test_text_and_reasoning_stream_into_one_message_and_the_chat_continues(tmp_path: Path, transport: str):
+async def test_use_chat_streams_text_and_reasoning_across_turns(tmp_path: Path, transport: str):
     scripts = ResponsesScript().reasoning("Hm.").text(["Hello ", "there."]), ResponsesScript().text("Again.")
     async with FakeProvider(replies(*scripts)) as fake, talking(tmp_path, fake) as (client, node):
         await node("open", chat="c1", transport=transport)
@@ -72,7 +72,7 @@ async def test_text_and_reasoning_stream_into_one_message_and_the_chat_continues
 
 
 @requirement("R141")
-async def test_the_input_of_a_tool_streams_and_its_result_follows(tmp_path: Path):
+async def test_use_chat_streams_tool_input_then_result(tmp_path: Path):
     scripts = replies(CALL, ResponsesScript().text("3"))
     async with FakeProvider(scripts) as fake, talking(tmp_path, fake, tools=[add]) as (_, node):
         read = await node("read", chat="c1", text="Add.")
@@ -83,7 +83,7 @@ async def test_the_input_of_a_tool_streams_and_its_result_follows(tmp_path: Path
 
 
 @requirement("R141")
-async def test_hosted_tools_have_previews_files_and_sources(tmp_path: Path):
+async def test_use_chat_shows_hosted_tool_previews_files_and_sources(tmp_path: Path):
     url = "https://en.wikipedia.org/wiki/Otter"
     citation = {"type": "url_citation", "start_index": 0, "end_index": 6, "url": url, "title": "Otter"}
     script = (
@@ -123,7 +123,7 @@ async def test_hosted_tools_have_previews_files_and_sources(tmp_path: Path):
 @requirement("R141", "F42")
 @pytest.mark.parametrize("approved", [True, False])
 @pytest.mark.parametrize("transport", ["http", "websocket"])
-async def test_an_approval_goes_round_by_itself(tmp_path: Path, approved: bool, transport: str):
+async def test_use_chat_approval_round_trip_completes(tmp_path: Path, approved: bool, transport: str):
     scripts = replies(CALL, ResponsesScript().text("Done."))
     async with FakeProvider(scripts) as fake, talking(tmp_path, fake, tools=[add], approval="ask") as (client, node):
         await node("open", chat="c1", transport=transport, when="approvals")
@@ -141,7 +141,7 @@ async def test_an_approval_goes_round_by_itself(tmp_path: Path, approved: bool, 
 
 
 @requirement("R141")
-async def test_functions_of_the_front_end_return_to_it(tmp_path: Path):
+async def test_use_chat_client_tool_calls_return_to_client(tmp_path: Path):
     functions = [{"name": "add", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
     async with (
         FakeProvider(replies(CALL, ResponsesScript().text("It is 3."))) as fake,
@@ -161,7 +161,7 @@ async def test_functions_of_the_front_end_return_to_it(tmp_path: Path):
 
 @requirement("R141")
 @pytest.mark.parametrize("transport", ["http", "websocket"])
-async def test_an_error_of_the_run_and_one_of_the_request_reach_the_page(tmp_path: Path, transport: str):
+async def test_use_chat_shows_run_errors_and_request_errors(tmp_path: Path, transport: str):
     script = ResponsesScript().text("Almost").failed("server_error", "it broke")
     async with FakeProvider(replies(script)) as fake, talking(tmp_path, fake) as (_, node):
         await node("open", chat="c1", transport=transport)
@@ -176,7 +176,7 @@ async def test_an_error_of_the_run_and_one_of_the_request_reach_the_page(tmp_pat
 
 
 @requirement("R141", "R142", "F29")
-async def test_leaving_detaches_and_a_resumed_stream_has_all_of_the_answer(tmp_path: Path):
+async def test_use_chat_resumed_stream_has_whole_answer_after_leaving(tmp_path: Path):
     gate = asyncio.Event()
     script = ResponsesScript().text(["One, ", "two."])
     async with FakeProvider([sse(paused(script, gate, "One"))]) as fake, talking(tmp_path, fake) as (client, node):
@@ -204,7 +204,7 @@ async def test_leaving_detaches_and_a_resumed_stream_has_all_of_the_answer(tmp_p
 
 @requirement("R141")
 @pytest.mark.parametrize("way", ["endpoint", "websocket"])
-async def test_a_run_is_stopped_by_the_endpoint_and_by_the_abort_frame_of_a_socket(tmp_path: Path, way: str):
+async def test_use_chat_run_stops_by_endpoint_and_socket_abort(tmp_path: Path, way: str):
     gate = asyncio.Event()
     script = ResponsesScript().text(["One, ", "two."])
     async with FakeProvider([sse(paused(script, gate, "One"))]) as fake, talking(tmp_path, fake) as (client, node):
@@ -222,7 +222,7 @@ async def test_a_run_is_stopped_by_the_endpoint_and_by_the_abort_frame_of_a_sock
 
 
 @requirement("R141")
-async def test_a_message_to_the_run_is_a_steering_message_for_clients_that_know_it(tmp_path: Path):
+async def test_use_chat_shows_steering_message_when_client_supports_it(tmp_path: Path):
     gate = asyncio.Event()
     first = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
     second = sse(ResponsesScript().text("Faster, then.").events())
@@ -241,7 +241,7 @@ async def test_a_message_to_the_run_is_a_steering_message_for_clients_that_know_
 
 
 @requirement("R141")
-async def test_regenerating_and_editing_are_branches(tmp_path: Path):
+async def test_use_chat_regenerating_and_editing_create_branches(tmp_path: Path):
     scripts = [ResponsesScript().text(text) for text in ("A1.", "B1.", "C1.")]
     async with FakeProvider(replies(*scripts)) as fake, talking(tmp_path, fake) as (client, node):
         await node("open", chat="c1")

@@ -22,7 +22,7 @@ def replies(*scripts: ResponsesScript) -> list[Any]:
 
 
 @requirement("R141")
-async def test_a_message_is_answered_in_the_protocol_and_the_next_one_continues_the_chat(tmp_path: Path):
+async def test_chat_continues_from_stored_history(tmp_path: Path):
     scripts = ResponsesScript().reasoning("Hm.").text(["Hello ", "there."]), ResponsesScript().text("Again.")
     async with FakeProvider(replies(*scripts)) as fake, chatting(fake, tmp_path) as client:
         first = await client.say("Hi.")
@@ -47,7 +47,7 @@ async def test_a_message_is_answered_in_the_protocol_and_the_next_one_continues_
 
 
 @requirement("R141", "R142")
-async def test_a_reader_that_comes_later_gets_the_whole_stream_or_the_tail(tmp_path: Path):
+async def test_late_subscriber_gets_whole_stream_or_tail(tmp_path: Path):
     gate = asyncio.Event()
     script = ResponsesScript().text(["One, ", "two, ", "three."])
     async with FakeProvider([sse(paused(script, gate, "two"))]) as fake, chatting(fake, tmp_path) as client:
@@ -93,7 +93,7 @@ CALL = ResponsesScript().function_call("add", '{"a": 1, "b": 2}', call_id="call_
 @requirement("R141")
 @pytest.mark.parametrize("form", ["message", "short"])
 @pytest.mark.parametrize("approved", [True, False])
-async def test_an_approval_goes_round_bound_to_what_the_server_holds(tmp_path: Path, form: str, approved: bool):
+async def test_approval_is_bound_to_stored_call(tmp_path: Path, form: str, approved: bool):
     scripts = replies(CALL, ResponsesScript().text("Done."))
     async with FakeProvider(scripts) as fake, chatting(fake, tmp_path, tools=[add], approval="ask") as client:
         first = await client.say("Add.")
@@ -130,7 +130,7 @@ async def test_an_approval_goes_round_bound_to_what_the_server_holds(tmp_path: P
 
 
 @requirement("R141")
-async def test_editing_and_regenerating_make_branches_that_keep_what_was_said(tmp_path: Path):
+async def test_editing_and_regenerating_branch_without_losing_messages(tmp_path: Path):
     scripts = [ResponsesScript().text(text) for text in ("A1.", "A2.", "B2.", "C2.", "D1.", "B3.")]
     async with FakeProvider(replies(*scripts)) as fake, chatting(fake, tmp_path) as client:
         await client.say("Q1", id="u1")
@@ -162,7 +162,7 @@ def texts(chat: Json) -> list[str]:
 
 
 @requirement("R141")
-async def test_a_run_is_stopped_and_steered_by_endpoints_of_their_own(tmp_path: Path):
+async def test_run_is_stopped_and_steered_by_endpoints(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, chatting(fake, tmp_path) as client:
@@ -183,7 +183,7 @@ async def test_a_run_is_stopped_and_steered_by_endpoints_of_their_own(tmp_path: 
 
 
 @requirement("R141")
-async def test_a_message_that_is_sent_twice_is_answered_once(tmp_path: Path):
+async def test_repeated_message_is_answered_once(tmp_path: Path):
     async with FakeProvider(replies(ResponsesScript().text("Once."))) as fake, chatting(fake, tmp_path) as client:
         first = await client.say("Hi.")
         assert await client.say("Hi.") == first
@@ -191,7 +191,7 @@ async def test_a_message_that_is_sent_twice_is_answered_once(tmp_path: Path):
 
 
 @requirement("R141")
-async def test_an_error_ends_the_stream_with_its_reason_which_stays(tmp_path: Path):
+async def test_stream_error_is_reported_and_stored(tmp_path: Path):
     script = ResponsesScript().text("Almost").failed("server_error", "it broke")
     async with FakeProvider(replies(script)) as fake, chatting(fake, tmp_path) as client:
         chunks = await client.say("Hi.")
@@ -205,7 +205,7 @@ async def test_an_error_ends_the_stream_with_its_reason_which_stays(tmp_path: Pa
 
 
 @requirement("R141")
-async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(tmp_path: Path):
+async def test_files_are_server_urls_and_survive_message_edit(tmp_path: Path):
     scripts = ResponsesScript().image(PNG), ResponsesScript().text("A."), ResponsesScript().text("B.")
     picture = "data:image/png;base64,iVBORw0KGgo="
     async with FakeProvider(replies(*scripts)) as fake, chatting(fake, tmp_path) as client:
@@ -262,7 +262,7 @@ async def test_files_are_urls_of_the_server_and_come_back_in_an_edited_message(t
         ({"id": "c1", "approvalId": "a", "approved": True}, "digest"),
     ],
 )
-async def test_a_malformed_body_is_refused_with_its_parameter(tmp_path: Path, body: Json, param: str):
+async def test_malformed_chat_body_is_rejected_with_param(tmp_path: Path, body: Json, param: str):
     async with FakeProvider() as fake, chatting(fake, tmp_path) as client:
         error = await client.post(body, 400)
         assert error["param"] == param
@@ -271,7 +271,7 @@ async def test_a_malformed_body_is_refused_with_its_parameter(tmp_path: Path, bo
 
 
 @requirement("R141")
-async def test_what_is_not_there_is_not_found(tmp_path: Path):
+async def test_unknown_chat_model_leaf_or_message_is_not_found(tmp_path: Path):
     async with FakeProvider(replies(ResponsesScript().text("A."))) as fake, chatting(fake, tmp_path) as client:
         await client.json("GET", "/api/chat/c9", status=404)
         await client.json("POST", "/api/chat/c9/stop", status=404)
@@ -289,7 +289,7 @@ async def test_what_is_not_there_is_not_found(tmp_path: Path):
 
 
 @requirement("R143")
-async def test_conversations_that_changed_at_the_same_moment_are_all_listed(tmp_path: Path):
+async def test_conversations_with_equal_timestamps_are_all_listed(tmp_path: Path):
     async with FakeProvider() as fake, chatting(fake, tmp_path) as client:
         for number, time in enumerate([1.0, 2.0, 2.0, 2.0, 3.0, 4.0]):
             await client.server.store.append(f"/c{number}", 0, [replace(message(1, "Hi."), time=time)])
@@ -303,7 +303,7 @@ async def test_conversations_that_changed_at_the_same_moment_are_all_listed(tmp_
 
 
 @requirement("R141", "R143")
-async def test_conversations_are_listed_searched_and_paged_and_runs_show_their_records(tmp_path: Path):
+async def test_conversations_are_listed_searched_and_paged(tmp_path: Path):
     scripts = [ResponsesScript().text("A.") for _ in range(3)]
     async with FakeProvider(replies(*scripts)) as fake, chatting(fake, tmp_path) as client:
         for number in range(3):
@@ -323,7 +323,7 @@ async def test_conversations_are_listed_searched_and_paged_and_runs_show_their_r
 
 
 @requirement("R141")
-async def test_nobody_sees_the_chats_of_another_token(tmp_path: Path):
+async def test_chats_of_other_tokens_are_hidden(tmp_path: Path):
     from sidestream.text.redaction import Secret
 
     tokens = [Secret("token-of-anna-0123456789"), Secret("token-of-ben-0123456789")]

@@ -30,7 +30,7 @@ async def conversations(client: Client) -> list[Json]:
 
 
 @requirement("R141", "R142")
-async def test_an_abort_that_comes_before_the_run_has_begun_stops_it(tmp_path: Path):
+async def test_abort_sent_before_run_starts_cancels_it(tmp_path: Path):
     async with (
         FakeProvider(endless()) as fake,
         chatting(fake, tmp_path) as client,
@@ -45,7 +45,7 @@ async def test_an_abort_that_comes_before_the_run_has_begun_stops_it(tmp_path: P
 
 
 @requirement("R141", "R142", "F29")
-async def test_a_message_is_sent_though_its_socket_is_closed_at_once(tmp_path: Path):
+async def test_message_is_sent_when_socket_closes_at_once(tmp_path: Path):
     async with FakeProvider([ResponsesScript().text("One.").reply()]) as fake, chatting(fake, tmp_path) as client:
         async with client.session.ws_connect(f"{client.url}/api/chat/ws") as socket:
             await socket.send_json(SEND)
@@ -57,7 +57,7 @@ async def test_a_message_is_sent_though_its_socket_is_closed_at_once(tmp_path: P
 
 @requirement("R144", "F46")
 @pytest.mark.parametrize("text", ["[", "[" * 100_000, '"x"', '{"type": "' + "\u0436" * 200 + '", "requestId": "1"}'])
-async def test_a_frame_that_is_none_closes_its_socket_with_a_reason(text: str, tmp_path: Path):
+async def test_invalid_frame_closes_socket_with_reason(text: str, tmp_path: Path):
     async with FakeProvider([]) as fake, chatting(fake, tmp_path) as client:
         async with client.session.ws_connect(f"{client.url}/api/chat/ws") as socket:
             await socket.send_str(text)
@@ -68,7 +68,7 @@ async def test_a_frame_that_is_none_closes_its_socket_with_a_reason(text: str, t
 
 
 @requirement("R144", "F46")
-async def test_a_request_that_is_too_many_fails_alone_and_a_binary_frame_closes_the_socket(tmp_path: Path):
+async def test_excess_request_fails_alone_and_binary_frame_ends_socket(tmp_path: Path):
     async with (
         FakeProvider(endless()) as fake,
         chatting(fake, tmp_path) as client,
@@ -94,7 +94,7 @@ async def test_a_request_that_is_too_many_fails_alone_and_a_binary_frame_closes_
 
 
 @requirement("R141", "R144")
-async def test_a_frame_may_be_as_large_as_a_body(tmp_path: Path):
+async def test_frame_may_be_as_large_as_http_body(tmp_path: Path):
     async with FakeProvider([]) as fake:
         app = create_app(Agent("openai-responses", base_url=fake.base_url, api_key=TOKEN), store=tmp_path / "talks.db")
         async with (
@@ -113,7 +113,7 @@ async def test_a_frame_may_be_as_large_as_a_body(tmp_path: Path):
 
 
 @requirement("R144", "F46")
-async def test_a_socket_needs_a_token_which_may_stand_in_its_address(tmp_path: Path):
+async def test_socket_requires_token_and_accepts_it_in_url(tmp_path: Path):
     async with FakeProvider([]) as fake, chatting(fake, tmp_path, tokens=[Secret(TOKEN)]) as client:
         for query in ("", "?token=", "?token=wrong"):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:

@@ -43,7 +43,7 @@ def message_client(url: str) -> anthropic.AsyncAnthropic:
 
 
 @requirement("R140")
-async def test_the_openai_sdk_gets_completions_whole_and_streamed(tmp_path: Path):
+async def test_openai_sdk_gets_whole_and_streamed_completions(tmp_path: Path):
     replies = [ResponsesScript().text(["Hel", "lo."]).reply() for _ in range(2)]
     async with server_with(replies, tmp_path) as (url, fake), chat_client(url) as client:
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -69,7 +69,7 @@ async def test_the_openai_sdk_gets_completions_whole_and_streamed(tmp_path: Path
 
 
 @requirement("R140")
-async def test_functions_of_a_chat_client_return_to_it_beside_those_of_the_server(tmp_path: Path):
+async def test_completions_client_tools_work_beside_server_tools(tmp_path: Path):
     def server_time() -> str:
         return "noon"
 
@@ -91,7 +91,7 @@ async def test_functions_of_a_chat_client_return_to_it_beside_those_of_the_serve
 
 
 @requirement("R140")
-async def test_a_typed_completion(tmp_path: Path):
+async def test_completion_with_output_schema_is_typed(tmp_path: Path):
     async with (
         server_with([ResponsesScript().text('{"a": 1, "b": 2}').reply()], tmp_path) as (url, fake),
         chat_client(url) as client,
@@ -110,7 +110,7 @@ async def test_a_typed_completion(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_the_anthropic_sdk_gets_messages_whole_and_streamed(tmp_path: Path):
+async def test_anthropic_sdk_gets_whole_and_streamed_messages(tmp_path: Path):
     replies = [ResponsesScript().text(["Hel", "lo."]).reply() for _ in range(2)]
     async with server_with(replies, tmp_path) as (url, fake), message_client(url) as client:
         source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
@@ -129,7 +129,7 @@ async def test_the_anthropic_sdk_gets_messages_whole_and_streamed(tmp_path: Path
 
 
 @requirement("R140")
-async def test_tools_of_a_messages_client_return_to_it(tmp_path: Path):
+async def test_messages_client_tool_calls_return_to_client(tmp_path: Path):
     replies = [
         ResponsesScript().text("Adding.").function_call("add", {"a": 1, "b": 2}, "c1").reply(),
         ResponsesScript().text("3").reply(),
@@ -150,7 +150,7 @@ async def test_tools_of_a_messages_client_return_to_it(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_hosted_tools_of_a_messages_client_run_where_the_provider_hosts_them(tmp_path: Path):
+async def test_messages_hosted_tools_run_at_provider(tmp_path: Path):
     script = MessagesScript().text("Found.")
     async with FakeProvider([script.reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY)
@@ -166,7 +166,7 @@ async def test_hosted_tools_of_a_messages_client_run_where_the_provider_hosts_th
 
 
 @requirement("R140")
-async def test_a_history_may_have_blocks_that_only_anthropic_can_read(tmp_path: Path):
+async def test_messages_history_may_contain_anthropic_only_blocks(tmp_path: Path):
     async with (
         server_with([ResponsesScript().text("Yes.").reply()], tmp_path) as (url, fake),
         message_client(url) as client,
@@ -187,7 +187,7 @@ async def test_a_history_may_have_blocks_that_only_anthropic_can_read(tmp_path: 
 
 
 @requirement("R140")
-async def test_restrictions_of_hosted_tools_of_a_messages_client_count(tmp_path: Path):
+async def test_messages_hosted_tool_restrictions_reach_provider(tmp_path: Path):
     async with FakeProvider([MessagesScript().text("Found.").reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])
         async with (
@@ -215,7 +215,7 @@ async def test_restrictions_of_hosted_tools_of_a_messages_client_count(tmp_path:
 
 
 @requirement("R140")
-async def test_a_client_chooses_what_must_or_may_be_called(tmp_path: Path):
+async def test_client_tool_choice_limits_and_forces_tools(tmp_path: Path):
     def server_time() -> str:
         return "noon"
 
@@ -251,7 +251,7 @@ async def test_a_client_chooses_what_must_or_may_be_called(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_an_answer_that_must_be_an_object_and_one_with_a_schema(tmp_path: Path):
+async def test_json_object_and_json_schema_outputs_are_supported(tmp_path: Path):
     replies = [ResponsesScript().text('{"a": 1, "b": 2}').reply() for _ in range(2)]
     async with (
         server_with(replies, tmp_path) as (url, fake),
@@ -269,7 +269,7 @@ async def test_an_answer_that_must_be_an_object_and_one_with_a_schema(tmp_path: 
 
 
 @requirement("R140")
-async def test_failures_come_as_each_sdk_knows_them(tmp_path: Path):
+async def test_failures_raise_error_types_of_each_sdk(tmp_path: Path):
     refused = error_reply(400, "invalid_request_error", "bad")
     async with (
         server_with([refused] * 4, tmp_path) as (url, _),
@@ -303,7 +303,7 @@ WHOLE = "The answer is not 42."
 
 
 @requirement("R181")
-async def test_every_api_has_the_final_text(tmp_path: Path) -> None:
+async def test_every_api_returns_whole_final_text(tmp_path: Path) -> None:
     asked: Any = [{"role": "user", "content": "Hi"}]
     async with (
         server_with([sse(LOST)] * 6, tmp_path) as (url, _),
@@ -390,7 +390,7 @@ BAD_TOOL = {"type": "function", "function": {"name": "add", "parameters": {"prop
         (MESSAGES, {"messages": [USER], "tools": [{"type": "web_search_20250305", "max_uses": -1}]}, "tools[0]"),
     ],
 )
-async def test_malformed_requests_get_a_typed_error_that_names_the_parameter(
+async def test_malformed_requests_get_typed_error_with_param(
     path: str, body: dict[str, Any], param: str | None, tmp_path: Path
 ):
     async with server_with([], tmp_path) as (url, _), httpx2.AsyncClient() as client:

@@ -30,7 +30,7 @@ async def added(server: Server, client: httpx2.AsyncClient, folder: Path) -> Non
 
 
 @requirement("R143")
-async def test_a_folder_is_read_in_the_background_and_described(tmp_path: Path, docs: Path):
+async def test_folder_is_indexed_in_background_and_described(tmp_path: Path, docs: Path):
     async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)], allows_admin=True) as (
         server,
         client,
@@ -52,7 +52,7 @@ async def test_a_folder_is_read_in_the_background_and_described(tmp_path: Path, 
 
 
 @requirement("R143", "R144")
-async def test_only_allowed_folders_can_be_indexed_and_links_do_not_lead_out(tmp_path: Path, docs: Path):
+async def test_only_allowed_folders_can_be_indexed_despite_symlinks(tmp_path: Path, docs: Path):
     (docs / "out").symlink_to(tmp_path)
     async with serving({"main": Agent(ScriptedModel([]))}, tmp_path, index_folders=[str(docs)], allows_admin=True) as (
         _,
@@ -94,7 +94,7 @@ async def test_folder_swapped_for_link_is_not_read(tmp_path: Path, docs: Path):
 
 
 @requirement("R144")
-async def test_where_several_people_have_tokens_the_index_is_closed(tmp_path: Path, docs: Path):
+async def test_index_is_unavailable_when_server_has_several_tokens(tmp_path: Path, docs: Path):
     settings: dict[str, Any] = {
         "index_folders": [str(docs)],
         "tokens": ["token-of-anna-0123456789", "token-of-ben-0123456789"],
@@ -109,7 +109,7 @@ async def test_where_several_people_have_tokens_the_index_is_closed(tmp_path: Pa
 
 
 @requirement("R120", "R143")
-async def test_a_chat_searches_the_index_by_the_name_of_the_tool(tmp_path: Path, docs: Path):
+async def test_chat_searches_index_by_tool_name(tmp_path: Path, docs: Path):
     model = ScriptedModel([tool_call("file_search", queries=["windowsill"]), "Found"])
     async with (
         Agent(model) as agent,
@@ -125,7 +125,7 @@ async def test_a_chat_searches_the_index_by_the_name_of_the_tool(tmp_path: Path,
 
 
 @requirement("R144")
-async def test_a_request_cannot_name_a_path_of_this_machine_as_a_store(
+async def test_request_cannot_name_local_path_as_vector_store(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for stores in ([str(docs)], ["./docs"], ["index:"], ["index:/x.db"], ["postgresql://db/x"], ["~"]):
@@ -148,7 +148,7 @@ async def test_a_request_cannot_name_a_path_of_this_machine_as_a_store(
 
 
 @requirement("R143")
-async def test_the_responses_api_may_name_the_index_where_it_is_open(tmp_path: Path, docs: Path):
+async def test_responses_api_may_name_index_when_open(tmp_path: Path, docs: Path):
     model = ScriptedModel([tool_call("file_search", queries=["windowsill"]), "It sleeps there [cite:1]."])
     async with (
         Agent(model) as agent,

@@ -50,7 +50,7 @@ def rogue_entry(tmp_path: Path, *options: str) -> dict[str, Any]:
 
 
 @requirement("R143")
-async def test_servers_are_listed_without_their_secrets_and_with_what_is_wrong(tmp_path: Path):
+async def test_mcp_servers_are_listed_with_problems_but_not_secrets(tmp_path: Path):
     content = {
         "mcpServers": {
             "files": {"command": "uvx", "args": ["files"], "env": {"TOKEN": SECRET}, "disabled": True},
@@ -82,7 +82,7 @@ async def test_servers_are_listed_without_their_secrets_and_with_what_is_wrong(t
 
 
 @requirement("R143")
-async def test_a_server_is_listed_and_signed_in_whatever_its_address_hides(tmp_path: Path):
+async def test_mcp_server_with_secret_in_url_is_listed_and_signed_in(tmp_path: Path):
     entries = {
         "secret": {"url": f"https://user:{SECRET}@docs.test/mcp?key={SECRET}"},
         "wrong": {"url": "http://["},
@@ -102,7 +102,7 @@ async def test_a_server_is_listed_and_signed_in_whatever_its_address_hides(tmp_p
 
 
 @requirement("R143")
-async def test_a_change_keeps_what_it_does_not_name_and_leaves_an_invalid_file_alone(tmp_path: Path):
+async def test_mcp_change_keeps_unnamed_fields_and_rejects_invalid(tmp_path: Path):
     content = {
         "inputs": [{"id": "of another program"}],
         "servers": {
@@ -155,7 +155,7 @@ async def test_a_change_keeps_what_it_does_not_name_and_leaves_an_invalid_file_a
 
 
 @requirement("R143")
-async def test_a_first_server_makes_the_file_and_comments_are_not_lost(tmp_path: Path):
+async def test_first_mcp_server_creates_file_but_keeps_commented_one(tmp_path: Path):
     file = tmp_path / "mcp.json"
     async with serving(None, tmp_path, mcp_file=str(file), allows_admin=True) as (_, client):
         assert (await client.put("/api/mcp/files", json={"command": "uvx"})).status_code == 200
@@ -172,7 +172,7 @@ async def test_a_first_server_makes_the_file_and_comments_are_not_lost(tmp_path:
 
 
 @requirement("R143")
-async def test_who_shares_a_server_with_others_cannot_start_programs_on_it(tmp_path: Path):
+async def test_shared_server_users_cannot_edit_mcp_servers(tmp_path: Path):
     file = write(tmp_path, {"mcpServers": {"files": rogue_entry(tmp_path)}})
     before = file.read_text()
     async with serving(None, tmp_path, mcp_file=str(file), tokens=("token-of-anna-0123456789",)) as (_, client):
@@ -192,7 +192,7 @@ async def test_who_shares_a_server_with_others_cannot_start_programs_on_it(tmp_p
 
 
 @requirement("R143")
-async def test_a_test_shows_stages_tools_and_claims(tmp_path: Path):
+async def test_mcp_test_shows_stages_tools_and_claims(tmp_path: Path):
     file = write(tmp_path, {"mcpServers": {"files": {**rogue_entry(tmp_path), "allowed_tools": ["look"]}}})
     async with serving(None, tmp_path, mcp_file=str(file), allows_admin=True) as (_, client):
         found = (await client.post("/api/mcp/files/test")).json()
@@ -208,7 +208,7 @@ async def test_a_test_shows_stages_tools_and_claims(tmp_path: Path):
 
 
 @requirement("R143")
-async def test_a_test_that_fails_quotes_the_error_after_the_stages_that_worked(tmp_path: Path):
+async def test_failed_mcp_test_quotes_error_after_completed_stages(tmp_path: Path):
     crashing = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no database here')"]}
     servers = {"missing": {"command": "no-such-program-4711"}, "crashing": crashing}
     file = write(tmp_path, {"mcpServers": servers})
@@ -223,7 +223,7 @@ async def test_a_test_that_fails_quotes_the_error_after_the_stages_that_worked(t
 
 
 @requirement("R143")
-async def test_a_sign_in_returns_to_the_server_and_is_used_by_the_next_test(tmp_path: Path):
+async def test_mcp_sign_in_returns_to_server_and_serves_next_test(tmp_path: Path):
     async with SignInServer().running() as remote:
         file = write(tmp_path, {"mcpServers": {"docs": {"url": remote.url}}})
         async with serving(None, tmp_path, mcp_file=str(file), allows_admin=True) as (_, client):
@@ -249,7 +249,7 @@ async def test_a_sign_in_returns_to_the_server_and_is_used_by_the_next_test(tmp_
 
 
 @requirement("R143")
-async def test_a_sign_in_that_is_refused_says_so_and_stores_nothing(tmp_path: Path):
+async def test_denied_mcp_sign_in_is_reported_and_stores_nothing(tmp_path: Path):
     async with SignInServer().running() as remote:
         file = write(tmp_path, {"mcpServers": {"docs": {"url": remote.url}, "files": {"command": "uvx"}}})
         async with serving(None, tmp_path, mcp_file=str(file), allows_admin=True) as (_, client):
@@ -266,7 +266,7 @@ async def test_a_sign_in_that_is_refused_says_so_and_stores_nothing(tmp_path: Pa
 
 
 @requirement("R143")
-async def test_runs_of_a_model_string_use_the_servers_as_they_are_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_model_string_runs_use_current_mcp_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "mcp.json"
     call = ResponsesScript().function_call("look", "{}", call_id="call_1")
     replies = [
@@ -291,9 +291,7 @@ async def test_runs_of_a_model_string_use_the_servers_as_they_are_now(tmp_path: 
 
 
 @requirement("R143", "F41")
-async def test_a_changed_tool_is_not_offered_until_its_change_is_accepted_also_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_changed_tool_is_withheld_until_accepted_across_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = write(tmp_path, {"mcpServers": {"files": rogue_entry(tmp_path) | {"approval": "run"}}})
     async with FakeProvider([sse(ResponsesScript().text("Done.").events()) for _ in range(3)]) as fake:
         monkeypatch.setenv("OPENAI_API_KEY", "key-0123456789")
@@ -328,9 +326,7 @@ async def test_a_changed_tool_is_not_offered_until_its_change_is_accepted_also_a
 
 
 @requirement("F41")
-async def test_a_server_that_was_signed_in_at_asks_before_a_call_as_other_remote_ones_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_signed_in_mcp_server_asks_before_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     call = ResponsesScript().function_call("whoami", "{}", call_id="call_1")
     async with SignInServer().running() as remote, FakeProvider([sse(call.events())]) as fake:
         monkeypatch.setenv("OPENAI_API_KEY", "key-0123456789")

@@ -34,9 +34,7 @@ def client(tmp_path: Path) -> TestClient:
 
 @requirement("R143")
 @pytest.mark.parametrize("path", ["/", "/c/abc", "/r/run-1", "/view/recording.jsonl", "/settings/mcp"])
-def test_every_route_of_the_page_is_the_page_and_is_checked_at_each_visit(
-    built: Path, tmp_path: Path, path: str
-) -> None:
+def test_every_web_ui_route_returns_revalidated_page(built: Path, tmp_path: Path, path: str) -> None:
     answer = client(tmp_path).get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -46,7 +44,7 @@ def test_every_route_of_the_page_is_the_page_and_is_checked_at_each_visit(
 
 
 @requirement("R143")
-def test_an_asset_has_its_type_and_is_kept_forever_and_an_unknown_one_is_no_page(built: Path, tmp_path: Path) -> None:
+def test_asset_has_type_and_is_immutable_and_unknown_one_is_404(built: Path, tmp_path: Path) -> None:
     asked = client(tmp_path)
     script = asked.get("/assets/index-1.js")
     assert script.headers["content-type"].startswith("text/javascript")
@@ -59,7 +57,7 @@ def test_an_asset_has_its_type_and_is_kept_forever_and_an_unknown_one_is_no_page
 
 
 @requirement("R143")
-def test_a_page_that_is_mounted_below_a_path_knows_it(built: Path, tmp_path: Path) -> None:
+def test_mounted_page_contains_its_base_path(built: Path, tmp_path: Path) -> None:
     outer = Starlette(routes=[Mount("/chat", create_app(store=tmp_path / "talks.db"))])
     html = TestClient(outer, base_url="http://127.0.0.1").get("/chat/c/abc").text
     assert 'src="/chat/assets/index-1.js"' in html
@@ -67,7 +65,7 @@ def test_a_page_that_is_mounted_below_a_path_knows_it(built: Path, tmp_path: Pat
 
 
 @requirement("R143")
-def test_without_a_built_page_the_server_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_web_ui_build_explains_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_files.routes, "__defaults__", (tmp_path / "none",))
     answer = client(tmp_path).get("/")
     assert answer.status_code == 503

@@ -41,7 +41,7 @@ def text_of(records: list[dict[str, Any]]) -> str:
 
 
 @requirement("R143", "F30")
-async def test_a_run_is_read_by_number_with_its_facts_and_without_what_is_internal(tmp_path: Path):
+async def test_run_is_read_by_sequence_number_without_internal_data(tmp_path: Path):
     async with (
         FakeProvider(replies()) as fake,
         serving({"main": agent_of(fake, tools=[add])}, tmp_path) as (server, client),
@@ -65,7 +65,7 @@ async def test_a_run_is_read_by_number_with_its_facts_and_without_what_is_intern
 
 
 @requirement("R143")
-async def test_a_log_that_is_damaged_is_left_out_of_the_list_of_runs_in_progress(tmp_path: Path):
+async def test_damaged_log_is_omitted_from_active_runs(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     damaged = Row(seq=1, time=time.time(), run="run_0", kind="run-started", body=b"no JSON")
@@ -82,7 +82,7 @@ async def test_a_log_that_is_damaged_is_left_out_of_the_list_of_runs_in_progress
 
 
 @requirement("R143", "F30")
-async def test_a_reader_that_waits_gets_what_comes_and_the_end(tmp_path: Path):
+async def test_waiting_subscriber_gets_new_records_and_end(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
     async with FakeProvider([sse(events)]) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
@@ -102,7 +102,7 @@ async def test_a_reader_that_waits_gets_what_comes_and_the_end(tmp_path: Path):
 
 
 @requirement("R143")
-async def test_a_long_run_comes_in_pages(tmp_path: Path, monkeypatch: Any):
+async def test_long_run_is_read_in_pages(tmp_path: Path, monkeypatch: Any):
     monkeypatch.setattr(runs_api, "PAGE_ROWS", 3)
     async with (
         FakeProvider(replies()) as fake,
@@ -122,7 +122,7 @@ async def test_a_long_run_comes_in_pages(tmp_path: Path, monkeypatch: Any):
 
 
 @requirement("R143")
-async def test_a_run_is_its_owners_and_bad_numbers_are_named(tmp_path: Path):
+async def test_run_is_hidden_from_other_tokens_and_bad_number_is_named(tmp_path: Path):
     tokens = ("token-of-anna-0123456789", "token-of-ben-0123456789")
     async with (
         FakeProvider(replies()) as fake,
@@ -144,7 +144,7 @@ async def test_a_run_is_its_owners_and_bad_numbers_are_named(tmp_path: Path):
 
 
 @requirement("R143")
-async def test_a_run_is_exported_as_parts_and_as_markdown_with_secrets_replaced_and_counted(tmp_path: Path):
+async def test_run_exports_as_parts_and_markdown_with_secrets_redacted(tmp_path: Path):
     secret = "sk-live-0123456789abcdefghijklmnop"
     script = ResponsesScript().text(f"Your key is {secret}.")
     async with (
@@ -167,7 +167,7 @@ async def test_a_run_is_exported_as_parts_and_as_markdown_with_secrets_replaced_
 
 
 @requirement("R144", "F46")
-async def test_a_run_with_a_name_that_no_database_takes_is_not_found(postgres_url: str):
+async def test_run_id_with_null_byte_is_not_found(postgres_url: str):
     app = create_app("local", store=postgres_url)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with (

@@ -19,7 +19,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @requirement("R143")
-async def test_models_say_what_each_provider_hosts_and_which_key_is_missing(tmp_path: Path):
+async def test_models_list_hosted_tools_and_missing_keys(tmp_path: Path):
     async with serving("openai-responses", tmp_path) as (_, client):
         models = {model["name"]: model for model in (await client.get("/api/models")).json()["models"]}
     hosting, missing, embedded = models["openai-responses:gpt-5.6"], models["anthropic:claude-sonnet-5-5"], None
@@ -36,7 +36,7 @@ async def test_models_say_what_each_provider_hosts_and_which_key_is_missing(tmp_
 
 
 @requirement("R143")
-async def test_a_key_that_is_set_or_removed_shows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_key_change_is_visible_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with serving("openai-responses", tmp_path) as (_, client):
 
         async def found() -> tuple[bool, str]:
@@ -52,7 +52,7 @@ async def test_a_key_that_is_set_or_removed_shows_at_once(tmp_path: Path, monkey
 
 
 @requirement("R143")
-async def test_a_server_of_agents_offers_them_and_nothing_else(tmp_path: Path):
+async def test_server_with_agents_offers_only_them(tmp_path: Path):
     async with FakeProvider([]) as fake:
         agents = {"support": agent_of(fake), "sales": agent_of(fake)}
         async with serving(agents, tmp_path, examples=["Hello?"]) as (_, client):
@@ -67,7 +67,7 @@ async def test_a_server_of_agents_offers_them_and_nothing_else(tmp_path: Path):
 
 @requirement("R143")
 @pytest.mark.parametrize(("allows_admin", "ends"), [(True, KEY[-4:]), (False, None)])
-async def test_keys_are_named_and_never_shown(tmp_path: Path, allows_admin: bool, ends: str | None):
+async def test_keys_are_named_but_not_shown(tmp_path: Path, allows_admin: bool, ends: str | None):
     async with serving(None, tmp_path, allows_admin=allows_admin) as (_, client):
         response = await client.get("/api/keys")
     keys = {key["provider"]: key for key in response.json()["keys"]}
@@ -82,7 +82,7 @@ async def test_keys_are_named_and_never_shown(tmp_path: Path, allows_admin: bool
 
 
 @requirement("R143")
-async def test_the_end_of_a_short_key_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_short_key_suffix_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "short-key-1")
     async with serving(None, tmp_path, allows_admin=True) as (_, client):
         keys = {key["provider"]: key for key in (await client.get("/api/keys")).json()["keys"]}
@@ -90,9 +90,7 @@ async def test_the_end_of_a_short_key_is_not_shown_either(tmp_path: Path, monkey
 
 
 @requirement("R143")
-async def test_a_key_is_tested_by_listing_models_and_a_refusal_is_quoted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_key_test_lists_models_or_quotes_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     refusal = {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}
     replies = [json_reply({"object": "list", "data": [{"id": "gpt-5.6"}]}), json_reply(refusal, status=401)]
     async with FakeProvider(replies) as fake, serving(None, tmp_path, allows_admin=True) as (_, client):

@@ -40,7 +40,7 @@ async def viewing(path: Path) -> AsyncGenerator[httpx2.AsyncClient]:
 
 
 @requirement("R143")
-async def test_a_log_is_viewed_with_its_files_and_its_open_runs_are_left_alone(tmp_path: Path):
+async def test_log_is_viewed_with_files_and_open_runs_are_untouched(tmp_path: Path):
     gate = asyncio.Event()
     events = ResponsesScript().text(["One, ", "two."]).events()
     replies = [sse(ResponsesScript().text("Seen.").events()), sse([*events[:5], gate, *events[5:]])]
@@ -71,7 +71,7 @@ async def test_a_log_is_viewed_with_its_files_and_its_open_runs_are_left_alone(t
 
 
 @requirement("R143")
-async def test_a_recording_is_viewed_as_the_runs_that_it_holds():
+async def test_recording_is_viewed_as_runs():
     async with viewing(RECORDING) as client:
         found = (await client.get("/api/view")).json()
         run = found["runs"][0]
@@ -84,7 +84,7 @@ async def test_a_recording_is_viewed_as_the_runs_that_it_holds():
 
 
 @requirement("R143")
-async def test_a_file_of_parts_is_viewed_and_a_broken_line_is_named(tmp_path: Path):
+async def test_parts_file_is_viewed_and_broken_line_is_named(tmp_path: Path):
     async with viewing(RECORDING) as client:
         run = (await client.get("/api/view")).json()["runs"][0]["id"]
         parts = [record["parts"][0] for record in (await client.get(f"/api/runs/{run}/records")).json()["records"]]
@@ -103,7 +103,7 @@ async def test_a_file_of_parts_is_viewed_and_a_broken_line_is_named(tmp_path: Pa
 
 
 @requirement("R143")
-async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it_is_stopped():
+async def test_view_prints_local_url_and_serves_until_stopped():
     process = await warm.start(
         sys.executable, "-m", "sidestream.cli", "view", str(RECORDING), "--no-browser", stdout=PIPE, stderr=PIPE
     )
@@ -130,7 +130,7 @@ async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it
 
 
 @requirement("F48")
-async def test_view_shows_its_token_to_the_browser_alone(tmp_path: Path):
+async def test_view_shows_token_only_to_browser(tmp_path: Path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opening\nmv {tmp_path}/opening {tmp_path}/opened\n')
     browser.chmod(0o755)

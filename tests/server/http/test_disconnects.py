@@ -47,7 +47,7 @@ async def last_record(server: Any) -> str:
 
 @requirement("F29", "R142")
 @pytest.mark.parametrize("policy", ["detach", "cancel"])
-async def test_the_last_reader_that_leaves_detaches_or_cancels(tmp_path: Path, policy: str):
+async def test_last_subscriber_leaving_detaches_or_cancels_run(tmp_path: Path, policy: str):
     async with counting(tmp_path, on_disconnect=policy) as (url, server, session, release):
         async with session.post(f"{url}/api/chat", json=BODY) as first:
             await until(first, "One")
@@ -68,7 +68,7 @@ async def test_the_last_reader_that_leaves_detaches_or_cancels(tmp_path: Path, p
 
 
 @requirement("F29")
-async def test_a_server_that_closes_owns_the_runs_that_it_is_about_to_stop(tmp_path: Path):
+async def test_closing_server_leaves_no_run_it_was_about_to_stop(tmp_path: Path):
     async with (
         counting(tmp_path, on_disconnect="cancel") as (url, server, session, _),
         session.post(f"{url}/api/chat", json=BODY) as first,
@@ -79,7 +79,7 @@ async def test_a_server_that_closes_owns_the_runs_that_it_is_about_to_stop(tmp_p
 
 
 @requirement("F30")
-async def test_a_silent_stream_sends_padded_comments(tmp_path: Path):
+async def test_idle_stream_sends_padded_comments(tmp_path: Path):
     assert HEARTBEAT.startswith(b": ")
     assert HEARTBEAT.endswith(b"\n\n")
     assert HEARTBEAT.count(b"\n") == 2
@@ -107,7 +107,7 @@ async def test_a_silent_stream_sends_padded_comments(tmp_path: Path):
     assert found[-2:] == [b"two", b""]
 
 
-async def test_a_client_that_leaves_or_a_stream_that_fails_closes_the_frames() -> None:
+async def test_client_disconnect_or_stream_failure_closes_frames() -> None:
     ended: list[str] = []
 
     async def endless(failure: Exception | None = None) -> AsyncGenerator[bytes]:

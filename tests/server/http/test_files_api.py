@@ -39,7 +39,7 @@ def digest_of(data: bytes) -> str:
         (PDF, "a.jpg", "attachment", "application/pdf"),
     ],
 )
-async def test_only_images_by_their_content_are_shown_and_all_else_is_downloaded(
+async def test_only_images_detected_by_content_are_served_inline(
     tmp_path: Path, data: bytes, name: str, place: str, type: str
 ):
     async with FakeProvider(answer()) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
@@ -58,7 +58,7 @@ async def test_only_images_by_their_content_are_shown_and_all_else_is_downloaded
 
 
 @requirement("F45")
-async def test_a_hostile_name_stays_a_name(tmp_path: Path):
+async def test_hostile_file_name_is_escaped(tmp_path: Path):
     async with FakeProvider(answer()) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
         message = ChatMessage("user", (TextPart("Look."), DataPart(PNG, "image/png")))
         await server.runs.start(server.agent("main"), "/talk", message, JOB)
@@ -81,7 +81,7 @@ async def test_a_hostile_name_stays_a_name(tmp_path: Path):
 
 
 @requirement("R143")
-async def test_a_file_belongs_to_the_owner_of_a_conversation_that_names_it(tmp_path: Path):
+async def test_file_belongs_to_tenant_of_referring_conversation(tmp_path: Path):
     tokens = ("token-of-anna-0123456789", "token-of-ben-0123456789")
     async with (
         FakeProvider(answer()) as fake,
@@ -104,7 +104,7 @@ async def test_a_file_belongs_to_the_owner_of_a_conversation_that_names_it(tmp_p
 
 
 @requirement("R143")
-async def test_a_file_that_the_disk_lost_is_not_found_and_says_so(tmp_path: Path):
+async def test_file_missing_on_disk_is_not_found(tmp_path: Path):
     async with FakeProvider(answer()) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
         message = ChatMessage("user", (TextPart("Look."), DataPart(PNG, "image/png")))
         await server.runs.start(server.agent("main"), "/talk", message, JOB)

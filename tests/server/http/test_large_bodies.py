@@ -36,7 +36,7 @@ async def status_of(reader: asyncio.StreamReader) -> int:
 
 
 @requirement("F46")
-async def test_unfinished_bodies_are_bounded_by_owner(tmp_path: Path):
+async def test_unfinished_bodies_are_limited_per_tenant(tmp_path: Path):
     async with asyncio.timeout(BOUND_S), target(tmp_path, answers(3), tokens=[ANNA, BEN]) as server:
         opened = [await unfinished(server, ANNA) for _ in range(COUNT)]
         statuses = [await status_of(reader) for reader, _ in opened]
@@ -59,7 +59,7 @@ async def test_unfinished_bodies_are_bounded_by_owner(tmp_path: Path):
 
 
 @requirement("F46")
-async def test_nothing_large_is_read_without_a_token(tmp_path: Path):
+async def test_large_body_is_not_read_without_token(tmp_path: Path):
     async with asyncio.timeout(BOUND_S), target(tmp_path, tokens=[ANNA]) as server:
         reader, writer = await unfinished(server, "wrong")
         # Whoever reads a body says `100 Continue` first.
@@ -69,7 +69,7 @@ async def test_nothing_large_is_read_without_a_token(tmp_path: Path):
 
 
 @requirement("F46")
-async def test_a_body_that_trickles_meets_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_trickling_body_reaches_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(requests, "MAX_BODY_S", 0.05)
     async with asyncio.timeout(BOUND_S), target(tmp_path, tokens=[ANNA]) as server:
         reader, writer = await unfinished(server, ANNA)
@@ -88,7 +88,7 @@ async def test_a_body_that_trickles_meets_its_deadline(tmp_path: Path, monkeypat
         writer.close()
 
 
-def test_bodies_without_a_length_count_as_they_grow():
+def test_bodies_without_length_count_as_they_grow():
     bodies = Bodies()
     first, second = bodies.body("anna"), bodies.body("anna")
     second.reserve(SMALL_BODY_BYTES)
@@ -126,7 +126,7 @@ async def socket_of(server: Target, token: str) -> tuple[asyncio.StreamReader, a
 
 
 @requirement("F46")
-async def test_unfinished_messages_of_sockets_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_unfinished_socket_messages_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from sidestream import limits
 
     monkeypatch.setattr(limits, "MAX_OWNER_BODY_BYTES", 5 * MIB + 1024)
@@ -158,7 +158,7 @@ async def all_of(reader: asyncio.StreamReader) -> bytes:
 
 
 @requirement("F46")
-async def test_a_message_that_stops_half_way_meets_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_unfinished_socket_message_reaches_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(uvicorn_runner, "MAX_BODY_S", 0.05)
     async with asyncio.timeout(BOUND_S), target(tmp_path, tokens=[ANNA]) as server:
         reader, writer = await socket_of(server, ANNA)
@@ -181,7 +181,7 @@ async def test_a_message_that_stops_half_way_meets_its_deadline(tmp_path: Path, 
         (frame(2, b"x"), 1003),
     ],
 )
-async def test_socket_garbage_is_one_log_line_at_most(
+async def test_socket_garbage_logs_one_line_at_most(
     tmp_path: Path, garbage: bytes, code: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     async with asyncio.timeout(BOUND_S), target(tmp_path, answers(1), tokens=[ANNA]) as server:

@@ -36,7 +36,7 @@ Json = Any
 
 
 @requirement("R140")
-async def test_a_response_whole_streamed_and_retrieved_is_the_same(tmp_path: Path):
+async def test_response_is_same_whole_streamed_and_retrieved(tmp_path: Path):
     replies = [ResponsesScript().text(["Hel", "lo."]).reply() for _ in range(2)]
     async with responding(replies, tmp_path) as served:
         whole = await served.client.responses.create(
@@ -63,7 +63,7 @@ async def test_a_response_whole_streamed_and_retrieved_is_the_same(tmp_path: Pat
 
 
 @requirement("R140", "R142")
-async def test_every_reader_resumes_after_any_number(tmp_path: Path):
+async def test_subscriber_resumes_after_any_sequence_number(tmp_path: Path):
     gate = asyncio.Event()
     reply = sse(paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two"))
     async with responding([reply], tmp_path) as served:
@@ -93,7 +93,7 @@ async def _retrieved(client: openai.AsyncOpenAI, id: str, after: int | None) -> 
 
 
 @requirement("R140")
-async def test_a_chain_continues_branches_and_ends_at_what_was_deleted(tmp_path: Path):
+async def test_response_chain_continues_branches_and_ends_at_deletion(tmp_path: Path):
     async with responding(said("One.", "Two.", "Three.", "Four."), tmp_path) as served:
         create, fake = served.client.responses.create, served.fake
         one = await create(model="main", input="1")
@@ -129,7 +129,7 @@ def _text(item: Json) -> str:
 
 
 @requirement("R140")
-async def test_requests_that_continue_one_response_at_once_are_branches(tmp_path: Path):
+async def test_concurrent_continuations_of_response_are_branches(tmp_path: Path):
     calling = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1")
     async with responding([*said("First."), *[calling.reply()] * 4, *said(*"abcd")], tmp_path) as served:
         create = served.client.responses.create
@@ -151,7 +151,7 @@ async def test_requests_that_continue_one_response_at_once_are_branches(tmp_path
 
 
 @requirement("R140")
-async def test_functions_of_the_client_and_of_the_server_in_one_turn(tmp_path: Path):
+async def test_client_and_server_functions_work_in_one_turn(tmp_path: Path):
     def server_time() -> str:
         return "noon"
 
@@ -183,7 +183,7 @@ async def test_functions_of_the_client_and_of_the_server_in_one_turn(tmp_path: P
 
 
 @requirement("R140")
-async def test_mcp_servers_of_the_agent_run_in_the_loop_of_the_server(tmp_path: Path):
+async def test_agent_mcp_servers_run_locally(tmp_path: Path):
     clock = MCPServer("clock", command=sys.executable, args=["-m", "mcp_server_time", "--local-timezone", "UTC"])
     arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     calling = ResponsesScript().function_call("convert_time", arguments, "c1").reply()
@@ -200,7 +200,7 @@ async def test_mcp_servers_of_the_agent_run_in_the_loop_of_the_server(tmp_path: 
 
 
 @requirement("R140")
-async def test_a_history_of_the_client_needs_no_state_here(tmp_path: Path):
+async def test_client_supplied_history_needs_no_server_state(tmp_path: Path):
     calling = ResponsesScript().reasoning("Adding.").function_call("add", {"a": 1, "b": 2}, "c1").reply()
     async with responding([calling, *said("3.")], tmp_path) as served:
         create, tools = served.client.responses.create, [ADD]
@@ -223,7 +223,7 @@ async def test_a_history_of_the_client_needs_no_state_here(tmp_path: Path):
 
 @requirement("R140")
 @pytest.mark.parametrize("dialect", ["openai", "open-responses"])
-async def test_a_history_may_refer_to_items_of_any_response_of_the_same_token(dialect: Any, tmp_path: Path):
+async def test_history_may_refer_to_items_of_any_own_response(dialect: Any, tmp_path: Path):
     script = ResponsesScript().reasoning("Hm.").web_search("fruit").text("A papaya.")
     tokens = ["token-of-anna-0123456789", "token-of-ben-0123456789"]
     settings: Json = {"dialect": dialect, "tokens": tokens}
@@ -248,7 +248,7 @@ async def test_a_history_may_refer_to_items_of_any_response_of_the_same_token(di
 
 
 @requirement("R140")
-async def test_approvals_are_bound_to_what_the_server_holds(tmp_path: Path):
+async def test_responses_approval_is_bound_to_stored_call(tmp_path: Path):
     removed: list[int] = []
 
     def remove(id: int) -> str:
@@ -285,7 +285,7 @@ async def test_approvals_are_bound_to_what_the_server_holds(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_an_approval_of_a_remote_server_goes_back_to_the_provider(tmp_path: Path):
+async def test_remote_mcp_approval_goes_back_to_provider(tmp_path: Path):
     asking = ResponsesScript().mcp_approval_request("crm", "remove", {"id": 7})
     called = ResponsesScript().mcp_call("crm", "remove", {"id": 7}, output="gone").text("Done.")
     server: Json = {"mcp_hosts": ["crm.example"]}
@@ -324,7 +324,7 @@ async def test_an_approval_of_a_remote_server_goes_back_to_the_provider(tmp_path
         ({"type": "mcp", "server_url": "https://crm.example/mcp"}, 400, "tools[0].server_label"),
     ],
 )
-async def test_requests_name_only_mcp_servers_that_are_allowed(tool: Json, status: int, param: str, tmp_path: Path):
+async def test_requests_may_name_only_allowed_mcp_servers(tool: Json, status: int, param: str, tmp_path: Path):
     async with responding([], tmp_path, server={"mcp_hosts": ["crm.example"]}) as served:
         with pytest.raises(openai.APIStatusError) as caught:
             await served.client.responses.create(model="main", input="Hi", tools=[tool])
@@ -333,7 +333,7 @@ async def test_requests_name_only_mcp_servers_that_are_allowed(tool: Json, statu
 
 
 @requirement("R140")
-async def test_hosted_tools_of_a_request_run_where_the_provider_hosts_them(tmp_path: Path):
+async def test_hosted_tools_of_request_run_at_provider(tmp_path: Path):
     script = (
         ResponsesScript()
         .web_search("news", sources=["https://a.example"])
@@ -363,7 +363,7 @@ async def test_hosted_tools_of_a_request_run_where_the_provider_hosts_them(tmp_p
 
 
 @requirement("R140")
-async def test_restrictions_of_hosted_tools_reach_the_provider(tmp_path: Path):
+async def test_hosted_tool_restrictions_reach_provider(tmp_path: Path):
     one: Json = {"type": "eq", "key": "tenant", "value": "a"}
     two: Json = {"type": "and", "filters": [one, {"type": "in", "key": "year", "value": [2025, 2026]}]}
     network: Json = {"type": "allowlist", "allowed_domains": ["a.example"]}
@@ -388,7 +388,7 @@ async def test_restrictions_of_hosted_tools_reach_the_provider(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_tool_that_no_provider_of_the_agent_hosts_is_a_bad_request(tmp_path: Path):
+async def test_tool_unsupported_by_provider_is_bad_request(tmp_path: Path):
     async with FakeProvider() as fake:
         agent = Agent("openai-chat", base_url=fake.base_url, api_key=KEY)
         async with served_agents({"main": agent}, fake, tmp_path) as served:
@@ -400,7 +400,7 @@ async def test_a_tool_that_no_provider_of_the_agent_hosts_is_a_bad_request(tmp_p
 
 @requirement("R140")
 @pytest.mark.parametrize("format", [None, {"type": "text"}, {"type": "grammar", "syntax": "lark", "definition": "x"}])
-async def test_a_tool_whose_input_is_a_text(format: Json, tmp_path: Path):
+async def test_custom_tool_takes_string_input(format: Json, tmp_path: Path):
     call = ResponsesScript().function_call("sql", {"input": "select 1"}, "c1")
     async with responding([call.reply(), *said("One.")], tmp_path) as served:
         tool: Json = {"type": "custom", "name": "sql", **({"format": format} if format else {})}
@@ -421,7 +421,7 @@ async def test_a_tool_whose_input_is_a_text(format: Json, tmp_path: Path):
         {"$ref": "#/$defs/City", "$defs": {"City": {"type": "object", "properties": {"name": {"type": "string"}}}}},
     ],
 )
-async def test_the_schema_of_an_answer_is_that_of_an_object_even_if_it_does_not_say_so(schema: Json, tmp_path: Path):
+async def test_schema_without_type_is_sent_as_object(schema: Json, tmp_path: Path):
     async with responding(said('{"name": "Bern"}'), tmp_path) as served:
         form: Json = {"type": "json_schema", "name": "city", "schema": schema}
         response = await served.client.responses.create(model="main", input="Which?", text={"format": form})
@@ -431,7 +431,7 @@ async def test_the_schema_of_an_answer_is_that_of_an_object_even_if_it_does_not_
 
 
 @requirement("R140")
-async def test_outputs_of_functions_may_have_images_and_files(tmp_path: Path):
+async def test_function_outputs_may_contain_images_and_files(tmp_path: Path):
     image: Json = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "auto"}
     table: Json = {"type": "input_file", "filename": "a.csv", "file_data": "YSxi"}
     content: Json = [{"type": "input_text", "text": "See:"}, image, table]
@@ -477,7 +477,7 @@ FILES: dict[str, list[Any]] = {
 
 @requirement("R140")
 @pytest.mark.parametrize("provider", FILES)
-async def test_files_of_a_response_are_cited_and_can_be_fetched(provider: str, tmp_path: Path):
+async def test_response_files_are_cited_and_can_be_downloaded(provider: str, tmp_path: Path):
     async with FakeProvider(FILES[provider]) as fake:
         agent = Agent(provider, base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])
         tokens = ["token-of-anna-0123456789", "token-of-ben-0123456789"]
@@ -524,7 +524,7 @@ PROVIDERS: dict[str, Provider] = {
 @requirement("R140")
 @pytest.mark.parametrize("dialect", ["openai", "open-responses"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_every_provider_stands_behind_it(provider: str, dialect: str, tmp_path: Path):
+async def test_responses_api_serves_every_provider(provider: str, dialect: str, tmp_path: Path):
     name, script = PROVIDERS[provider]
     async with FakeProvider([script().reply()]) as fake:
         agent = Agent(name, base_url=fake.base_url, api_key=KEY)
@@ -557,7 +557,7 @@ def frames_of(answer: Any) -> list[Json]:
 
 
 @requirement("R140")
-async def test_a_chain_may_switch_its_provider(tmp_path: Path):
+async def test_response_chain_may_switch_provider(tmp_path: Path):
     scripts: list[Reply] = [
         ResponsesScript().reasoning("Secret.", encrypted_content="of-openai").text("Papaya.").reply(),
         MessagesScript().thinking("Hm.", signature="of-anthropic").text("Mango.").reply(),
@@ -579,7 +579,7 @@ async def test_a_chain_may_switch_its_provider(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_typed_answer_is_parsed(tmp_path: Path):
+async def test_typed_answer_is_parsed(tmp_path: Path):
     class Numbers(BaseModel):
         a: int
         b: int
@@ -598,7 +598,7 @@ async def test_a_typed_answer_is_parsed(tmp_path: Path):
 
 
 @requirement("R140", "R142")
-async def test_a_response_in_the_background_is_polled_and_cancelled(tmp_path: Path):
+async def test_background_response_is_polled_and_cancelled(tmp_path: Path):
     gate, other = asyncio.Event(), asyncio.Event()
     replies = [
         sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One")),
@@ -632,7 +632,7 @@ async def test_a_response_in_the_background_is_polled_and_cancelled(tmp_path: Pa
 
 
 @requirement("R140")
-async def test_cancelling_stops_a_tool_of_the_server(tmp_path: Path):
+async def test_cancelling_stops_server_tool(tmp_path: Path):
     began, left = asyncio.Event(), asyncio.Event()
 
     async def wait() -> str:
@@ -655,7 +655,7 @@ async def test_cancelling_stops_a_tool_of_the_server(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
+async def test_tool_choice_limits_offered_tools(tmp_path: Path):
     def server_time() -> str:
         return "noon"
 
@@ -694,7 +694,7 @@ async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
         ("google", GeminiScript, ("toolConfig", None)),  # It cannot be forced there.
     ],
 )
-async def test_a_hosted_tool_is_forced_where_the_provider_can_be_made_to(
+async def test_hosted_tool_is_forced_when_provider_supports_it(
     provider: str, script: Any, forced: Json, tmp_path: Path
 ):
     async with FakeProvider([script().text("Done.").reply() for _ in range(3)]) as fake:
@@ -711,7 +711,7 @@ async def test_a_hosted_tool_is_forced_where_the_provider_can_be_made_to(
 
 
 @requirement("R140")
-async def test_a_model_that_always_searches_is_not_forced_to(tmp_path: Path):
+async def test_always_searching_model_is_not_forced(tmp_path: Path):
     async with FakeProvider([ChatScript().text("Done.").reply()]) as fake:
         agent = Agent("openai-chat:gpt-5-search-api", base_url=fake.base_url, api_key=KEY)
         async with served_agents({"main": agent}, fake, tmp_path) as served:
@@ -722,7 +722,7 @@ async def test_a_model_that_always_searches_is_not_forced_to(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_response_that_reached_a_limit_is_incomplete(tmp_path: Path):
+async def test_response_at_token_limit_is_incomplete(tmp_path: Path):
     replies = [ResponsesScript().text("Once upon a").incomplete().reply()]
     async with responding(replies, tmp_path) as served:
         response = await served.client.responses.create(model="main", input="Tell.", max_output_tokens=16)
@@ -777,7 +777,7 @@ async def test_responses_belong_to_their_token(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_conversations_collect_what_responses_add(tmp_path: Path):
+async def test_conversations_collect_items_of_responses(tmp_path: Path):
     async with responding(said("One.", "Two."), tmp_path) as served:
         conversations, create = served.client.conversations, served.client.responses.create
         items: Json = [{"type": "message", "role": "developer", "content": "Be brief."}]
@@ -808,7 +808,7 @@ async def test_conversations_collect_what_responses_add(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_compaction_gives_an_input_that_continues_the_conversation(tmp_path: Path):
+async def test_compaction_returns_input_for_continuing(tmp_path: Path):
     async with responding(said("Papaya.", "The user likes papaya.", "Papaya, of course."), tmp_path) as served:
         first = await served.client.responses.create(model="main", input="A fruit?")
         window = await served.client.responses.compact(model="main", previous_response_id=first.id)
@@ -829,7 +829,7 @@ async def test_compaction_gives_an_input_that_continues_the_conversation(tmp_pat
 
 
 @requirement("R140")
-async def test_the_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     async with responding([], tmp_path) as served:
         assert [model.id async for model in served.client.models.list()] == ["main"]
@@ -844,7 +844,7 @@ async def test_the_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @requirement("R140")
-async def test_the_dialect_of_a_server_can_be_set_and_chosen(tmp_path: Path):
+async def test_server_dialect_can_be_set_and_chosen(tmp_path: Path):
     async with (
         responding(said("1", "2"), tmp_path, server={"dialect": "open-responses"}) as served,
         httpx2.AsyncClient() as client,
@@ -859,7 +859,7 @@ async def test_the_dialect_of_a_server_can_be_set_and_chosen(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_stream_of_a_resumed_reader_is_legal_from_where_it_begins(tmp_path: Path):
+async def test_stream_resumed_at_any_event_equals_rest_of_stream(tmp_path: Path):
     async with responding(said("Hello."), tmp_path) as served:
         response = await served.client.responses.create(model="main", input="Hi")
         whole = await _retrieved(served.client, response.id, None)
@@ -871,7 +871,7 @@ async def test_a_stream_of_a_resumed_reader_is_legal_from_where_it_begins(tmp_pa
 
 
 @requirement("R140")
-async def test_a_message_may_come_with_the_outputs(tmp_path: Path):
+async def test_message_may_accompany_function_outputs(tmp_path: Path):
     calling = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1").reply()
     gate = asyncio.Event()
     answering = sse(paused(ResponsesScript().text(["Three", "."]), gate, "Three"))
@@ -895,7 +895,7 @@ async def test_a_message_may_come_with_the_outputs(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_stream_that_is_not_stored_ends_with_its_client(tmp_path: Path):
+async def test_unstored_stream_ends_with_its_client(tmp_path: Path):
     gate = asyncio.Event()
     reply = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
     async with responding([reply], tmp_path) as served:
@@ -913,7 +913,7 @@ async def test_a_stream_that_is_not_stored_ends_with_its_client(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_the_page_lists_what_the_api_has_stored(tmp_path: Path):
+async def test_web_ui_lists_conversations_of_responses_api(tmp_path: Path):
     async with responding(said("One.", "Two."), tmp_path) as served, httpx2.AsyncClient(base_url=served.url) as client:
         empty = await served.client.conversations.create()
         response = await served.client.responses.create(model="main", input="1")

@@ -61,7 +61,7 @@ def functions_in(events: list[Json]) -> list[Json]:
 
 @requirement("R140")
 @needs_recordings
-async def test_recordings_come_out_of_the_server_as_they_came(tmp_path: Path):
+async def test_server_reproduces_recordings_verbatim(tmp_path: Path):
     given = {path.stem: sent_by(model_exchanges(Recording.load(path))[0]) for path in STREAMS}
     names = [name for name, events in given.items() if events and name not in NOT_HERE]
     agents = {name: Agent(f"replay:{RECORDINGS / 'openai-responses' / name}.json") for name in names}

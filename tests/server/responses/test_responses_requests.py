@@ -105,7 +105,7 @@ BAD: list[tuple[Json, str | None]] = [
 
 
 @requirement("R140")
-async def test_every_malformed_request_gets_a_typed_error_with_its_parameter(tmp_path: Path):
+async def test_malformed_request_gets_typed_error_with_param(tmp_path: Path):
     async with responding([], tmp_path) as served, httpx2.AsyncClient() as client:
         for body, param in BAD:
             answer = await client.post(f"{served.url}/v1/responses", json={"model": "main", **body})
@@ -134,7 +134,7 @@ HALF = '"\\ud83d"'
         ("/v1/messages", '{"messages": HALF}', None),
     ],
 )
-async def test_half_a_character_is_no_value_of_a_field(path: str, body: str, param: str | None, tmp_path: Path):
+async def test_lone_surrogate_in_field_is_rejected(path: str, body: str, param: str | None, tmp_path: Path):
     async with responding([], tmp_path) as served, httpx2.AsyncClient() as client:
         headers = {"content-type": "application/json"}
         answer = await client.post(served.url + path, content=body.replace("HALF", HALF), headers=headers)
@@ -142,7 +142,7 @@ async def test_half_a_character_is_no_value_of_a_field(path: str, body: str, par
 
 
 @requirement("R140")
-async def test_a_schema_that_is_nested_too_deeply(tmp_path: Path):
+async def test_deeply_nested_schema_is_rejected(tmp_path: Path):
     schema: Json = {}
     for _ in range(300):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -153,7 +153,7 @@ async def test_a_schema_that_is_nested_too_deeply(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_half_a_character_in_a_text_is_passed_on(tmp_path: Path):
+async def test_lone_surrogate_in_text_is_accepted(tmp_path: Path):
     async with responding(said("Hello."), tmp_path) as served, httpx2.AsyncClient() as client:
         headers = {"content-type": "application/json"}
         answer = await client.post(f"{served.url}/v1/responses", content=f'{{"input": {HALF}}}', headers=headers)
@@ -171,7 +171,7 @@ STRICT: list[tuple[Json, str]] = [
 
 
 @requirement("R140")
-async def test_the_specification_refuses_what_only_openai_has(tmp_path: Path):
+async def test_open_responses_dialect_rejects_openai_only_fields(tmp_path: Path):
     async with responding(said("1", "2", "{}", "4", "5", "6"), tmp_path) as served, httpx2.AsyncClient() as client:
         for body, param in STRICT:
             url, given = f"{served.url}/v1/responses", {"model": "main", **body}
@@ -181,7 +181,7 @@ async def test_the_specification_refuses_what_only_openai_has(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_what_is_unknown_is_not_found(tmp_path: Path):
+async def test_unknown_model_response_or_conversation_is_not_found(tmp_path: Path):
     missing = "resp_" + "0" * 32 + "2"
     async with serving("local", tmp_path, allows_models=False) as (_, client):
         for method, path, body, param, code in [
@@ -227,7 +227,7 @@ async def test_what_is_unknown_is_not_found(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_bodies_that_are_no_requests(tmp_path: Path):
+async def test_invalid_bodies_are_rejected(tmp_path: Path):
     async with serving("local", tmp_path) as (server, client):
         for data, kind, status in (
             (b'{"input": "Hi', "application/json", 400),
@@ -242,7 +242,7 @@ async def test_bodies_that_are_no_requests(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_body_that_stops_half_way_starts_nothing(tmp_path: Path):
+async def test_truncated_body_starts_no_run(tmp_path: Path):
     async with responding(said("Hi."), tmp_path) as served:
         host, port = served.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -267,7 +267,7 @@ async def test_a_body_that_stops_half_way_starts_nothing(tmp_path: Path):
         ("dialect=latin", "dialect"),
     ],
 )
-async def test_a_retrieval_with_a_wrong_query(query: str, param: str, tmp_path: Path):
+async def test_invalid_retrieval_query_is_rejected_with_param(query: str, param: str, tmp_path: Path):
     async with responding(said("Hi."), tmp_path) as served, httpx2.AsyncClient() as client:
         response = await served.client.responses.create(model="main", input="Hi")
         answer = await client.get(f"{served.url}/v1/responses/{response.id}?{query}")
@@ -278,7 +278,7 @@ async def test_a_retrieval_with_a_wrong_query(query: str, param: str, tmp_path: 
 
 
 @requirement("R140")
-async def test_errors_have_types_that_their_dialect_knows(tmp_path: Path):
+async def test_errors_have_types_of_their_dialect(tmp_path: Path):
     caps = Caps(requests_per_minute=1)
     async with responding(said("1"), tmp_path, server={"caps": caps}) as served, httpx2.AsyncClient() as client:
         url, body = f"{served.url}/v1/responses", {"model": "main", **HELLO}

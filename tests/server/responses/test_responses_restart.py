@@ -62,7 +62,7 @@ def interrupted(gate: asyncio.Event) -> Any:
 
 @requirement("R140", "R142")
 @pytest.mark.parametrize("again", [["One, two, three."], ["One, ", "two, ", "three."]], ids=["whole", "in pieces"])
-async def test_a_reader_continues_after_its_number_with_the_same_ids_and_text(again: list[str], tmp_path: Path):
+async def test_restarted_stream_continues_with_same_ids_and_text(again: list[str], tmp_path: Path):
     replies = [interrupted(asyncio.Event()), ResponsesScript().text(again).reply()]
     async with FakeProvider(replies) as fake:
         seen = await read_until_killed(fake, tmp_path, "main")
@@ -82,7 +82,7 @@ async def test_a_reader_continues_after_its_number_with_the_same_ids_and_text(ag
 
 
 @requirement("R140", "R142")
-async def test_a_response_that_cannot_be_resumed_fails_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_unresumable_response_fails_with_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         "sidestream.durable.log.reconciler_leases.GONE_S", -1.0
     )  # No other server with this agent is waited for.
@@ -99,7 +99,7 @@ async def test_a_response_that_cannot_be_resumed_fails_with_the_reason(tmp_path:
 
 
 @requirement("R140")
-async def test_what_was_not_to_be_stored_is_gone_after_a_restart(tmp_path: Path):
+async def test_unstored_response_is_deleted_after_restart(tmp_path: Path):
     async with FakeProvider([interrupted(asyncio.Event())]) as fake:
         await read_until_killed(fake, tmp_path, "main", store=False)
         store = open_store(tmp_path / "talks.db")

@@ -58,7 +58,7 @@ def opened(served: Served, session: aiohttp.ClientSession, **headers: str) -> An
 
 
 @requirement("R140")
-async def test_the_sdk_creates_responses_over_a_socket(tmp_path: Path):
+async def test_sdk_creates_responses_over_socket(tmp_path: Path):
     async with responding(said("Hello.", "Again."), tmp_path) as served:
         async with served.client.responses.connect() as connection:
             await connection.response.create(model="main", input="Hi")
@@ -78,7 +78,7 @@ async def test_the_sdk_creates_responses_over_a_socket(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_the_session_helper_of_the_sdk_routes_lanes_and_messages(tmp_path: Path):
+async def test_sdk_session_helper_routes_streams_and_messages(tmp_path: Path):
     gate = asyncio.Event()
     replies = [sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One")), *said("Quick.", "Steered.")]
     limits = ResponsesWebSocketLimits(
@@ -111,7 +111,7 @@ async def test_the_session_helper_of_the_sdk_routes_lanes_and_messages(tmp_path:
 
 
 @requirement("R140")
-async def test_lanes_run_side_by_side_and_each_in_its_order(tmp_path: Path):
+async def test_multiplexed_streams_run_in_parallel_and_keep_order(tmp_path: Path):
     gate = asyncio.Event()
     replies = [sse(paused(ResponsesScript().text(["Slow, ", "slow."]), gate, "Slow")), *said("Quick.", "After slow.")]
     async with (
@@ -135,7 +135,7 @@ async def test_lanes_run_side_by_side_and_each_in_its_order(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_what_is_not_stored_is_known_to_its_socket_alone(tmp_path: Path):
+async def test_unstored_response_is_known_only_to_its_socket(tmp_path: Path):
     replies = [*said("One.", "Two."), error_reply(400, "invalid_request_error", "bad"), *said("Three.")]
     async with responding(replies, tmp_path) as served, aiohttp.ClientSession() as session:
         async with opened(served, session) as raw:
@@ -160,7 +160,7 @@ async def test_what_is_not_stored_is_known_to_its_socket_alone(tmp_path: Path):
 
 
 @requirement("R140", "R142")
-async def test_a_stored_response_outlives_its_socket(tmp_path: Path):
+async def test_stored_response_outlives_its_socket(tmp_path: Path):
     gate = asyncio.Event()
     reply = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
     async with responding([reply], tmp_path) as served, aiohttp.ClientSession() as session:
@@ -176,7 +176,7 @@ async def test_a_stored_response_outlives_its_socket(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_message_to_a_response_in_progress_makes_another_follow_it(tmp_path: Path):
+async def test_steering_message_creates_successor_response(tmp_path: Path):
     gate = asyncio.Event()
     replies = [sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One")), *said("Steered.", "Next.")]
     async with (
@@ -209,7 +209,7 @@ async def test_a_message_to_a_response_in_progress_makes_another_follow_it(tmp_p
 
 
 @requirement("R140")
-async def test_a_message_waits_for_the_outputs_of_the_client(tmp_path: Path):
+async def test_steering_message_waits_for_client_outputs(tmp_path: Path):
     gate = asyncio.Event()
     calling = ResponsesScript().text(["Adding", "."]).function_call("add", {"a": 1, "b": 2}, "c1")
     replies = [sse(paused(calling, gate, "Adding")), *said("3, in French: trois.")]
@@ -236,7 +236,7 @@ async def test_a_message_waits_for_the_outputs_of_the_client(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_messages_that_cannot_be_passed_on_come_back(tmp_path: Path):
+async def test_undeliverable_steering_message_is_returned(tmp_path: Path):
     gate = asyncio.Event()
     reply = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
     async with (
@@ -266,7 +266,7 @@ async def test_messages_that_cannot_be_passed_on_come_back(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_response_without_output_prepares_the_next(tmp_path: Path):
+async def test_response_without_output_prepares_next_one(tmp_path: Path):
     async with (
         responding(said("Papaya."), tmp_path) as served,
         aiohttp.ClientSession() as session,
@@ -283,7 +283,7 @@ async def test_a_response_without_output_prepares_the_next(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_frame_that_is_no_request_leaves_the_socket_open(tmp_path: Path):
+async def test_invalid_frame_leaves_socket_open(tmp_path: Path):
     async with (
         responding(said("Hi."), tmp_path) as served,
         aiohttp.ClientSession() as session,
@@ -311,7 +311,7 @@ async def test_a_frame_that_is_no_request_leaves_the_socket_open(tmp_path: Path)
 
 
 @requirement("R140")
-async def test_the_specification_refuses_fields_of_http_on_a_socket(tmp_path: Path):
+async def test_open_responses_dialect_rejects_http_fields_on_socket(tmp_path: Path):
     async with (
         responding(said("Hi."), tmp_path, server={"dialect": "open-responses"}) as served,
         aiohttp.ClientSession() as session,
@@ -327,7 +327,7 @@ async def test_the_specification_refuses_fields_of_http_on_a_socket(tmp_path: Pa
 
 
 @requirement("R140")
-async def test_lanes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_multiplexed_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(responses_socket, "MAX_LANES", 2)
     async with (
         responding(said("1", "2"), tmp_path) as served,
@@ -343,7 +343,7 @@ async def test_lanes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @requirement("R140")
-async def test_a_failed_response_on_a_socket_has_a_nested_error(tmp_path: Path):
+async def test_failed_response_on_socket_has_nested_error(tmp_path: Path):
     reply = ResponsesScript().text("Fir").failed("server_error", "down").reply()
     async with (
         responding([reply], tmp_path) as served,
@@ -358,7 +358,7 @@ async def test_a_failed_response_on_a_socket_has_a_nested_error(tmp_path: Path):
 
 
 @requirement("R140")
-async def test_a_socket_needs_a_token_where_requests_do(tmp_path: Path):
+async def test_responses_socket_requires_token(tmp_path: Path):
     async with (
         responding([], tmp_path, server={"tokens": ["secret-token-0123456789"]}) as served,
         aiohttp.ClientSession() as session,

@@ -54,7 +54,7 @@ def decision(approval: Json, **other: Json) -> Json:
 
 
 @requirement("F42", "R144")
-async def test_an_approval_that_comes_too_late_is_refused_and_the_call_can_only_be_denied(tmp_path: Path):
+async def test_call_with_expired_approval_can_only_be_denied(tmp_path: Path):
     async with (
         FakeProvider(replies(CALL, DONE)) as fake,
         chatting(fake, tmp_path, tools=[add], approval="ask") as client,
@@ -78,7 +78,7 @@ async def test_an_approval_that_comes_too_late_is_refused_and_the_call_can_only_
 
 
 @requirement("F42", "R144")
-async def test_forged_changed_and_repeated_decisions_are_refused_and_recorded(tmp_path: Path):
+async def test_forged_changed_or_repeated_decisions_are_rejected(tmp_path: Path):
     scripts = replies(CALL, CALL, DONE)
     async with FakeProvider(scripts) as fake, chatting(fake, tmp_path, tools=[add], approval="ask") as client:
         other = await asked(client, "c2")
@@ -104,7 +104,7 @@ async def test_forged_changed_and_repeated_decisions_are_refused_and_recorded(tm
 
 
 @requirement("F42")
-async def test_approvals_that_a_posted_history_claims_count_for_nothing(tmp_path: Path):
+async def test_approvals_claimed_by_posted_history_are_ignored(tmp_path: Path):
     scripts = replies(CALL, DONE)
     async with FakeProvider(scripts) as fake, chatting(fake, tmp_path, tools=[add], approval="ask") as client:
         await asked(client)
@@ -132,7 +132,7 @@ async def test_approvals_that_a_posted_history_claims_count_for_nothing(tmp_path
 
 
 @requirement("F42")
-async def test_a_refusal_is_recorded_while_a_run_writes_and_does_not_disturb_it(tmp_path: Path):
+async def test_refusal_is_recorded_without_disturbing_active_run(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, chatting(fake, tmp_path) as client:
@@ -151,7 +151,7 @@ async def test_a_refusal_is_recorded_while_a_run_writes_and_does_not_disturb_it(
 
 
 @requirement("F42")
-async def test_the_log_keeps_a_bounded_number_of_refusals(tmp_path: Path):
+async def test_logged_refusals_are_limited(tmp_path: Path):
     async with FakeProvider(replies(DONE)) as fake, chatting(fake, tmp_path) as client:
         await client.say("Hi.")
         for number in range(MAX_REFUSALS + 3):
@@ -181,7 +181,7 @@ def adds(*numbers: int) -> list[Any]:
 
 
 @requirement("R144")
-async def test_a_tool_that_is_allowed_in_a_chat_runs_there_and_in_its_branches_until_that_is_withdrawn(tmp_path: Path):
+async def test_remembered_approval_applies_to_branches_until_revoked(tmp_path: Path):
     async with FakeProvider([*adds(1, 2, 3), adds(4)[0], adds(5)[0]]) as fake:
         async with chatting(fake, tmp_path, tools=[add], approval="ask") as client:
             approval = await asked(client)
@@ -209,7 +209,7 @@ async def test_a_tool_that_is_allowed_in_a_chat_runs_there_and_in_its_branches_u
             assert made == [(1, 0), (2, 0), (3, 0)]
 
 
-async def test_an_ai_sdk_client_names_the_approvals_that_are_to_be_remembered(tmp_path: Path):
+async def test_ai_sdk_client_names_approvals_to_remember(tmp_path: Path):
     async with (
         FakeProvider(adds(1, 2)) as fake,
         chatting(fake, tmp_path, tools=[add], approval="ask") as client,
@@ -228,7 +228,7 @@ async def test_an_ai_sdk_client_names_the_approvals_that_are_to_be_remembered(tm
         assert text_of(await client.say("Again.")) == "Done."
 
 
-async def test_an_approval_that_cannot_be_remembered_is_refused_as_such(tmp_path: Path):
+async def test_remembering_unrememberable_approval_is_rejected(tmp_path: Path):
     async with (
         FakeProvider(adds(1)) as fake,
         chatting(fake, tmp_path, tools=[add], approval="ask-each") as client,
@@ -241,7 +241,7 @@ async def test_an_approval_that_cannot_be_remembered_is_refused_as_such(tmp_path
         assert text_of(await client.post({"id": "c1", **decision(approval)})) == "Done."
 
 
-async def test_a_grant_is_withdrawn_while_a_run_is_in_progress(tmp_path: Path):
+async def test_remembered_approval_is_revoked_during_run(tmp_path: Path):
     gate = asyncio.Event()
     slow = sse(paused(ResponsesScript().text("Wait. ").function_call("add", {"a": 2, "b": 0}), gate, "Wait"))
     async with (

@@ -71,7 +71,7 @@ async def has_blob(server: Server, data: bytes) -> bool:
 
 @requirement("R144")
 @pytest.mark.parametrize("given", ["anna/abc", "anna/abc~2"])
-async def test_a_chat_is_deleted_with_its_branches_and_blobs_and_nothing_else(where: str, given: str) -> None:
+async def test_deleting_chat_removes_only_its_branches_and_blobs(where: str, given: str) -> None:
     kept = {"anna/abcd", "anna/abc~x", "anna/ab", "ben/abc", "/abc", "abc"}
     async with server_at(NOWHERE, where) as server:
         await write(server, "anna/abc", "anna/abc~2", "anna/abc~10", *kept)
@@ -86,7 +86,7 @@ async def test_a_chat_is_deleted_with_its_branches_and_blobs_and_nothing_else(wh
 
 
 @requirement("R142", "R144")
-async def test_deleting_a_chat_stops_its_run_and_ends_its_readers(where: str) -> None:
+async def test_deleting_chat_stops_run_and_ends_its_streams(where: str) -> None:
     gate = asyncio.Event()
     events = ResponsesScript().text(["One, ", "two."]).events()
     script = [sse([*events[:6], gate, *events[6:]]), ResponsesScript().text("New.").reply()]
@@ -118,7 +118,7 @@ async def read(server: Server, conversation: str) -> list[int]:
 
 
 @requirement("R144")
-async def test_a_chat_expires_when_none_of_its_branches_has_changed_for_long_enough(where: str) -> None:
+async def test_chat_expires_when_all_branches_are_old(where: str) -> None:
     gate = asyncio.Event()
     events = ResponsesScript().text("Hi.").events()
     async with FakeProvider([sse([*events[:3], gate, *events[3:]])]) as fake, server_at(fake.base_url, where) as server:
@@ -149,7 +149,7 @@ class Counting(WrappedStore):
 
 
 @requirement("R144")
-async def test_expired_chats_are_deleted_by_a_few_calls_however_many_there_are(where: str) -> None:
+async def test_expired_chats_are_deleted_with_few_store_calls(where: str) -> None:
     counting = Counting(open_store(where))
     async with server_at(NOWHERE, counting) as server:
         taken: list[int] = []
@@ -164,7 +164,7 @@ async def test_expired_chats_are_deleted_by_a_few_calls_however_many_there_are(w
 
 
 @requirement("R144")
-async def test_a_server_sweeps_from_its_start_and_stops_with_it(where: str) -> None:
+async def test_server_deletes_expired_chats_from_start(where: str) -> None:
     async with server_at(NOWHERE, where) as server:
         await write(server, "anna/old", age_s=100.0)
         await write(server, "anna/new")

@@ -68,7 +68,7 @@ async def finished(client: Client, count: int = 1) -> Json:
 
 
 @requirement("R141", "R160", "R162")
-async def test_a_stream_is_continued_at_another_server(place: Place) -> None:
+async def test_stream_continues_at_another_server(place: Place) -> None:
     gate = asyncio.Event()
     replies = [sse(paused(ResponsesScript().text(COUNT), gate, "two")), ResponsesScript().text("Four.").reply()]
     async with FakeProvider(replies) as fake, servers(place, fake) as (first, second):
@@ -95,7 +95,7 @@ async def test_a_stream_is_continued_at_another_server(place: Place) -> None:
 
 
 @requirement("R160", "R162")
-async def test_an_approval_given_at_another_server_is_carried_out_by_the_worker(place: Place) -> None:
+async def test_approval_given_at_another_server_is_executed_by_worker(place: Place) -> None:
     replies = [ResponsesScript().function_call("look", {}, "c1").reply(), ResponsesScript().text("Done.").reply()]
     async with FakeProvider(replies) as fake, servers(place, fake) as (first, second):
         (asked,) = data(await first.say("Look."), "approval")
@@ -107,7 +107,7 @@ async def test_an_approval_given_at_another_server_is_carried_out_by_the_worker(
 
 
 @requirement("R160", "R162")
-async def test_a_tool_allowed_at_one_server_runs_at_the_worker_until_another_one_withdraws_it(place: Place) -> None:
+async def test_tool_approved_at_one_server_is_revoked_at_another(place: Place) -> None:
     gate = asyncio.Event()
     call = ResponsesScript().function_call("look", {})
     slow = sse(paused(ResponsesScript().text("Wait. ").function_call("look", {}), gate, "Wait"))
@@ -132,7 +132,7 @@ async def test_a_tool_allowed_at_one_server_runs_at_the_worker_until_another_one
 
 
 @requirement("R160", "R162")
-async def test_a_run_is_steered_and_stopped_through_another_server(place: Place) -> None:
+async def test_run_is_steered_and_stopped_through_another_server(place: Place) -> None:
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, servers(place, fake) as (first, second):
@@ -151,7 +151,7 @@ async def test_a_run_is_steered_and_stopped_through_another_server(place: Place)
 
 
 @requirement("R160", "R162")
-async def test_a_call_that_nobody_approves_in_time_is_denied_by_the_worker(place: Place) -> None:
+async def test_worker_denies_call_when_approval_times_out(place: Place) -> None:
     replies = [ResponsesScript().function_call("look", {}, "c1").reply(), ResponsesScript().text("Then not.").reply()]
     async with (
         FakeProvider(replies) as fake,
@@ -165,7 +165,7 @@ async def test_a_call_that_nobody_approves_in_time_is_denied_by_the_worker(place
 
 
 @requirement("R160", "R162")
-async def test_a_message_is_driven_at_its_time(place: Place) -> None:
+async def test_scheduled_message_is_executed_at_its_time(place: Place) -> None:
     async with (
         FakeProvider([ResponsesScript().text("Good morning.").reply()]) as fake,
         servers(place, fake) as (first, second),

@@ -71,7 +71,7 @@ def refused(keeper: CapKeeper, owner: str = "", running: dict[str, float] | None
 
 
 @requirement("F25", "F46")
-def test_runs_per_minute_are_counted_for_each_owner_in_a_sliding_window(tmp_path: Path) -> None:
+def test_runs_per_minute_are_limited_per_tenant(tmp_path: Path) -> None:
     wall, clock = Clock(), Clock()
     keeper = CapKeeper(Caps(requests_per_minute=2), open_store(tmp_path / "talks.db"), wall, clock)
     assert refused(keeper, "anna") is None
@@ -88,7 +88,7 @@ def test_runs_per_minute_are_counted_for_each_owner_in_a_sliding_window(tmp_path
 
 
 @requirement("F46")
-async def test_spending_of_a_day_counts_with_that_of_runs_in_progress(tmp_path: Path) -> None:
+async def test_daily_spending_includes_active_runs(tmp_path: Path) -> None:
     clock = Clock()
     keeper = CapKeeper(Caps(max_cost_per_day=1.0), open_store(tmp_path / "talks.db"), clock)
     await keeper.prepare("anna")
@@ -108,7 +108,7 @@ async def test_spending_of_a_day_counts_with_that_of_runs_in_progress(tmp_path: 
 
 
 @requirement("F46")
-async def test_runs_in_progress_are_capped_for_each_owner(tmp_path: Path) -> None:
+async def test_active_runs_are_limited_per_tenant(tmp_path: Path) -> None:
     gate = asyncio.Event()
     held = sse([*ResponsesScript().text("Hi.").events()[:3], gate, *ResponsesScript().text("Hi.").events()[3:]])
     script = [held, held, held, *answers(1)]
@@ -127,7 +127,7 @@ async def test_runs_in_progress_are_capped_for_each_owner(tmp_path: Path) -> Non
 
 
 @requirement("F46")
-async def test_starts_at_the_same_moment_do_not_pass_the_cap_together(tmp_path: Path) -> None:
+async def test_concurrent_starts_do_not_exceed_quota(tmp_path: Path) -> None:
     gate = asyncio.Event()
     held = sse([*ResponsesScript().text("Hi.").events()[:3], gate, *ResponsesScript().text("Hi.").events()[3:]])
     caps = Caps(max_concurrent_runs=2, max_cost_per_day=5.0)
@@ -139,7 +139,7 @@ async def test_starts_at_the_same_moment_do_not_pass_the_cap_together(tmp_path: 
 
 
 @requirement("F46")
-async def test_what_was_spent_before_a_restart_counts_and_deleting_it_does_not_help(tmp_path: Path) -> None:
+async def test_spending_counts_after_restart_and_deletion(tmp_path: Path) -> None:
     prices = {MODEL: Price(input=1000.0, output=1000.0)}
     caps = Caps(max_cost_per_day=0.001)
     async with FakeProvider(answers(4)) as fake:
@@ -161,7 +161,7 @@ async def test_what_was_spent_before_a_restart_counts_and_deleting_it_does_not_h
 
 
 @requirement("F46")
-async def test_the_vendors_sdks_get_a_typed_429_with_retry_after(tmp_path: Path) -> None:
+async def test_vendor_sdks_get_typed_429_with_retry_after(tmp_path: Path) -> None:
     async with FakeProvider(answers(1)) as fake:
         agent = Agent(MODEL, base_url=fake.base_url, api_key="key-0123456789")
         app = create_app({"main": agent}, store=tmp_path / "talks.db", caps=Caps(requests_per_minute=1))
@@ -185,12 +185,12 @@ async def test_the_vendors_sdks_get_a_typed_429_with_retry_after(tmp_path: Path)
 
 @pytest.mark.parametrize("name", Caps.__struct_fields__)
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
-def test_a_cap_that_would_refuse_everything_is_refused_itself(name: str, value: Any) -> None:
+def test_non_positive_quota_is_rejected(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Caps(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, -5.0])
-def test_a_retention_of_nothing_is_refused(value: float, tmp_path: Path) -> None:
+def test_non_positive_retention_is_rejected(value: float, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="retention_s"):
         create_app("local", store=tmp_path / "talks.db", retention_s=value)

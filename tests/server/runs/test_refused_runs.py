@@ -10,7 +10,7 @@ from sidestream.testing import FakeProvider
 
 
 @requirement("R141")
-async def test_a_run_whose_request_cannot_be_made_ends_with_the_reason(tmp_path: Path):
+async def test_run_fails_with_reason_when_request_cannot_be_built(tmp_path: Path):
     async with FakeProvider() as fake:
         tools = [FileSearch(stores=["vs_1"], execution="provider")]
         agent = Agent("openai", base_url=fake.base_url, api_key="none", server_side_tools=tools)

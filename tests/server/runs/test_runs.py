@@ -66,7 +66,7 @@ def text_in(records: Sequence[Record]) -> str:
 
 
 @requirement("R142", "F30")
-async def test_two_readers_see_each_record_once_in_order_and_the_run_outlives_them(tmp_path: Path):
+async def test_subscribers_see_each_record_once_and_run_outlives_them(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
     async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
@@ -86,7 +86,7 @@ async def test_two_readers_see_each_record_once_in_order_and_the_run_outlives_th
 
 
 @requirement("R142")
-async def test_a_reader_that_does_not_read_is_bounded_and_misses_nothing(tmp_path: Path):
+async def test_slow_subscriber_is_bounded_and_loses_no_record(tmp_path: Path):
     gate = asyncio.Event()
     pieces = [f"{number} " for number in range(3 * MAX_WAITING_ROWS)]
     events = ResponsesScript().text(pieces).events()
@@ -102,9 +102,7 @@ async def test_a_reader_that_does_not_read_is_bounded_and_misses_nothing(tmp_pat
 
 
 @requirement("R142")
-async def test_many_runs_are_read_at_the_moments_of_the_log_and_lose_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_many_paced_runs_lose_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     gate, names = asyncio.Event(), [f"/talk{number}" for number in range(4)]
     monkeypatch.setattr("sidestream.durable.worker.worker.PACED_RUNS", len(names))
     events = paused(ResponsesScript().text(["One, ", *(f"{number}, " for number in range(200)), "end."]), gate, "One")
@@ -119,9 +117,7 @@ async def test_many_runs_are_read_at_the_moments_of_the_log_and_lose_nothing(
 
 
 @requirement("R142")
-async def test_a_run_among_many_can_be_stopped_while_its_stream_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_paced_run_can_be_stopped_while_stream_is_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sidestream.durable.worker.worker.PACED_RUNS", 1)
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
@@ -136,7 +132,7 @@ async def test_a_run_among_many_can_be_stopped_while_its_stream_is_not_read(
 
 
 @requirement("R142")
-async def test_the_log_of_a_server_has_how_inputs_are_written_and_rebuilds_without_them(tmp_path: Path):
+async def test_log_keeps_tool_input_deltas_and_rebuilds_without_them(tmp_path: Path):
     script = ResponsesScript().function_call("add", '{"a": 1, "b": 2}', call_id="call_1")
 
     def add(a: int, b: int) -> int:
@@ -155,7 +151,7 @@ async def test_the_log_of_a_server_has_how_inputs_are_written_and_rebuilds_witho
 
 
 @requirement("R142")
-async def test_stopping_ends_the_run_for_its_readers_and_steering_needs_one(tmp_path: Path):
+async def test_stop_ends_run_for_subscribers_and_steering_needs_run(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
@@ -181,7 +177,7 @@ async def test_unknown_grant_is_reported_during_run(tmp_path: Path):
 
 
 @requirement("R142")
-async def test_a_run_can_be_steered_and_stopped_before_the_log_has_its_beginning(tmp_path: Path):
+async def test_run_can_be_steered_and_stopped_before_first_log_write(tmp_path: Path):
     events = paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One")
     async with FakeProvider([sse(events), sse(events)]) as fake, server_at(fake, tmp_path) as server:
         for conversation in ("/steered", "/stopped"):
@@ -197,7 +193,7 @@ async def test_a_run_can_be_steered_and_stopped_before_the_log_has_its_beginning
 
 @requirement("R142")
 @pytest.mark.parametrize("ending", ["stopped", "failed"])
-async def test_what_an_unfinished_turn_has_said_is_known_to_the_next_one(tmp_path: Path, ending: str):
+async def test_next_turn_knows_output_of_unfinished_turn(tmp_path: Path, ending: str):
     def look() -> str:
         return "seen"
 
@@ -234,7 +230,7 @@ async def test_what_an_unfinished_turn_has_said_is_known_to_the_next_one(tmp_pat
 
 
 @requirement("R142")
-async def test_a_run_is_found_by_its_owner_only(tmp_path: Path):
+async def test_run_is_found_only_by_its_tenant(tmp_path: Path):
     script = ResponsesScript().text("Hi.")
     async with FakeProvider([sse(script.events())]) as fake, server_at(fake, tmp_path) as server:
         info = await server.runs.start(server.agent("main"), "anna/talk", "Hi.", JOB)
@@ -282,7 +278,7 @@ async def killed_in_mid_stream(fake: FakeProvider, path: Path, agent: str, resum
 
 
 @requirement("R142")
-async def test_a_run_is_resumed_after_kill_9_and_its_numbers_continue(tmp_path: Path):
+async def test_run_resumes_after_kill_9_with_continuous_numbers(tmp_path: Path):
     gate = asyncio.Event()
     interrupted = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
     again = ResponsesScript().text("One, two, three.").events()
@@ -307,9 +303,7 @@ async def test_a_run_is_resumed_after_kill_9_and_its_numbers_continue(tmp_path: 
     [("gone", "yes", "no model 'gone'"), ("main", "no", "held a secret")],
     ids=["its agent is gone", "it held a secret"],
 )
-async def test_a_run_that_cannot_be_resumed_ends_with_the_reason(
-    tmp_path: Path, agent: str, resumable: str, reason: str
-):
+async def test_unresumable_run_ends_with_reason(tmp_path: Path, agent: str, resumable: str, reason: str):
     gate = asyncio.Event()
     interrupted = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(interrupted)]) as fake:

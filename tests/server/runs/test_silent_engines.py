@@ -90,9 +90,7 @@ async def before(gate: Gate, agent: Agent[str], path: Path) -> AsyncGenerator[Cl
 
 
 @requirement("R160", "R162")
-async def test_a_server_starts_before_its_engine_and_enqueues_what_was_begun_meanwhile(
-    gate: Gate, tmp_path: Path
-) -> None:
+async def test_server_starts_before_engine_and_enqueues_pending_runs(gate: Gate, tmp_path: Path) -> None:
     async with FakeProvider([ResponsesScript().text("At last.").reply()]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789")
         async with before(gate, agent, tmp_path) as client:
@@ -115,9 +113,7 @@ async def test_a_server_starts_before_its_engine_and_enqueues_what_was_begun_mea
 
 
 @requirement("R160")
-async def test_the_state_of_an_engine_that_refuses_is_an_error_that_says_why(
-    temporal_server: str, tmp_path: Path
-) -> None:
+async def test_engine_state_is_503_when_engine_refuses_connections(temporal_server: str, tmp_path: Path) -> None:
     nowhere = Gate(temporal_server, is_silent=False)
     with closing(nowhere):
         async with before(nowhere, Agent("openai-responses", api_key="key-0123456789"), tmp_path) as client:

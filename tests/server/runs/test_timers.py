@@ -41,7 +41,7 @@ async def rows_until(server: Server, conversation: str, kind: str, count: int) -
 
 
 @requirement("R160")
-async def test_calls_that_nobody_approves_in_time_are_denied_and_the_chat_continues(tmp_path: Path) -> None:
+async def test_calls_are_denied_when_approval_times_out(tmp_path: Path) -> None:
     replies = [LOOK.reply(), ResponsesScript().text("Then not.").reply(), ResponsesScript().text("Hello.").reply()]
     async with (
         FakeProvider(replies) as fake,
@@ -58,7 +58,7 @@ async def test_calls_that_nobody_approves_in_time_are_denied_and_the_chat_contin
 
 
 @requirement("R160")
-async def test_a_run_whose_approval_expired_can_be_stopped_instead(tmp_path: Path) -> None:
+async def test_run_with_expired_approval_can_be_cancelled_instead(tmp_path: Path) -> None:
     agents = ResponsesScript().text("Hello.").reply()
     async with FakeProvider([LOOK.reply(), agents]) as fake:
         main = {"main": agent_of(fake, tools=[look], approval="ask")}
@@ -70,7 +70,7 @@ async def test_a_run_whose_approval_expired_can_be_stopped_instead(tmp_path: Pat
 
 
 @requirement("R160")
-async def test_a_server_can_let_expired_approvals_wait(tmp_path: Path) -> None:
+async def test_server_can_keep_expired_approvals_waiting(tmp_path: Path) -> None:
     async with FakeProvider([LOOK.reply()]) as fake:
         main = {"main": agent_of(fake, tools=[look], approval="ask")}
         async with serving(main, tmp_path, approval_s=0.001, on_expiry="wait") as (_, client):
@@ -82,7 +82,7 @@ async def test_a_server_can_let_expired_approvals_wait(tmp_path: Path) -> None:
 
 
 @requirement("R160")
-async def test_a_message_is_sent_at_its_time_and_not_before(tmp_path: Path) -> None:
+async def test_message_is_sent_at_its_time_and_not_before(tmp_path: Path) -> None:
     async with (
         FakeProvider([ResponsesScript().text("Good morning.").reply()]) as fake,
         serving({"main": agent_of(fake)}, tmp_path) as (server, client),
@@ -102,7 +102,7 @@ async def test_a_message_is_sent_at_its_time_and_not_before(tmp_path: Path) -> N
 
 
 @requirement("R160")
-async def test_a_response_that_is_made_later_is_queued_until_then(tmp_path: Path) -> None:
+async def test_scheduled_response_is_queued_until_its_time(tmp_path: Path) -> None:
     async with (
         FakeProvider([ResponsesScript().text("Good morning.").reply()]) as fake,
         serving({"main": agent_of(fake)}, tmp_path) as (server, client),
@@ -121,14 +121,14 @@ async def test_a_response_that_is_made_later_is_queued_until_then(tmp_path: Path
 
 @requirement("R160")
 @pytest.mark.parametrize("time_text", ["tomorrow", "2027-01-31T08:00:00", "-5", "99999999999", "nan"])
-async def test_what_is_no_time_within_a_year_is_refused(tmp_path: Path, time_text: str) -> None:
+async def test_time_invalid_or_beyond_one_year_is_rejected(tmp_path: Path, time_text: str) -> None:
     async with FakeProvider([]) as fake, serving({"main": agent_of(fake)}, tmp_path) as (_, client):
         refused = await client.post("/api/chat", json=question(), headers={"X-Sidestream-At": time_text})
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_time")
 
 
 @requirement("R160")
-async def test_a_scheduled_message_is_withdrawn(tmp_path: Path) -> None:
+async def test_scheduled_message_can_be_stopped(tmp_path: Path) -> None:
     async with FakeProvider([]) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
         later = {"X-Sidestream-At": str(time.time() + 3600)}
         await client.post("/api/chat", json=question("Later."), headers=later)
@@ -144,7 +144,7 @@ async def runs(client: httpx2.AsyncClient) -> list[Any]:
 
 
 @requirement("R160")
-async def test_runs_are_listed_with_their_driver_and_stopped_and_resumed(tmp_path: Path) -> None:
+async def test_runs_are_listed_with_worker_stopped_and_resumed(tmp_path: Path) -> None:
     gate = asyncio.Event()
     replies = [
         sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One")),

@@ -69,7 +69,7 @@ def text_in(records: list[Record]) -> str:
 
 
 @requirement("R142", "R160")
-async def test_a_server_that_starts_leaves_the_runs_of_another_alone_and_streams_them(where: str) -> None:
+async def test_starting_server_streams_but_never_claims_active_runs(where: str) -> None:
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
     async with FakeProvider([sse(events)]) as fake, server_at(fake, where) as first:
@@ -89,7 +89,7 @@ async def test_a_server_that_starts_leaves_the_runs_of_another_alone_and_streams
 
 
 @requirement("R142", "R160")
-async def test_the_next_message_may_go_to_another_server_at_once(where: str) -> None:
+async def test_next_message_may_go_to_another_server_at_once(where: str) -> None:
     replies = [ResponsesScript().text(f"Answer {number}.").reply() for number in range(6)]
     async with FakeProvider(replies) as fake, server_at(fake, where) as first, server_at(fake, where) as second:
         for number in range(6):
@@ -101,7 +101,7 @@ async def test_the_next_message_may_go_to_another_server_at_once(where: str) -> 
 
 
 @requirement("R142", "R160")
-async def test_a_run_is_stopped_and_steered_through_another_server(where: str) -> None:
+async def test_run_is_stopped_and_steered_through_another_server(where: str) -> None:
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, server_at(fake, where) as first, server_at(fake, where) as second:
@@ -120,7 +120,7 @@ async def test_a_run_is_stopped_and_steered_through_another_server(where: str) -
 
 
 @requirement("R142", "R160")
-async def test_deleting_a_chat_through_another_server_ends_its_run_and_its_readers(where: str) -> None:
+async def test_deleting_chat_at_another_server_ends_run_and_streams(where: str) -> None:
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake, server_at(fake, where) as first, server_at(fake, where) as second:
@@ -169,7 +169,7 @@ async def other_server(
 
 
 @requirement("R142", "R160")
-async def test_a_server_that_dies_loses_its_runs_to_one_that_lives_and_readers_there_miss_nothing(where: str) -> None:
+async def test_surviving_server_resumes_runs_and_streams_lose_nothing(where: str) -> None:
     interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
     again = ResponsesScript().text("One, two, three.").reply()
     async with FakeProvider([interrupted, again]) as fake, server_at(fake, where) as server:
@@ -191,7 +191,7 @@ async def queues_of(server: Server) -> list[str]:
 
 @requirement("R142", "R160")
 @pytest.mark.parametrize("name", ["new", "openai-responses:gpt-5.6"])
-async def test_a_server_leaves_the_runs_of_agents_that_it_does_not_know_to_those_that_do(where: str, name: str) -> None:
+async def test_server_leaves_runs_of_unknown_agents_to_other_servers(where: str, name: str) -> None:
     interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
     again = ResponsesScript().text("One, two, three.").reply()
     async with FakeProvider([interrupted, again]) as fake, other_server(fake, where, name) as kill:
@@ -209,7 +209,7 @@ async def test_a_server_leaves_the_runs_of_agents_that_it_does_not_know_to_those
 
 
 @requirement("R142", "R160")
-async def test_a_run_ends_with_the_reason_once_no_process_has_known_its_agent_for_long(
+async def test_run_fails_when_its_agent_stays_unknown_to_all_processes(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
@@ -230,7 +230,7 @@ async def test_a_run_ends_with_the_reason_once_no_process_has_known_its_agent_fo
 
 
 @requirement("R160")
-async def test_a_run_that_was_begun_for_workers_waits_for_the_first_that_knows_its_agent(where: str) -> None:
+async def test_run_for_workers_waits_for_worker_with_its_agent(where: str) -> None:
     async with FakeProvider([]) as fake, server_at(fake, where) as server:
         client = RunClient(server.agent("main"), "new", store=server.store, engine=server.runs.execution.engine)
         await client.start("/talk", "Count.")

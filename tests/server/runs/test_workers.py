@@ -56,7 +56,7 @@ async def events_until(stream: Any, word: str) -> list[Json]:
 
 
 @requirement("R140", "R160", "R161", "R162")
-async def test_an_openai_client_continues_at_another_server_although_its_worker_is_killed(place: Place) -> None:
+async def test_openai_client_survives_worker_kill_at_another_server(place: Place) -> None:
     interrupted = sse(paused(ResponsesScript().text(COUNT), asyncio.Event(), "two"))
     replies = [interrupted, *(ResponsesScript().text(text).reply() for text in (COUNT, "Four."))]
     async with asyncio.timeout(PROCESSES_S), AsyncExitStack() as stack:
@@ -83,7 +83,7 @@ async def test_an_openai_client_continues_at_another_server_although_its_worker_
 
 
 @requirement("R141", "R160")
-async def test_use_chat_reconnects_to_another_server_and_has_all_of_the_answer(postgres_url: str) -> None:
+async def test_use_chat_gets_whole_answer_from_another_server(postgres_url: str) -> None:
     if installed_version(PACKAGES / "ai") is None:
         cannot_run("the page's packages are not installed: make page")
     gate = asyncio.Event()
@@ -149,7 +149,7 @@ async def kinds(server: Server, conversation: str) -> list[str]:
 
 
 @requirement("R160")
-async def test_a_queued_run_is_stopped_before_any_worker_has_seen_it(where: str) -> None:
+async def test_queued_run_can_be_stopped_before_worker_claims_it(where: str) -> None:
     async with FakeProvider([]) as fake, fronts(fake, where) as server:
         await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
         assert await server.runs.stop("/talk")
@@ -161,7 +161,7 @@ async def test_a_queued_run_is_stopped_before_any_worker_has_seen_it(where: str)
 
 
 @requirement("R160")
-async def test_caps_count_the_runs_of_all_workers(where: str) -> None:
+async def test_quotas_count_runs_of_all_workers(where: str) -> None:
     async with FakeProvider([]) as fake, fronts(fake, where, caps=Caps(max_concurrent_runs=1)) as server:
         await server.runs.start(server.agent("main"), "anna/a", "Hi.", JOB)
         await server.runs.start(server.agent("main"), "ben/a", "Hi.", JOB)
@@ -171,14 +171,14 @@ async def test_caps_count_the_runs_of_all_workers(where: str) -> None:
 
 
 @requirement("R160")
-async def test_what_holds_a_secret_is_driven_by_the_server_itself(where: str) -> None:
+async def test_unresumable_run_is_executed_by_server_itself(where: str) -> None:
     async with FakeProvider([ResponsesScript().text("Hi.").reply()]) as fake, fronts(fake, where) as server:
         await server.runs.start(server.agent("main"), "/talk", "Hi.", Job(agent="main", is_resumable=False))
         assert (await kinds(server, "/talk"))[-1] == "finish"
 
 
 @requirement("R160", "R161")
-async def test_a_run_of_which_the_engine_never_heard_is_reconciled(where: str) -> None:
+async def test_run_unknown_to_engine_is_reconciled(where: str) -> None:
     class Deaf(EmbeddedEngine):
         async def enqueue(self, task: Any) -> None:
             """The process dies here."""
@@ -194,7 +194,7 @@ async def test_a_run_of_which_the_engine_never_heard_is_reconciled(where: str) -
 
 
 @requirement("R160")
-async def test_a_decision_made_at_a_server_is_carried_out_by_a_worker(where: str) -> None:
+async def test_decision_made_at_server_is_executed_by_worker(where: str) -> None:
     drives: list[Outcome] = []
 
     class Counting(Worker):
