@@ -30,15 +30,15 @@ TEXT = "def f():\n    return 1\n\n\ndef g():\n    return 1\n"
         ("a\n\nb\n", " a\n\n-b\n+c\n", "a\n\nc\n"),
     ],
 )
-def test_a_diff_is_applied(text: str, diff: str, expected: str) -> None:
+def test_diff_is_applied(text: str, diff: str, expected: str) -> None:
     assert apply_diff(text, diff) == expected
 
 
 @pytest.mark.parametrize("diff", ["-nowhere\n+b\n", "@@ nowhere\n-a\n", "*** Begin Patch\n", "a\n"])
-def test_a_diff_that_does_not_fit_changes_nothing_and_says_so(diff: str) -> None:
+def test_unmatched_diff_raises(diff: str) -> None:
     with pytest.raises(PatchError):
         apply_diff("x\ny\n", diff)
 
 
-def test_nothing_to_change_leaves_the_text() -> None:
+def test_empty_diff_leaves_text_unchanged() -> None:
     assert apply_diff("a\n", "@@\n") == "a\n"

@@ -48,7 +48,7 @@ def text_of(parts: list) -> str:
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", ["text-50", "single-text-50", "bulk-1", "tools-60"])
-async def test_every_payload_decodes_to_a_legal_stream_with_all_of_its_text(wire: str, name: str):
+async def test_every_payload_decodes_to_valid_stream_with_all_text(wire: str, name: str):
     made = payload(wire, name)
     assert made.chars == len(made.text) > 0
     assert text_of(await parts_of(wire, made.frames)) == made.text
@@ -63,7 +63,7 @@ async def test_every_payload_decodes_to_a_legal_stream_with_all_of_its_text(wire
         ("chat", {Source}),
     ],
 )
-async def test_a_tools_mix_holds_what_its_wire_can_say(wire: str, kinds: set[type]):
+async def test_tools_mix_has_parts_its_api_supports(wire: str, kinds: set[type]):
     parts = await parts_of(wire, payload(wire, "tools-60").frames)
     assert kinds <= {type(part) for part in parts}
     if wire == "responses":
@@ -71,12 +71,12 @@ async def test_a_tools_mix_holds_what_its_wire_can_say(wire: str, kinds: set[typ
         assert [len(str(part.result)) > 100_000 for part in previews] == [True] * 3
 
 
-async def test_a_hosted_tool_is_called_as_often_as_the_payload_says():
+async def test_hosted_tool_is_called_as_often_as_payload_says():
     parts = await parts_of("responses", payload("responses", "hosted-add-7").frames)
     assert len([part for part in parts if isinstance(part, ToolResult)]) == 7
 
 
-def test_the_step_of_a_loop_follows_from_the_request():
+def test_loop_step_follows_from_request():
     def text(body: bytes) -> str:
         return answer("responses", "calls-add-2", body).text
 
@@ -86,7 +86,7 @@ def test_the_step_of_a_loop_follows_from_the_request():
     assert text(b'{"previous_response_id": "resp_step1", "input": [{"type": "function_call_output"}]}')
 
 
-def test_a_way_that_has_not_seen_everything_fails():
+def test_check_seen_rejects_missing_work():
     check_seen({"program": "loop"}, {"calls": 20})
     with pytest.raises(FailedError):
         check_seen({"program": "loop"}, {"calls": 19})
@@ -94,7 +94,7 @@ def test_a_way_that_has_not_seen_everything_fails():
         check_seen({"program": "history", "messages": 1000}, {"said": "messages=1000 bytes=9"})
 
 
-def test_a_target_compares_figures_of_one_run():
+def test_target_compares_metrics_of_one_run():
     figures = {"text": {"ours": {"cpu": 6.0}, "floor": {"cpu": 2.0}}}
     target = Target("", ("text", "ours", "cpu"), ("text", "floor", "cpu"), at_most=2.9)
     value = target.measured(figures)
@@ -103,13 +103,13 @@ def test_a_target_compares_figures_of_one_run():
     assert Target("", ("text", "ours", "cpu"), ("text", "peer", "cpu"), at_least=2).measured(figures) is None
 
 
-def test_every_target_names_figures_that_there_are():
+def test_every_target_names_existing_metrics():
     known = {(case.name, way.key, metric.key) for case in CASES for way in case.ways for metric in case.metrics}
     named = {place for target in TARGETS for place in (target.figure, target.against, *target.less) if place}
     assert named <= known
 
 
-def test_a_quick_run_gives_figures_for_the_floor_and_for_ours():
+def test_quick_run_reports_metrics_for_floor_and_sidestream():
     command = [sys.executable, "-m", "bench", "--quick", "--json", "--peers", "none", "--case", "text-responses"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr

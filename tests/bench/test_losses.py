@@ -35,12 +35,12 @@ def judged(name: str, *events: Any, results: Any = (), **fields: Any) -> Any:
     return JUDGES[name](Observation(library=PEER, events=flat, results=found, **known))
 
 
-def test_the_table_in_the_readme_is_that_of_the_report():
+def test_readme_table_matches_report():
     assert in_readme((ROOT / "README.md").read_text("utf-8")) == block(report())
     assert REPORT.with_suffix(".md").read_text("utf-8") == markdown(report())
 
 
-def test_the_report_has_every_probe_every_library_and_evidence_for_each_cell():
+def test_report_has_every_probe_library_and_evidence():
     rows = report()["rows"]
     assert list(rows) == [probe.name for probe in PROBES] == list(JUDGES)
     for row in rows.values():
@@ -48,18 +48,18 @@ def test_the_report_has_every_probe_every_library_and_evidence_for_each_cell():
         assert all(cell["verdict"] in (YES, RAW, NO, NOT_TRIED) and cell["evidence"] for cell in row["cells"].values())
 
 
-async def test_sidestream_shows_all_of_it_as_the_report_says():
+async def test_sidestream_passes_every_probe_as_reported():
     cells = await observe(LIBRARIES[0], Path(sys.executable))
     assert {name: (cell.verdict, cell.evidence) for name, cell in cells.items() if cell.verdict != YES} == {}
     assert {row["cells"]["Sidestream"]["verdict"] for row in report()["rows"].values()} == {YES}
 
 
 @pytest.mark.parametrize("name", list(JUDGES))
-def test_a_library_that_yields_nothing_shows_nothing(name: str):
+def test_library_without_output_fails_every_probe(name: str):
     assert judged(name).verdict == NO
 
 
-def test_a_value_is_typed_raw_or_missing_by_what_holds_it():
+def test_value_is_typed_raw_or_missing_by_its_container():
     own = ["Event.hologram", "peer.Event", FIRST_CODE]
     passed = ["Event.data.code", "vendor.Delta", FIRST_CODE]
     marked = ["Event.details.code", "peer.Event", FIRST_CODE]
@@ -70,12 +70,12 @@ def test_a_value_is_typed_raw_or_missing_by_what_holds_it():
     assert judged("unknown", [["Event.data", "vendor.Delta", UNKNOWN_MARKER]]).verdict == YES
 
 
-def test_code_that_comes_whole_was_not_shown_as_it_was_written():
+def test_code_delivered_whole_does_not_count_as_streamed():
     cell = judged("code", [["Event.code", "peer.Event", f"{FIRST_CODE}\n{LAST_CODE}"]])
     assert cell.text == "no (whole code at the end)"
 
 
-def test_all_stages_of_the_search_count_and_not_some():
+def test_all_search_stages_are_required():
     def stage(name: str) -> list[list[str]]:
         return [["Event.id", "peer.Event", SEARCH_ID], ["Event.stage", "peer.Event", name]]
 
@@ -83,13 +83,13 @@ def test_all_stages_of_the_search_count_and_not_some():
     assert judged("stages", stage("in_progress"), stage("completed")).text == "no (start and end of the call)"
 
 
-def test_a_file_counts_by_its_bytes_and_not_by_its_id():
+def test_file_counts_by_bytes_not_id():
     data = base64.b64encode(FILE).decode()
     assert judged("file", results=[[["Result.file", "peer.File", data]]]).verdict == YES
     assert judged("file", results=[[["Result.file", "peer.File", FILE_ID]]]).text == "no (its id)"
 
 
-def test_a_cut_answer_is_reported_by_the_loop_or_after_it():
+def test_cut_answer_is_reported_in_or_after_loop():
     text = [["Event.text", "peer.Event", HALF]]
     assert judged("ended", text, error="Cut: short", is_loop_over=False).text == "yes"
     assert judged("ended", text, error="Cut: short").text == "yes (after the loop)"
@@ -97,12 +97,12 @@ def test_a_cut_answer_is_reported_by_the_loop_or_after_it():
     assert judged("ended", error="Refused: 401").verdict == NOT_TRIED
 
 
-def test_a_library_that_was_called_wrongly_was_not_tried():
+def test_wrongly_called_library_counts_as_not_tried():
     assert judged("previews", error="TypeError: unexpected keyword").verdict == NOT_TRIED
     assert judged("previews", error="NotImplementedError: not yet").verdict == NO
 
 
-def test_the_table_replaces_what_stands_between_the_marks_only():
+def test_table_replaces_only_text_between_marks():
     text = with_table(f"before\n{BEGIN}\nold\n{END}\nafter\n", report())
     assert in_readme(text) == block(report())
     assert text.startswith("before\n")

@@ -14,13 +14,13 @@ from bench.simulation import Setup, Simulation, scenarios, table
 SMALL = scenarios(5_000, 500.0)
 
 
-def test_it_gives_the_same_figures_each_time() -> None:
+def test_simulation_is_deterministic() -> None:
     assert table(SMALL[2:4]) == table(SMALL[2:4])
 
 
 @requirement("R161")
 @pytest.mark.parametrize("setup", SMALL, ids=lambda setup: setup.name)
-def test_each_run_ends_once_and_the_queue_drains(setup: Setup) -> None:
+def test_each_run_ends_once_and_queue_drains(setup: Setup) -> None:
     simulation = Simulation(setup)
     out = simulation.run()
     assert out.ended_twice == 0
@@ -35,7 +35,7 @@ def test_each_run_ends_once_and_the_queue_drains(setup: Setup) -> None:
         assert out.worst_takeover_s <= 2 * setup.lease_s
 
 
-def test_runs_whose_machines_have_no_spare_wait_and_are_not_lost() -> None:
+def test_runs_without_spare_machines_wait_and_are_not_lost() -> None:
     out = Simulation(Setup(runs=2_000, machines=20, spare=0.0, lost=0.5, appends_per_s=500.0)).run()
     assert out.longest_queue > 500
     assert out.ended_twice == 0

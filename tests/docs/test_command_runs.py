@@ -185,7 +185,7 @@ PAGES_WITH_LINES = {
 @requirement("R172")
 @pytest.mark.parametrize("page", PAGES_WITH_LINES)
 @pytest.mark.timeout(600)
-def test_the_command_lines_of_a_page_run(page: str, tmp_path: Path):
+def test_command_lines_of_page_run(page: str, tmp_path: Path):
     prepare(tmp_path)
     wrong: dict[str, str] = {}
     with fake_provider().in_thread() as fake:
@@ -198,7 +198,7 @@ def test_the_command_lines_of_a_page_run(page: str, tmp_path: Path):
     assert wrong == {}
 
 
-def test_what_cannot_run_is_still_in_the_docs():
+def test_skipped_command_lines_are_still_in_docs():
     lines = {line for found in PAGES_WITH_LINES.values() for line in found}
     assert (CANNOT.keys() | STATUS.keys() | INPUT.keys()) - lines == set()
     assert all(any(line.startswith(beginning) for line in lines) for beginning in CANNOT_BEGIN)

@@ -41,14 +41,14 @@ CALLS = {call: path.relative_to(ROOT).as_posix() for path in PAGES for call in c
 
 @requirement("R172")
 @pytest.mark.parametrize("call", sorted(call for call in CALLS if "…" not in call))
-def test_a_command_line_is_understood(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_documented_command_line_parses(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # The agent of `--agent support@2=shop:agent`.
     (tmp_path / "shop.py").write_text("from sidestream import Agent\nagent = Agent('local')\n")
     monkeypatch.syspath_prepend(tmp_path)
     parse(commands, "sidestream", shlex.split(call)[1:])
 
 
-def test_calls_are_found_and_wrong_ones_refused():
+def test_calls_are_found_and_invalid_ones_refused():
     page = "```sh\nKEY=1 sidestream demo  # plays\nsidestream logs list | head\nls\n```\n"
     assert command_lines(page) == ["sidestream demo", "sidestream logs list"]
     with pytest.raises(click.UsageError):

@@ -108,11 +108,11 @@ TYPED_BY_HAND = [entry for entry in NAMES if not (entry.name.split(".")[0]).ends
 """All but the builders of scripts, whose arguments are the fields of the vendors' own items."""
 
 
-def test_every_public_class_function_and_method_has_a_docstring():
+def test_public_classes_functions_and_methods_have_docstrings():
     assert [entry.name for entry in NAMES if not entry.docstring.strip()] == []
 
 
-def test_every_public_value_and_alias_has_a_docstring():
+def test_public_values_and_aliases_have_docstrings():
     values = [
         name
         for name, value in public_values()
@@ -221,7 +221,7 @@ TYPED_MOST = [
 ]
 
 
-def test_the_names_that_users_type_most_have_an_example():
+def test_most_used_names_have_examples():
     assert set(TYPED_MOST) - {example.name for example in EXAMPLES} == set()
 
 
@@ -307,7 +307,7 @@ async def prepared(name: str, given: dict[str, Any]):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.name}: {example.source.splitlines()[0]}")
-def test_an_example_in_a_docstring_runs(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_docstring_example_runs(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Recording(exchanges=()).save(tmp_path / "search.json")
     for folder in ("docs", "project"):

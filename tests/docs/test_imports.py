@@ -78,7 +78,7 @@ def test_only_public_names_are_imported(where: str) -> None:
     assert private == set()
 
 
-def test_every_public_package_is_listed_in_the_docs() -> None:
+def test_every_public_package_is_listed_in_docs() -> None:
     page = (ROOT / "docs/api.md").read_text("utf-8")
     listed = {name if name[0] != "." else f"sidestream.providers{name}" for name in re.findall(r"`([\w.]+)`", page)}
     assert listed >= PUBLIC
@@ -95,7 +95,7 @@ def test_links_have_targets(path: Path) -> None:
             assert anchor in anchors(page), link
 
 
-def test_the_finder_sees_imports_of_both_forms() -> None:
+def test_import_finder_sees_both_forms() -> None:
     source = "import sidestream.store\nfrom sidestream import Agent\nfrom sidestream.wire.http import HttpTransport\n"
     assert imports(source) == {
         ("sidestream.store", ""),
@@ -104,7 +104,7 @@ def test_the_finder_sees_imports_of_both_forms() -> None:
     }
 
 
-def test_anchors_are_those_of_headings() -> None:
+def test_anchors_match_headings() -> None:
     assert anchors("# API keys and base URLs\n```sh\n# no heading\n```\n## What's new, in C++?\n") == {
         "api-keys-and-base-urls",
         "whats-new-in-c",

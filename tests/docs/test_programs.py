@@ -80,12 +80,12 @@ BLOCKS = [block for path in PAGES for block in blocks(path.relative_to(ROOT).as_
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
-def test_a_block_compiles(block: Block):
+def test_code_block_compiles(block: Block):
     compile_block(block)
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.program], ids=lambda block: block.where)
-def test_a_program_runs_without_a_key(block: Block, tmp_path: Path):
+def test_program_runs_without_key(block: Block, tmp_path: Path):
     with faked(block.fake) as variables:
         done = run_program(block, tmp_path, **variables)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_a_program_runs_without_a_key(block: Block, tmp_path: Path):
         assert done.stdout.rstrip() == block.output.rstrip()
 
 
-def test_the_first_program_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+def test_first_readme_program_runs_unchanged(tmp_path: Path) -> None:
     readme = next(block for block in BLOCKS if block.where.startswith("README.md"))
     assert readme.program is not None
     with faked(readme.fake) as variables:
@@ -142,7 +142,7 @@ not Python
 """
 
 
-def test_the_finder_distinguishes_programs_from_fragments():
+def test_finder_distinguishes_programs_from_fragments():
     assert blocks("page.md", PAGE) == [
         Block("page.md:4", '# file: hello.py\nprint("hello")\n', "hello.py"),
         Block("page.md:11", 'answer = await agent.send("…")\n', None),
@@ -157,13 +157,13 @@ def test_top_level_await_compiles_and_broken_code_does_not():
         compile_block(Block("page.md:1", "await = 1\n", None))
 
 
-def test_a_program_runs_in_its_folder_and_sees_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_program_runs_in_its_folder_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
     source = "import os\nprint(os.getcwd(), 'OPENAI_API_KEY' in os.environ)\n"
     done = run_program(Block("page.md:1", source, "look.py"), tmp_path)
     assert done.stdout.split() == [str(tmp_path), "False"]
 
 
-def test_a_failing_program_is_reported(tmp_path: Path):
+def test_failing_program_is_reported(tmp_path: Path):
     done = run_program(Block("page.md:1", "raise SystemExit('no')\n", "fails.py"), tmp_path)
     assert (done.returncode, done.stderr) == (1, "no\n")

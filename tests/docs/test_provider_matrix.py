@@ -11,7 +11,7 @@ from support.places import ROOT
 GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / "tools/docs/provider_matrix.py"))
 
 
-def test_the_documented_tables_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_tables_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")  # Must not affect the tables.
     monkeypatch.setenv("ANTHROPIC_API_KEY", "")
     page = (ROOT / "docs/providers.md").read_text("utf-8")
@@ -23,7 +23,7 @@ def test_every_capability_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(("name", "variable"), GENERATOR["BASE_URL_VARIABLES"].items())
-def test_the_documented_variable_sets_the_base_url(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_variable_sets_base_url(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:4321/v1")
     model: Any = find_provider(name).chat_model("some-model", Settings())
     assert model.base_url == "http://127.0.0.1:4321/v1"

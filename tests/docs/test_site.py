@@ -12,7 +12,7 @@ from support.places import ROOT
 
 @requirement("R172")
 @pytest.mark.timeout(300)
-def test_the_site_builds_without_a_warning(tmp_path: Path):
+def test_site_builds_without_warnings(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,

@@ -96,7 +96,7 @@ def png_size(data: bytes) -> tuple[int, int]:
     return width, height
 
 
-def test_a_search_prints_its_stages_the_text_and_numbered_sources_with_passages(tmp_path: Path):
+def test_search_prints_stages_text_and_numbered_sources(tmp_path: Path):
     done = play("web_search", tmp_path)
     assert done.stdout.startswith("The total solar eclipse of 2 August 2027 lasts longest near Luxor in Egypt:")
     assert done.stdout.endswith(f"\n\n{SOURCES}")
@@ -106,7 +106,7 @@ def test_a_search_prints_its_stages_the_text_and_numbered_sources_with_passages(
 
 
 @pytest.mark.parametrize(("style", "marker"), [("numbers", "[2]"), ("footnotes", "[^2]")])
-def test_citations_stand_behind_what_they_support(style: str, marker: str, tmp_path: Path):
+def test_citations_follow_supported_text(style: str, marker: str, tmp_path: Path):
     done = play("citations", tmp_path, "--style", style)
     assert (
         f"6 minutes and 23 seconds{marker.replace('2', '1')}. Not until 2114 will one last longer over land{marker}."
@@ -125,7 +125,7 @@ def test_reasoning_is_shown_before_answer(tmp_path: Path):
     assert done.stderr.endswith("[44 tokens of reasoning, 14 of text]\n")
 
 
-def test_code_is_shown_as_it_is_written_and_the_plot_is_saved(tmp_path: Path):
+def test_code_is_shown_while_written_and_plot_is_saved(tmp_path: Path):
     shown = play("code_plot", tmp_path).stdout
     code, _, text = shown.partition('plt.savefig("/mnt/data/day_length.png")')
     compile(code, "shown", "exec")
@@ -136,13 +136,13 @@ def test_code_is_shown_as_it_is_written_and_the_plot_is_saved(tmp_path: Path):
     assert png_size((tmp_path / "out/day_length.png").read_bytes()) == (640, 360)
 
 
-def test_code_runs_in_a_sandbox_here_and_its_file_is_saved(tmp_path: Path):
+def test_code_runs_in_local_sandbox_and_its_file_is_saved(tmp_path: Path):
     shown = play("code_here", tmp_path).stdout
     assert "math.sin" in shown
     assert files(tmp_path) == ["out/wave.svg"]
 
 
-def test_previews_are_saved_before_the_final_picture(tmp_path: Path):
+def test_previews_are_saved_before_final_image(tmp_path: Path):
     shown = play("image_previews", tmp_path).stdout
     names = ["preview-0.png", "preview-1.png", "image_1.png"]
     assert re.findall(r"saved out.(\S+)", shown) == names
@@ -153,7 +153,7 @@ def test_previews_are_saved_before_the_final_picture(tmp_path: Path):
     assert len(set(pictures)) == 3
 
 
-def test_typed_output_comes_after_the_calls_of_a_function(tmp_path: Path):
+def test_typed_output_follows_function_calls(tmp_path: Path):
     assert play("typed_output", tmp_path).stdout.splitlines() == [
         "looking up Porto",
         "looking up Ghent",
@@ -166,7 +166,7 @@ def test_typed_output_comes_after_the_calls_of_a_function(tmp_path: Path):
     ("options", "answer", "notes"),
     [(["--yes"], "", ["notes.txt"]), ([], "y\n", ["notes.txt"]), ([], "n\n", []), ([], "\n", [])],
 )
-def test_a_tool_runs_only_if_the_user_agrees(options: list[str], answer: str, notes: list[str], tmp_path: Path):
+def test_tool_runs_only_if_user_agrees(options: list[str], answer: str, notes: list[str], tmp_path: Path):
     shown = play("approval", tmp_path, *options, answer=answer).stdout
     assert "add_note {'text': 'Train to Turku: 17:39, track 5'}, requested by the model" in shown
     assert shown.endswith("The next train to Turku leaves at 17:39 from track 5. Have a good trip!\n")
@@ -176,7 +176,7 @@ def test_a_tool_runs_only_if_the_user_agrees(options: list[str], answer: str, no
         assert (tmp_path / "notes.txt").read_text("utf-8") == "Train to Turku: 17:39, track 5\n"
 
 
-def test_a_page_gets_the_answer_as_it_streams(tmp_path: Path):
+def test_page_receives_answer_as_it_streams(tmp_path: Path):
     program = [sys.executable, str(EXAMPLES / "fastapi_stream.py"), "--port", "0"]
     model = ["-m", f"replay:{RECORDINGS['fastapi_stream']}"]
     with subprocess.Popen([*program, *model], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
@@ -196,7 +196,7 @@ def test_a_page_gets_the_answer_as_it_streams(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("options", "answer", "clicks"), [(["--yes"], "", 2), ([], "y\n", 2), ([], "\n", 1)])
-def test_a_click_that_a_safety_check_stops_needs_the_user(options: list[str], answer: str, clicks: int, tmp_path: Path):
+def test_click_stopped_by_safety_check_needs_user(options: list[str], answer: str, clicks: int, tmp_path: Path):
     shown = play("computer_use", tmp_path, *options, answer=answer).stdout
     assert "safety check: The next click buys something" in shown
     assert shown.count("left click at") == clicks
@@ -205,7 +205,7 @@ def test_a_click_that_a_safety_check_stops_needs_the_user(options: list[str], an
 
 
 @pytest.mark.parametrize(("options", "answer", "runs"), [(["--yes"], "", 1), ([], "y\n", 1), ([], "\n", 0)])
-def test_javascript_runs_only_if_the_user_agrees(options: list[str], answer: str, runs: int, tmp_path: Path):
+def test_javascript_runs_only_if_user_agrees(options: list[str], answer: str, runs: int, tmp_path: Path):
     shown = play("browser", tmp_path, *options, answer=answer).stdout
     assert "BrowserNavigate(tab_id=None, url='example.com')" in shown
     assert shown.count("BrowserJavascriptExec(") == runs
@@ -213,20 +213,20 @@ def test_javascript_runs_only_if_the_user_agrees(options: list[str], answer: str
 
 
 @pytest.mark.parametrize(("answer", "runs"), [("y\n", True), ("n\n", False)])
-def test_commands_run_only_if_the_user_agrees(answer: str, runs: bool, tmp_path: Path):
+def test_commands_run_only_if_user_agrees(answer: str, runs: bool, tmp_path: Path):
     shown = play("shell", tmp_path, answer=answer).stdout
     assert shown.startswith("$ echo Python 3\n$ ls > listing.txt\n")
     assert files(tmp_path) == (["listing.txt"] if runs else [])
 
 
-def test_a_command_that_is_not_allowed_is_not_run(tmp_path: Path):
+def test_disallowed_command_is_not_run(tmp_path: Path):
     (tmp_path / "kept.txt").write_text("kept", "utf-8")
     shown = play("local_shell", tmp_path).stdout
     assert shown.splitlines() == ["$ ls", "I may not delete anything here."]
     assert files(tmp_path) == ["kept.txt"]
 
 
-def test_patches_change_files_of_the_folder_only(tmp_path: Path):
+def test_patches_change_only_files_in_folder(tmp_path: Path):
     (tmp_path / "secret.txt").write_text("secret", "utf-8")
     folder = tmp_path / "work"
     folder.mkdir()
@@ -238,14 +238,14 @@ def test_patches_change_files_of_the_folder_only(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", sorted(RECORDINGS.keys() - {"chat_with_documents"}))  # its model is on this machine
-def test_a_live_model_is_the_default_and_needs_a_key(name: str, tmp_path: Path):
+def test_default_model_is_live_and_needs_key(name: str, tmp_path: Path):
     done = start(name, tmp_path)
     assert done.returncode == 1
     assert "MissingKeyError" in done.stderr
     assert ("ANTHROPIC_API_KEY" if name == "browser" else "OPENAI_API_KEY") in done.stderr
 
 
-def test_every_example_is_short_has_a_recording_and_names_it():
+def test_every_example_is_short_and_names_its_recording():
     # durable.py brings its own provider: tests/cli/commands/test_workers.py runs it.
     sources = {path.stem: path.read_text("utf-8") for path in EXAMPLES.glob("*.py") if path.stem != "durable"}
     assert sources.keys() == RECORDINGS.keys()
@@ -255,7 +255,7 @@ def test_every_example_is_short_has_a_recording_and_names_it():
     assert set(EXAMPLES.glob("recordings/*.json")) <= set(RECORDINGS.values())
 
 
-def test_chat_with_documents_prints_an_answer_and_the_passages(tmp_path: Path):
+def test_chat_with_documents_prints_answer_and_passages(tmp_path: Path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "retries.md").write_text("# Retries\n\nOnly the opening of a request is retried.\n")
     name = "chat_with_documents"
@@ -269,7 +269,7 @@ def test_chat_with_documents_prints_an_answer_and_the_passages(tmp_path: Path):
 
 
 @requirement("R127")
-def test_any_model_searches_through_another_provider(tmp_path: Path):
+def test_any_model_can_search_through_other_provider(tmp_path: Path):
     via = f"replay:{DEMO / 'web_search.json'}"
     done = start("search_by_another", tmp_path, "-m", f"replay:{RECORDINGS['search_by_another']}", "--via", via)
     assert done.returncode == 0, done.stderr

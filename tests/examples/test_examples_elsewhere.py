@@ -89,7 +89,7 @@ def recorded(provider: str, example: str, folder: Path) -> Path:
         ("image_previews", "", [".png"]),
     ],
 )
-def test_an_example_runs_with_another_model_string_alone(
+def test_example_runs_with_other_model_string(
     provider: str, example: str, said: str, left: list[str], tmp_path: Path
 ) -> None:
     if (provider, example) == ("anthropic", "image_previews"):

@@ -33,14 +33,14 @@ def reply_of(provider: str, text: str, id: str = "resp_1") -> Any:
             return GeminiScript().text(text).reply()
 
 
-def test_a_prompt_without_files_has_a_link(tmp_path: Path):
+def test_prompt_without_files_uses_link(tmp_path: Path):
     shown = play("multimodal_input", tmp_path).stdout
     assert shown.startswith("The picture shows four translucent dice")
     assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize("provider", SERVERS)
-def test_files_from_disk_a_link_an_upload_and_a_file_id_go_into_one_prompt(provider: str, tmp_path: Path):
+def test_prompt_combines_files_link_upload_and_file_id(provider: str, tmp_path: Path):
     (tmp_path / "photo.png").write_bytes(pixel_png())
     (tmp_path / "big.pdf").write_bytes(PDF)
     with FakeProvider([reply_of(provider, "I see.")]).in_thread() as fake:
@@ -64,7 +64,7 @@ def test_files_from_disk_a_link_an_upload_and_a_file_id_go_into_one_prompt(provi
     assert all(part in body for part in ("iVBORw0KGgo", link, "kept", next(iter(server.contents))))
 
 
-def test_a_conversation_goes_over_three_providers_and_continues_at_the_next_start(tmp_path: Path):
+def test_conversation_spans_three_providers_and_restarts(tmp_path: Path):
     shown = play("sessions_across_providers", tmp_path).stdout
     assert [line for line in shown.splitlines() if line and not line.startswith(">")] == [
         "Madeira: its levada paths are green and quiet in May.",

@@ -109,7 +109,7 @@ class Stepped(Coroutine[Any, Any, Any]):
 
 
 @requirement("F26", "R78")
-async def test_cancelling_a_chat_at_any_await_leaves_nothing_but_a_record(tmp_path: Path) -> None:
+async def test_chat_cancelled_at_any_await_leaves_only_its_record(tmp_path: Path) -> None:
     async def run(count: int) -> bool:
         """Cancels after so many steps of its tasks. Returns whether it was complete before."""
         store = open_store(tmp_path / f"{count}.db")
@@ -146,7 +146,7 @@ POINTS: dict[str, tuple[list[str], Callable[[], list[Reply]], str]] = {
 
 @requirement("F26", "R78")
 @pytest.mark.parametrize("point", POINTS)
-async def test_cancelling_an_agent_with_a_local_server_leaves_no_process(point: str, tmp_path: Path) -> None:
+async def test_cancelled_agent_with_local_server_leaves_no_process(point: str, tmp_path: Path) -> None:
     options, replies, last = POINTS[point]
     log = tmp_path / "log"
 
@@ -170,7 +170,7 @@ async def test_cancelling_an_agent_with_a_local_server_leaves_no_process(point: 
 
 @requirement("F26", "R78")
 @pytest.mark.parametrize("way", ["cancel", "aclose"])
-async def test_a_run_whose_response_has_not_begun_is_stopped_by_another_task_at_once(way: str):
+async def test_run_without_response_is_stopped_at_once_by_other_task(way: str):
     gate, asked_for = asyncio.Event(), asyncio.Event()
 
     async def judge(question: Any) -> str:

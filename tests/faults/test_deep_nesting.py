@@ -37,7 +37,7 @@ def lookup(value: Any) -> str:
     ],
     ids=["openai-responses", "openai", "anthropic", "google"],
 )
-async def test_an_event_that_nests_too_deep_is_a_raw_part_and_the_answer_is_complete(
+async def test_deeply_nested_event_is_raw_part_in_complete_answer(
     model: str, events: list[Any], depth: int, tmp_path: Path
 ) -> None:
     deep = f'{{"type":"brand_new","x":{nested(depth)}}}'
@@ -54,7 +54,7 @@ async def test_an_event_that_nests_too_deep_is_a_raw_part_and_the_answer_is_comp
 
 @requirement("F13")
 @pytest.mark.parametrize("depth", DEPTHS)
-async def test_arguments_that_nest_too_deep_are_refused_and_the_model_learns_it(depth: int, tmp_path: Path) -> None:
+async def test_deeply_nested_arguments_are_refused_and_model_is_told(depth: int, tmp_path: Path) -> None:
     call = ResponsesScript().function_call("lookup", {}).events()
     text = f'{{"value":{nested(depth)}}}'
     for event in call:
@@ -71,7 +71,7 @@ async def test_arguments_that_nest_too_deep_are_refused_and_the_model_learns_it(
     assert run.output == "ok"
 
 
-def test_depth_counts_brackets_outside_of_strings_only() -> None:
+def test_depth_counts_only_brackets_outside_strings() -> None:
     assert not is_too_deep(nested(MAX_DEPTH))
     assert is_too_deep(nested(MAX_DEPTH + 1))
     assert is_too_deep('{"a":' * 200 + "1" + "}" * 200)
@@ -82,7 +82,7 @@ def test_depth_counts_brackets_outside_of_strings_only() -> None:
 @requirement("F07")
 @pytest.mark.parametrize("depth", [500, 5000])
 @pytest.mark.parametrize("api", sorted(ANSWERS := scripted()))
-async def test_a_field_that_nests_too_deep_inside_any_event_leaves_a_legal_run(api: str, depth: int) -> None:
+async def test_deeply_nested_field_in_any_event_leaves_valid_stream(api: str, depth: int) -> None:
     events = events_of(ANSWERS[api])
     for place, event in enumerate(events):
         deep = event[:-1] + f',"new":{nested(depth)}}}'.encode()

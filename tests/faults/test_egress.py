@@ -157,7 +157,7 @@ SPELLINGS = [
 
 @requirement("F40")
 @pytest.mark.parametrize("host", SPELLINGS)
-async def test_a_redirect_to_a_private_address_is_refused_however_it_is_written(host: str):
+async def test_redirect_to_private_address_is_refused_in_any_spelling(host: str):
     async with FakeProvider() as fake, Accepted().at("127.0.0.1") as private:
         call = redirecting(fake, f"http://{host}:{private.port}/latest/meta-data".encode().decode("latin-1"))
         with pytest.raises(ProviderError) as caught:
@@ -179,20 +179,20 @@ def test_public_addresses_are_allowed(address: str):
 
 @requirement("F40")
 @given(st.ip_addresses())
-def test_whatever_the_standard_library_calls_private_is_refused(address: IPv4Address | IPv6Address):
+def test_addresses_private_to_standard_library_are_refused(address: IPv4Address | IPv6Address):
     if not address.is_global or address.is_multicast or address.is_reserved:
         assert public_only(address) is not None
 
 
 @requirement("F40")
 @given(st.ip_addresses(v=4), st.sampled_from(["::ffff:0:0", "::", "64:ff9b::", "::ffff:0:0:0"]))
-def test_no_ipv6_form_of_an_ipv4_address_is_allowed(address: IPv4Address, prefix: str):
+def test_ipv6_forms_of_ipv4_addresses_are_refused(address: IPv4Address, prefix: str):
     assert public_only(IPv6Address(int(IPv6Address(prefix)) | int(address))) is not None
     assert public_only(IPv6Address((0x2002 << 112) | (int(address) << 80))) is not None
 
 
 @requirement("F40")
-async def test_the_socket_itself_is_checked_where_no_name_is_resolved():
+async def test_socket_is_checked_when_url_has_literal_address():
     """A literal address never reaches a resolver."""
     async with Accepted().at("127.0.0.1") as private, data_session(public_only) as session:
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
@@ -207,7 +207,7 @@ async def test_the_socket_itself_is_checked_where_no_name_is_resolved():
     [["127.0.0.2"], ["127.0.0.1", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"], ["127.0.0.1", "::ffff:127.0.0.1"]],
     ids=["private", "private last", "private first", "mapped"],
 )
-async def test_a_name_with_any_private_address_is_refused(answer: list[str]):
+async def test_host_with_any_private_address_is_refused(answer: list[str]):
     names = Names(files=[answer])
     transport = HttpTransport(retry=AT_ONCE, address_policy=one_is_public, resolver=names)
     async with FakeProvider() as fake, Accepted().at("127.0.0.1") as target:
@@ -220,7 +220,7 @@ async def test_a_name_with_any_private_address_is_refused(answer: list[str]):
 
 
 @requirement("F40")
-async def test_the_checked_address_is_the_one_that_is_connected_to():
+async def test_checked_address_is_connected_address():
     """DNS that answers with a public address first, and with a private one from then on, gains nothing."""
     names = Names(files=[["127.0.0.1"], ["127.0.0.2"]])
     transport = HttpTransport(retry=AT_ONCE, address_policy=one_is_public, resolver=names)
@@ -241,7 +241,7 @@ async def test_the_checked_address_is_the_one_that_is_connected_to():
 
 
 @requirement("F40")
-async def test_each_hop_is_checked_and_at_most_five_are_made():
+async def test_each_redirect_is_checked_and_at_most_five_are_followed():
     names = Names(a=[["127.0.0.1"]], b=[["127.0.0.1"]], c=[["127.0.0.3"]])
     transport = HttpTransport(retry=AT_ONCE, address_policy=one_is_public, resolver=names)
     async with FakeProvider() as fake:
@@ -263,7 +263,7 @@ async def test_each_hop_is_checked_and_at_most_five_are_made():
 
 
 @requirement("F40")
-async def test_credentials_never_leave_the_configured_origin_and_do_not_come_back_to_it():
+async def test_credentials_never_leave_configured_origin():
     transport = HttpTransport(retry=AT_ONCE, address_policy=one_is_public, resolver=Names(a=[["127.0.0.1"]]))
     async with FakeProvider() as fake, FakeProvider() as elsewhere:
         call = redirecting(fake, "/v1/again")
@@ -279,7 +279,7 @@ async def test_credentials_never_leave_the_configured_origin_and_do_not_come_bac
 
 
 @requirement("F40")
-async def test_a_configured_server_on_this_machine_may_redirect_within_its_origin():
+async def test_configured_local_server_can_redirect_within_its_origin():
     async with FakeProvider() as fake:
         call = redirecting(fake, f"http://127.0.0.1:{fake.port}/v1/next")
         fake.add_file("/v1/next", b"bytes")
@@ -293,7 +293,7 @@ async def test_a_configured_server_on_this_machine_may_redirect_within_its_origi
 
 
 @requirement("F40")
-async def test_a_session_of_the_caller_is_not_used_for_hosts_from_data():
+async def test_caller_session_is_not_used_for_hosts_from_data():
     async with FakeProvider() as fake, Accepted().at("127.0.0.1") as private, aiohttp.ClientSession() as session:
         call = redirecting(fake, f"http://127.0.0.1:{private.port}/")
         with pytest.raises(ProviderError) as caught:
@@ -303,7 +303,7 @@ async def test_a_session_of_the_caller_is_not_used_for_hosts_from_data():
 
 
 @requirement("F40")
-async def test_a_pooled_connection_to_a_configured_host_serves_no_host_from_data():
+async def test_pooled_connection_is_not_reused_for_hosts_from_data():
     """The configured server is reached first, so an open connection to the same address and port is in the pool."""
     async with FakeProvider() as fake, FakeProvider() as private:
         private.add_file("/v1/secret", b"secret")
@@ -317,7 +317,7 @@ async def test_a_pooled_connection_to_a_configured_host_serves_no_host_from_data
 
 
 @requirement("F40")
-async def test_behind_a_proxy_the_written_host_is_checked_and_the_proxy_resolves_names(
+async def test_proxied_host_is_checked_and_resolved_by_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with FakeProvider() as fake, FakeProvider() as proxy:
@@ -338,7 +338,7 @@ async def test_behind_a_proxy_the_written_host_is_checked_and_the_proxy_resolves
 @pytest.mark.parametrize(
     "provider", ["openai-responses", "openai", "anthropic:claude-sonnet-5-5", "google:gemini-3-flash"]
 )
-async def test_a_provider_cannot_send_a_download_to_a_private_address(provider: str):
+async def test_provider_cannot_redirect_download_to_private_address(provider: str):
     async with FakeProvider() as fake, Accepted().at("127.0.0.1") as private:
         fake.on("GET", "*", Reply(status=307, headers={"location": f"http://[::ffff:127.0.0.1]:{private.port}/"}))
         agent = Agent(provider, base_url=fake.base_url, api_key="sk-test-key-0123456789", limits=LIMITS)
@@ -349,7 +349,7 @@ async def test_a_provider_cannot_send_a_download_to_a_private_address(provider: 
 
 
 @requirement("F40")
-async def test_an_upload_is_not_sent_to_a_private_address_that_the_provider_names():
+async def test_upload_to_private_address_from_provider_is_refused():
     from sidestream.providers.google.provider import PROVIDER
     from sidestream.providers.protocol import Settings
     from sidestream.providers.transfers import Request, TransferResponse, Upload
@@ -378,7 +378,7 @@ async def test_an_upload_is_not_sent_to_a_private_address_that_the_provider_name
 
 @requirement("F40")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_an_mcp_server_cannot_send_its_client_elsewhere(transport: Any):
+async def test_mcp_server_cannot_redirect_client_to_other_origin(transport: Any):
     async with FakeProvider() as fake, Accepted().at("127.0.0.1") as private:
         elsewhere = f"http://127.0.0.1:{private.port}/mcp"
         event = f"event: endpoint\ndata: {elsewhere}\n\n".encode()
@@ -393,7 +393,7 @@ async def test_an_mcp_server_cannot_send_its_client_elsewhere(transport: Any):
 
 
 @requirement("F40")
-async def test_the_http_client_of_mcp_sends_nothing_to_another_origin():
+async def test_mcp_http_client_sends_only_to_its_origin():
     import httpx2
 
     from sidestream.mcp.http import HttpDiagnostics, http_client
@@ -508,16 +508,16 @@ def connecting_calls_in(tree: ast.Module) -> set[str]:
 
 
 @requirement("F40")
-def test_only_these_modules_know_a_library_that_opens_sockets():
+def test_only_listed_modules_import_socket_libraries():
     assert {name: found for name, tree in sources(NETWORK_WORDS) if (found := network_modules_in(tree))} == MODULES
 
 
 @requirement("F40")
-def test_only_these_modules_open_a_connection():
+def test_only_listed_modules_open_connections():
     assert {name: found for name, tree in sources(CONNECTING_CALLS) if (found := connecting_calls_in(tree))} == CALLS
 
 
-def test_the_search_for_sockets_finds_them():
+def test_socket_search_finds_hidden_imports_and_calls():
     hidden = ast.parse(
         "def f():\n    from urllib import request\n    import http.client as c\n    x.open_connection('h', 1)"
     )
@@ -526,7 +526,7 @@ def test_the_search_for_sockets_finds_them():
 
 
 @requirement("F40")
-async def test_a_policy_for_each_request_leaves_a_bounded_number_of_sessions():
+async def test_policy_per_request_leaves_bounded_sessions():
     slow, release = HttpTransport(retry=AT_ONCE, address_policy=lambda _: None), asyncio.Event()
     async with FakeProvider() as fake, FakeProvider() as elsewhere:
         waiting = redirecting(fake, f"http://127.0.0.1:{elsewhere.port}/v1/slow", "/v1/waits")

@@ -93,7 +93,7 @@ FILTERED: dict[str, Build] = {
 
 @requirement("F03")
 @every_api
-async def test_an_error_of_the_provider_in_mid_stream_is_one_error_with_its_code(api: str) -> None:
+async def test_provider_error_in_mid_stream_is_one_error_with_code(api: str) -> None:
     judged = await parts_of(api, FAILED[api](new(api).text(["So ", "far"])))
     (error,) = judged.errors
     assert error.kind == "provider"
@@ -105,7 +105,7 @@ async def test_an_error_of_the_provider_in_mid_stream_is_one_error_with_its_code
 
 @requirement("F04")
 @every_api
-async def test_an_answer_that_is_too_long_finishes_with_length_and_no_error(api: str) -> None:
+async def test_too_long_answer_finishes_with_length_without_error(api: str) -> None:
     judged = await parts_of(api, SHORTENED[api](new(api).text(["So ", "far"])))
     assert judged.errors == []
     assert [finish.reason for finish in judged.finishes] == ["length"]
@@ -114,7 +114,7 @@ async def test_an_answer_that_is_too_long_finishes_with_length_and_no_error(api:
 
 @requirement("F05")
 @pytest.mark.parametrize("api", sorted(FILTERED))
-async def test_a_filtered_answer_finishes_as_such_and_no_error(api: str) -> None:
+async def test_filtered_answer_finishes_as_filtered_without_error(api: str) -> None:
     judged = await parts_of(api, FILTERED[api](new(api).text(["So ", "far"])))
     assert judged.errors == []
     (finish,) = judged.finishes
@@ -127,7 +127,7 @@ async def test_a_filtered_answer_finishes_as_such_and_no_error(api: str) -> None
 
 @requirement("F06")
 @every_api
-async def test_an_unknown_event_anywhere_is_a_raw_part_and_changes_nothing_else(api: str) -> None:
+async def test_unknown_event_anywhere_only_adds_raw_part(api: str) -> None:
     exchange = scripted()[api]
     events, clean = events_of(exchange), (await judge(exchange)).parts
     unknown = {"type": "telepathy"}
@@ -154,7 +154,7 @@ NOISE = {
 @requirement("F08")
 @every_api
 @pytest.mark.parametrize("noise", NOISE)
-async def test_noise_around_the_events_gives_the_parts_of_the_clean_stream(api: str, noise: str) -> None:
+async def test_noise_around_events_does_not_change_parts(api: str, noise: str) -> None:
     exchange = scripted()[api]
     noisy = with_body(exchange, NOISE[noise](exchange.body_bytes()))
     assert (await judge(noisy)).parts == (await judge(exchange)).parts
@@ -165,7 +165,7 @@ async def test_noise_around_the_events_gives_the_parts_of_the_clean_stream(api: 
 
 @requirement("F13")
 @pytest.mark.parametrize("api", [api for api in APIS if api != "google"])  # Gemini sends arguments as an object.
-async def test_arguments_that_are_broken_json_are_never_an_input(api: str) -> None:
+async def test_broken_json_arguments_are_never_input(api: str) -> None:
     judged = await parts_of(api, call(new(api), '{"city": "Os'))
     (made,) = of(judged.parts, ToolCall)
     assert made.input is None
@@ -180,7 +180,7 @@ async def test_arguments_that_are_broken_json_are_never_an_input(api: str) -> No
 @pytest.mark.parametrize(
     "text", ['"', "\\", "\n\r\t", "\u2028\u2029", "😀", "\x00\x7f", "'''\\\"", "\\u0041", "\ud83d"]
 )
-async def test_odd_characters_in_arguments_come_back_exactly(api: str, text: str) -> None:
+async def test_odd_characters_in_arguments_round_trip(api: str, text: str) -> None:
     value = {"code": f"x = r{text}"}
     # Where arguments are streamed, one character at a time.
     arguments = [*json.dumps(value)] if api in ("openai-chat", "anthropic") else value
@@ -198,7 +198,7 @@ def place_of(event: dict[str, Any]) -> int | None:
 
 @requirement("F18")
 @pytest.mark.parametrize("api", [api for api in APIS if api != "google"])  # Gemini sends each call at once.
-async def test_calls_that_are_streamed_at_the_same_time_never_cross(api: str) -> None:
+async def test_concurrently_streamed_calls_do_not_mix(api: str) -> None:
     script = call(call(new(api), {"n": "the first one"}, "call_a"), {"n": "the second one"}, "call_b")
     exchange = exchange_of(api, script)
     events = [json.loads(event) for event in events_of(exchange)]
@@ -219,13 +219,13 @@ async def test_calls_that_are_streamed_at_the_same_time_never_cross(api: str) ->
 
 @requirement("F01", "R4")
 @every_api
-async def test_an_answer_without_any_event_is_an_error(api: str) -> None:
+async def test_answer_without_events_is_error(api: str) -> None:
     judged = await judge(with_body(scripted()[api], b""))
     assert [error.kind for error in judged.errors] == ["truncated"]
     assert [part.reason for part in of(judged.parts, Finish | StepFinish)] == ["error", "error"]
 
 
-def test_every_script_of_the_package_is_tried() -> None:
+def test_every_script_in_package_is_covered() -> None:
     assert {type(script) for _, script in SCRIPTS.values()} == {
         ResponsesScript,
         ChatScript,

@@ -49,7 +49,7 @@ def answer(case: Hostile, folder: str, n: int) -> tuple[ChatMessage, ...]:
 
 @requirement("F15")
 @pytest.mark.parametrize("name", HOSTILE)
-def test_encoding_a_hostile_answer_again_grows_with_its_size(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reencoding_hostile_answer_is_linear(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_ENTRIES", 1_000_000)
     monkeypatch.setattr(google_state, "MAX_SEARCHED", 10_000)
     own = FOLDERS[name.partition(":")[0]]
@@ -87,7 +87,7 @@ def histories(n: int) -> dict[str, list[ChatMessage]]:
 
 @requirement("F15")
 @pytest.mark.parametrize("name", histories(1))
-def test_checking_and_repairing_a_history_grows_with_its_size(name: str) -> None:
+def test_checking_and_repairing_history_is_linear(name: str) -> None:
     few, many = histories(FEW)[name], histories(FEW * TIMES)[name]
     for work in (validate_history, repair_history):
         work(few)
@@ -121,7 +121,7 @@ def approving(n: int, decide: Verdict) -> int:
 
 @requirement("F15")
 @pytest.mark.parametrize("verdict", ["ask", "run", "deny"])
-def test_thousands_of_requests_for_approval_are_decided_in_linear_work(verdict: Verdict) -> None:
+def test_deciding_thousands_of_approval_requests_is_linear(verdict: Verdict) -> None:
     approving(FEW, verdict)
     assert approving(FEW * TIMES, verdict) / approving(FEW, verdict) < LINEAR
 
@@ -151,6 +151,6 @@ def rebuilding(n: int) -> int:
 
 
 @requirement("F15", "R82")
-def test_a_log_with_thousands_of_requests_for_approval_is_rebuilt_in_linear_work() -> None:
+def test_rebuilding_log_with_thousands_of_approvals_is_linear() -> None:
     rebuilding(FEW)
     assert rebuilding(FEW * TIMES) / rebuilding(FEW) < LINEAR

@@ -47,7 +47,7 @@ def uncollected() -> Generator[None]:
 
 @requirement("F09", "F15")
 @each(list(HOSTILE))
-def test_the_number_of_calls_grows_with_the_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+def test_decoder_calls_grow_linearly_with_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_ENTRIES", 1_000_000)
     monkeypatch.setattr(state, "MAX_SEARCHED", 10_000)
     few, many = sent(case, COUNTED_SIZE), sent(case, COUNTED_SIZE * COUNTED_TIMES)
@@ -59,7 +59,7 @@ def test_the_number_of_calls_grows_with_the_input(case: Hostile, monkeypatch: py
 @requirement("F15")
 @each(list(HOSTILE))
 @pytest.mark.usefixtures("uncollected")
-def test_the_time_grows_with_the_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+def test_decoding_time_grows_linearly_with_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
     """Comparisons and copies inside C are no calls. The shortest of several times counts, so a busy machine is none."""
     monkeypatch.setattr(limits, "MAX_ENTRIES", 1_000_000)
     monkeypatch.setattr(state, "MAX_SEARCHED", 10_000)
@@ -79,7 +79,7 @@ ENDLESS = [name for name, case in HOSTILE.items() if not case.is_counted]
 
 @requirement("F15", "R4")
 @each(COUNTED)
-def test_an_answer_with_too_many_entries_ends_with_an_error(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+def test_answer_with_too_many_entries_ends_with_error(case: Hostile, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_ENTRIES", 50)
     parts, result = read(case.decoder(), sent(case, 60))
     check(parts)
@@ -94,7 +94,7 @@ def test_an_answer_with_too_many_entries_ends_with_an_error(case: Hostile, monke
 
 @requirement("F15")
 @each(COUNTED)
-def test_an_answer_within_the_limit_is_complete(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+def test_answer_within_entry_limit_is_complete(case: Hostile, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_ENTRIES", 1000)
     parts, result = read(case.decoder(), sent(case, 60))
     check(parts)
@@ -103,7 +103,7 @@ def test_an_answer_within_the_limit_is_complete(case: Hostile, monkeypatch: pyte
 
 @requirement("F15")
 @each(ENDLESS)
-def test_one_thing_in_many_pieces_is_one_entry(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+def test_item_in_many_pieces_is_one_entry(case: Hostile, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_ENTRIES", 5)
     parts, result = read(case.decoder(), sent(case, 60))
     check(parts)

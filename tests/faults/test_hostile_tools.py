@@ -73,7 +73,7 @@ HANGS = ("hangs", "hangs_on_an_event")
 
 @requirement("F31")
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_program_survives_hostile_tools_and_can_exit(mode: str) -> None:
+def test_program_survives_hostile_tools_and_exits(mode: str) -> None:
     script = ResponsesScript()
     for name in (*ERRORS, *FLOODS, *HANGS, "is_no_json"):
         script.function_call(name, {}, name)

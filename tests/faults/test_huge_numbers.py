@@ -87,7 +87,7 @@ def chat(n: int) -> list[Any]:
     ],
     ids=["responses", "anthropic", "google", "interactions", "chat"],
 )
-def test_a_huge_integer_comes_back_from_parts_and_records(
+def test_huge_integer_round_trips_in_parts_and_records(
     decoder: Callable[[], Decoder], events: Callable[[int], list[Any]], number: int
 ):
     reading = decoder()
@@ -101,7 +101,7 @@ def test_a_huge_integer_comes_back_from_parts_and_records(
 
 @requirement("R5")
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda n: f"{'-' if n < 0 else ''}2^{n.bit_length()}")
-def test_a_time_is_a_float_or_nothing(number: int):
+def test_created_time_is_float_or_none(number: int):
     (part,) = named("responses: searches")().feed(
         jsontext.dumps({"type": "response.created", "response": {"id": "r", "created_at": number}})
     )
@@ -127,7 +127,7 @@ async def test_event_with_number_beyond_range_is_raw_part(api: str, number: str)
 
 
 @requirement("F07", "F08")
-def test_number_beyond_range_is_told_from_invalid_json():
+def test_number_beyond_range_differs_from_invalid_json():
     for text in (f'{{"a":{DIGITS}}}', f'{{"a":{DIGITS}e0}}', "[1e400]", '["\\ud83d",-1e400]'):
         with pytest.raises(jsontext.NumberTooLong):
             jsontext.loads(text)
@@ -139,7 +139,7 @@ def test_number_beyond_range_is_told_from_invalid_json():
 
 
 @requirement("F58")
-def test_not_a_number_beside_lone_surrogate_is_null():
+def test_nan_beside_lone_surrogate_is_null():
     value = {"a": float("nan"), "b": ["\ud83d", float("-inf"), 1.5]}
     expected = {"a": None, "b": ["\ud83d", None, 1.5]}
     assert jsontext.loads(jsontext.dumps(value)) == expected
@@ -148,7 +148,7 @@ def test_not_a_number_beside_lone_surrogate_is_null():
 
 @requirement("F07", "F13")
 @pytest.mark.parametrize("name", ["responses: searches", "anthropic: open blocks", "chat: annotations"])
-def test_a_body_and_arguments_with_such_an_integer_are_errors(name: str):
+def test_body_and_arguments_with_overlong_integer_are_errors(name: str):
     error = next(part for part in named(name)().whole(f'{{"id":"r","n":{DIGITS}}}'.encode()) if isinstance(part, Error))
     assert error.kind == "protocol"
     value, problem = parse_input(f'{{"n":{DIGITS}}}')
@@ -156,7 +156,7 @@ def test_a_body_and_arguments_with_such_an_integer_are_errors(name: str):
 
 
 @requirement("F33")
-def test_records_messages_and_parts_with_such_an_integer_are_damaged():
+def test_records_messages_and_parts_reject_overlong_integer():
     part = f'{{"type":"raw","provider":"x","event":{DIGITS}}}'
     with pytest.raises(StoreError):
         unpack(Row(seq=1, time=0.0, run="r", kind="raw", body=f'{{"kind":"raw","parts":[{part}]}}'.encode()))
@@ -167,7 +167,7 @@ def test_records_messages_and_parts_with_such_an_integer_are_damaged():
 
 
 @requirement("R5")
-def test_counts_stay_numbers_that_json_can_hold_when_they_are_added():
+def test_added_counts_stay_serialisable():
     largest = 10 ** (sys.get_int_max_str_digits() - 1) * 9
     counts = [count_in({"n": n}, "n") for n in (largest, -largest, 2**63, 2**63 - 1, 7)]
     assert counts == [0, 0, 0, 2**63 - 1, 7]

@@ -25,9 +25,7 @@ def agent_at(fake: FakeProvider, **settings: Any) -> Agent:
 
 @requirement("F07", "R76")
 @pytest.mark.parametrize("is_stored", [False, True])
-async def test_a_call_whose_arguments_have_one_can_be_approved_and_the_model_learns_that_they_are_no_text(
-    tmp_path: Path, is_stored: bool
-) -> None:
+async def test_call_with_lone_surrogate_can_be_approved_and_is_invalid(tmp_path: Path, is_stored: bool) -> None:
     replies = [
         ResponsesScript().function_call("note", {"text": f"a{HALF}"}).reply(),
         ResponsesScript().text("ok").reply(),
@@ -44,7 +42,7 @@ async def test_a_call_whose_arguments_have_one_can_be_approved_and_the_model_lea
 
 
 @requirement("F07")
-async def test_a_file_id_that_has_one_is_a_failed_download_and_the_answer_stands() -> None:
+async def test_file_id_with_lone_surrogate_is_failed_download() -> None:
     citation = {"type": "container_file_citation", "container_id": "c", "filename": "a.txt", "start_index": 0}
     script = ResponsesScript().text("See a.txt", annotations=[{**citation, "file_id": f"file_{HALF}", "end_index": 5}])
     async with FakeProvider([script.reply()]) as fake, agent_at(fake).stream("hi") as run:
@@ -56,7 +54,7 @@ async def test_a_file_id_that_has_one_is_a_failed_download_and_the_answer_stands
     assert not [part for part in parts if isinstance(part, File)]
 
 
-def test_digests_are_the_same_for_equal_arguments_and_differ_for_others() -> None:
+def test_equal_arguments_have_equal_digests() -> None:
     assert digest_of("f", {"a": HALF, "b": 1}) == digest_of("f", {"b": 1, "a": HALF})
     assert digest_of("f", {"a": HALF}) != digest_of("f", {"a": "\ud801"})
     assert digest_of("f", {"b": [1], "a": "ä"}) == digest_of("f", {"a": "ä", "b": [1]})

@@ -106,7 +106,7 @@ def agent_of(api: str, fake: FakeProvider, **settings: Any) -> Agent[Any]:
 
 @requirement("R180", "F57")
 @every_api
-async def test_event_that_does_not_parse_is_an_error(api: str) -> None:
+async def test_unparsable_event_is_error(api: str) -> None:
     frames = frames_of(script(api))
     for place, data in enumerate(frames):
         if data == DONE:
@@ -124,7 +124,7 @@ async def test_event_that_does_not_parse_is_an_error(api: str) -> None:
 
 @requirement("R180", "F57")
 @every_api
-async def test_conversation_goes_on_after_an_event_that_does_not_parse(api: str, tmp_path: Path) -> None:
+async def test_conversation_continues_after_unparsable_event(api: str, tmp_path: Path) -> None:
     frames = frames_of(script(api))
     broken = [reply(cut(frames, place)) for place in (delta_at(frames), 0)]
     async with aclosing(open_store(tmp_path / "talk.db")) as store, FakeProvider(broken) as fake:
@@ -147,7 +147,7 @@ async def test_conversation_goes_on_after_an_event_that_does_not_parse(api: str,
 
 @requirement("R180")
 @every_api
-async def test_no_call_runs_in_an_answer_that_does_not_parse(api: str) -> None:
+async def test_answer_with_unparsable_event_runs_no_calls(api: str) -> None:
     calls: list[str] = []
 
     def look(city: str) -> str:
@@ -171,7 +171,7 @@ def _called(made: Any) -> Any:
 
 @requirement("R180")
 @every_api
-async def test_text_of_a_long_event_is_bounded(api: str) -> None:
+async def test_raw_text_of_long_event_is_bounded(api: str) -> None:
     frames = frames_of(script(api))
     found = await judged(api, [*frames[:1], b"<html>" + b"x" * 1_000_000, *frames[1:]])
     assert [len(text) for text in raws(found.parts)] == [MAX_UNPARSED_BYTES]
@@ -180,7 +180,7 @@ async def test_text_of_a_long_event_is_bounded(api: str) -> None:
 @requirement("F08")
 @every_api
 @pytest.mark.parametrize("data", [b"", b"ping", b"PING", b": keep-alive", b"heartbeat", b" keepalive "])
-async def test_keep_alive_without_json_changes_nothing(api: str, data: bytes) -> None:
+async def test_keep_alive_without_json_is_ignored(api: str, data: bytes) -> None:
     frames = frames_of(script(api))
     clean = await judged(api, frames)
     assert (await judged(api, [x for frame in frames for x in (data, frame)])).parts == clean.parts
@@ -191,7 +191,7 @@ async def test_keep_alive_without_json_changes_nothing(api: str, data: bytes) ->
 
 @requirement("R180", "F57")
 @every_api
-async def test_second_answer_in_mid_stream_is_an_error(api: str) -> None:
+async def test_second_answer_in_mid_stream_is_error(api: str) -> None:
     first, second = frames_of(script(api)), frames_of(script(api, ["Another ", "answer."], "second"))
     whole = "".join(WORDS)
     for place in range(1, len(first)):
@@ -208,7 +208,7 @@ async def test_second_answer_in_mid_stream_is_an_error(api: str) -> None:
 
 @requirement("R180", "F57")
 @every_api
-async def test_conversation_goes_on_after_a_second_answer(api: str, tmp_path: Path) -> None:
+async def test_conversation_continues_after_second_answer(api: str, tmp_path: Path) -> None:
     first, second = frames_of(script(api)), frames_of(script(api, name="second"))
     spliced = [*first[: delta_at(first) + 1], *second]
     async with aclosing(open_store(tmp_path / "talk.db")) as store, FakeProvider([reply(spliced)]) as fake:
@@ -225,7 +225,7 @@ async def test_conversation_goes_on_after_a_second_answer(api: str, tmp_path: Pa
 
 
 @requirement("R180")
-async def test_ids_of_every_chunk_are_no_second_answer() -> None:
+async def test_changing_chunk_ids_are_not_second_answer() -> None:
     chunks = ChatScript().text(WORDS).chunks()
     for number, chunk in enumerate(chunks):
         chunk["id"] = f"chunk-{number}"
@@ -234,7 +234,7 @@ async def test_ids_of_every_chunk_are_no_second_answer() -> None:
 
 
 @requirement("R180")
-async def test_second_answer_in_an_array_is_an_error() -> None:
+async def test_second_answer_in_array_is_error() -> None:
     first, second = GeminiScript(response_id="a").text(["One"]), GeminiScript(response_id="b").text(["Two"])
     body = json.dumps([*first.chunks()[:1], *second.chunks()])
     request = RecordedRequest("POST", SCRIPTS["google"][0], {})
@@ -304,7 +304,7 @@ def joined(chunks: Sequence[ChatResult[Any]]) -> str:
 @requirement("R10", "R181", "F12", "F57")
 @repeating
 @pytest.mark.parametrize("word", WORDS)
-async def test_final_text_holds_wherever_it_is_read(api: str, word: str, tmp_path: Path) -> None:
+async def test_final_text_is_used_everywhere(api: str, word: str, tmp_path: Path) -> None:
     whole, lost = "".join(WORDS), reply(lossy(api, word))
     is_suffix = word == WORDS[-1]
     async with aclosing(open_store(tmp_path / "talk.db")) as store, FakeProvider([lost] * 4) as fake:
@@ -335,7 +335,7 @@ async def test_final_text_holds_wherever_it_is_read(api: str, word: str, tmp_pat
 
 @requirement("R181")
 @repeating
-async def test_typed_output_is_that_of_the_final_text(api: str) -> None:
+async def test_typed_output_is_parsed_from_final_text(api: str) -> None:
     words = ['{"name":"Oslo",', '"people":7', "17000}"]
     async with FakeProvider([reply(lossy(api, words[1], words))] * 2) as fake:
         agent = agent_of(api, fake)
@@ -346,7 +346,7 @@ async def test_typed_output_is_that_of_the_final_text(api: str) -> None:
 
 
 @requirement("R181", "R10")
-async def test_correction_of_a_later_step_keeps_the_earlier_text() -> None:
+async def test_correction_in_later_step_keeps_earlier_text() -> None:
     def look(city: str) -> str:
         """Looks at a city."""
         return "sunny"
@@ -359,7 +359,7 @@ async def test_correction_of_a_later_step_keeps_the_earlier_text() -> None:
 
 
 @requirement("R181")
-async def test_shorter_message_at_the_end_of_a_chat_replaces_nothing() -> None:
+async def test_shorter_final_chat_message_does_not_replace_text() -> None:
     found = await judged("openai-chat", with_message(frames_of(script("openai-chat")), "42."))
     assert said(found.parts) == "The answer is not 42."
     assert not any(isinstance(part, Custom) for part in found.parts)
@@ -384,7 +384,7 @@ NUMBERS: dict[str, Callable[[int, dict[str, Any]], int]] = {
 
 @requirement("R183", "F57")
 @pytest.mark.parametrize("numbers", NUMBERS)
-async def test_text_comes_once_whatever_its_number(numbers: str) -> None:
+async def test_text_is_emitted_once_with_any_index(numbers: str) -> None:
     made = ResponsesScript().text(WORDS)
     frames = renumbered(made.events(), NUMBERS[numbers])
     found = await judged("openai-responses", frames)
@@ -419,7 +419,7 @@ def message_of(*texts: str, first: int = 0) -> list[dict[str, Any]]:
 
 @requirement("R183")
 @pytest.mark.parametrize("first", [0, 1, 3])
-async def test_each_text_of_a_message_comes_once(first: int) -> None:
+async def test_each_text_of_message_is_emitted_once(first: int) -> None:
     events = message_of("One |two.", "Three |four.", first=first)
     found = await judged("openai-responses", [json.dumps(event).encode() for event in events])
     assert said(found.parts) == "One two.Three four."
@@ -428,7 +428,7 @@ async def test_each_text_of_a_message_comes_once(first: int) -> None:
 
 
 @requirement("R183")
-async def test_deltas_without_a_beginning_and_with_odd_numbers_come_once() -> None:
+async def test_deltas_without_start_and_with_odd_indexes_come_once() -> None:
     events = [event for event in message_of("One |two |three.") if "content_part" not in event["type"]]
     found = await judged("openai-responses", renumbered(events, lambda n, e: n))
     assert said(found.parts) == "One two three."
@@ -490,7 +490,7 @@ async def test_answer_with_usage_and_done_is_complete(deltas: list[dict[str, Any
     ],
     ids=["no usage", "no done", "neither", "thoughts only", "empty", "half a call", "text, half a call", "no input"],
 )
-async def test_anything_less_is_truncated(frames: Frames) -> None:
+async def test_incomplete_chat_stream_is_truncated(frames: Frames) -> None:
     found = await judged("openai-chat", frames)
     assert [error.kind for error in found.errors] == ["truncated"]
     assert not any(isinstance(part, ToolCall) for part in found.parts)
@@ -500,7 +500,7 @@ async def test_anything_less_is_truncated(frames: Frames) -> None:
 
 
 @requirement("R181")
-async def test_citations_are_placed_in_the_final_text() -> None:
+async def test_citations_refer_to_final_text() -> None:
     start = len("The answer is not ")
     url = {"type": "url_citation", "url": "https://example.com/", "title": "E", "start_index": start, "end_index": 20}
     frames = without(frames_of(ResponsesScript().text(WORDS, annotations=[url])), "is not ")

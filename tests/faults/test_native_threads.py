@@ -45,7 +45,7 @@ pytestmark = pytest.mark.skipif(sys.version_info >= (3, 14), reason="threads are
 
 
 @pytest.mark.parametrize("library", USES)
-def test_a_program_that_has_used_such_a_library_waits_a_little_at_its_end(library: str):
+def test_program_waits_at_exit_after_using_native_threads(library: str):
     pytest.importorskip({"monty": "pydantic_monty", "temporal": "temporalio"}[library])
     program = COUNTED.format(use=USES[library])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)

@@ -64,7 +64,7 @@ def is_delta(api: str, event: Event) -> bool:
 
 @requirement("F09")
 @pytest.mark.parametrize("api", [api for api in APIS if api != "google"])
-async def test_whatever_can_be_recognised_as_a_repeat_changes_nothing(api: str) -> None:
+async def test_recognisable_repeats_are_ignored(api: str) -> None:
     sent = events(api)
     clean, _ = split(await parts_of(api, sent))
     for place, event in enumerate(sent):
@@ -76,7 +76,7 @@ async def test_whatever_can_be_recognised_as_a_repeat_changes_nothing(api: str) 
 
 @requirement("F09")
 @pytest.mark.parametrize("api", ["anthropic", "google-interactions", "openai-chat", "openai-responses"])
-async def test_a_stream_that_begins_again_after_its_content_leaves_the_same(api: str) -> None:
+async def test_stream_restarted_after_content_gives_same_parts(api: str) -> None:
     sent = events(api)
     # A chat's finish reason is its end; only the usage follows.
     parts, raws = split(await parts_of(api, [*sent[:-1], *sent]))
@@ -95,7 +95,7 @@ DOUBLED = {
 
 @requirement("F09")
 @pytest.mark.parametrize("api", APIS)
-async def test_every_event_twice_says_the_text_once_where_events_have_ids_and_else_twice(api: str) -> None:
+async def test_repeated_events_give_text_once_only_when_they_have_ids(api: str) -> None:
     parts = await parts_of(api, [event for event in events(api) for event in (event, event)])
     assert said(parts) == DOUBLED[api]
     starts = [part.id for part in parts if isinstance(part, ToolInputStart)]
@@ -118,7 +118,7 @@ LATE = {
 
 @requirement("F09")
 @pytest.mark.parametrize("api", sorted(LATE))
-async def test_a_delta_after_the_end_of_its_block_is_raw(api: str) -> None:
+async def test_delta_after_block_end_is_raw(api: str) -> None:
     stop, delta = LATE[api]
     sent = [{key: value for key, value in event.items() if key != "event_id"} for event in events(api)]
     kinds = [event.get("type") or event["event_type"] for event in sent]
@@ -135,7 +135,7 @@ async def test_a_delta_after_the_end_of_its_block_is_raw(api: str) -> None:
 
 
 @requirement("F09")
-async def test_a_chunk_of_a_chat_after_its_finish_reason_is_raw() -> None:
+async def test_chat_chunk_after_finish_reason_is_raw() -> None:
     sent = events("openai-chat")
     (late,) = [event for event in sent if event["choices"] and event["choices"][0]["delta"].get("content") == " two,"]
     parts, raws = split(await parts_of("openai-chat", [*sent[:-1], late, sent[-1]]))
@@ -147,7 +147,7 @@ async def test_a_chunk_of_a_chat_after_its_finish_reason_is_raw() -> None:
 
 @requirement("F10")
 @pytest.mark.parametrize("api", ["anthropic", "google-interactions"])
-async def test_text_without_its_beginning_is_one_block(api: str) -> None:
+async def test_text_without_start_is_one_block(api: str) -> None:
     starts = ("content_block_start", "step.start")
     sent = [event for event in events(api) if (event.get("type") or event["event_type"]) not in starts]
     parts = await parts_of(api, sent)
@@ -161,7 +161,7 @@ async def test_text_without_its_beginning_is_one_block(api: str) -> None:
 
 @requirement("F10")
 @pytest.mark.parametrize("api", ["anthropic", "google-interactions"])
-async def test_blocks_without_their_ends_are_ended_once_each(api: str) -> None:
+async def test_blocks_without_ends_are_ended_once_each(api: str) -> None:
     ends = ("content_block_stop", "step.stop")
     sent = [event for event in events(api) if (event.get("type") or event["event_type"]) not in ends]
     parts, raws = split(await parts_of(api, sent))
@@ -171,7 +171,7 @@ async def test_blocks_without_their_ends_are_ended_once_each(api: str) -> None:
 
 
 @requirement("F10")
-async def test_a_call_of_a_chat_without_its_beginning_is_one_call_of_no_tool() -> None:
+async def test_chat_call_without_start_is_one_call_without_tool() -> None:
     sent = events("openai-chat")
     opening = next(e for e in sent if e["choices"] and e["choices"][0]["delta"].get("tool_calls"))
     parts = await parts_of("openai-chat", [event for event in sent if event is not opening])
@@ -204,7 +204,7 @@ def renamed(api: str, sent: list[Event]) -> list[Event]:
 
 @requirement("F11")
 @pytest.mark.parametrize("api", ["anthropic", "google-interactions", "openai-chat"])
-async def test_ids_that_change_from_event_to_event_leave_the_same_blocks(api: str) -> None:
+async def test_ids_changing_between_events_leave_same_blocks(api: str) -> None:
     sent = events(api)
     clean, parts = await parts_of(api, sent), await parts_of(api, renamed(api, sent))
     assert [part.type for part in parts] == [part.type for part in clean]
@@ -225,7 +225,7 @@ AGENTS = {
 
 @requirement("F14")
 @pytest.mark.parametrize("api", APIS)
-async def test_an_event_just_below_the_cap_is_an_answer(api: str) -> None:
+async def test_event_just_below_cap_is_accepted(api: str) -> None:
     text = "A" * (CAP - 2000)
     # The last event of a whole response may hold the text once more.
     async with FakeProvider([type(SCRIPTS[api][1])().text([text]).reply()]) as fake:
@@ -235,7 +235,7 @@ async def test_an_event_just_below_the_cap_is_an_answer(api: str) -> None:
 
 @requirement("F14")
 @pytest.mark.parametrize("api", APIS)
-async def test_an_event_above_the_cap_closes_the_connection_with_bounded_memory(api: str) -> None:
+async def test_event_above_cap_closes_connection_with_bounded_memory(api: str) -> None:
     beginning = events_of(scripted()[api])[0].decode()
     piece = b"A" * 65_536
     body = [beginning, b'data: {"text":"', *[piece] * (16 * CAP // len(piece)), b'"}\n\n']

@@ -77,14 +77,14 @@ def text_of(parts: list[StreamPart]) -> str:
 
 @requirement("F01", "R4")
 @pytest.mark.parametrize("kept", range(1, len(HELLO)))
-async def test_a_stream_that_ends_after_any_event_is_an_error_and_keeps_what_came(kept: int) -> None:
+async def test_stream_ending_after_any_event_is_error_and_keeps_parts(kept: int) -> None:
     async with no_leaks(), FakeProvider([sse(HELLO[:kept])]) as fake:
         error, _ = ending(await run_parts(agent_at(fake)))
     assert error.kind == "truncated"
 
 
 @requirement("F01")
-async def test_send_raises_for_a_cut_stream_and_carries_the_partial_message() -> None:
+async def test_send_raises_with_partial_message_when_stream_is_cut() -> None:
     async with FakeProvider([sse(HELLO[:6])]) as fake:
         with pytest.raises(StreamTruncatedError) as caught:
             await agent_at(fake).send("hi")
@@ -96,7 +96,7 @@ async def test_send_raises_for_a_cut_stream_and_carries_the_partial_message() ->
 
 
 @requirement("F02")
-async def test_a_reset_inside_an_event_drops_the_half_event_and_is_an_error() -> None:
+async def test_reset_inside_event_is_error_and_drops_partial_event() -> None:
     body = encode_events(HELLO)
     middle = body.index(b'"lo "') + 3
     async with no_leaks(), FakeProvider([sse(HELLO, cut="reset", cut_after_bytes=middle)]) as fake:
@@ -108,7 +108,7 @@ async def test_a_reset_inside_an_event_drops_the_half_event_and_is_an_error() ->
 
 
 @requirement("F02")
-async def test_a_reset_before_any_event_is_tried_again_with_the_same_idempotency_key() -> None:
+async def test_reset_before_any_event_is_retried_with_same_key() -> None:
     replies = [dropped(), sse(HELLO, cut="reset", cut_after_bytes=20), sse(HELLO)]
     async with FakeProvider(replies) as fake:
         parts = await run_parts(agent_at(fake))
@@ -120,7 +120,7 @@ async def test_a_reset_before_any_event_is_tried_again_with_the_same_idempotency
 
 @requirement("F03")
 @pytest.mark.parametrize("with_failed", [True, False])
-async def test_a_provider_error_in_mid_stream_is_one_error_and_no_second_try(with_failed: bool) -> None:
+async def test_provider_error_in_mid_stream_is_one_error_without_retry(with_failed: bool) -> None:
     error_event = {"type": "error", "code": "server_error", "message": "it broke", "param": None, "sequence_number": 90}
     tail = ResponsesScript().text(["Hel", "lo"]).failed("server_error", "it broke").events()[-1]
     events = [*HELLO[:5], error_event, *([{**tail, "sequence_number": 91}] if with_failed else [])]
@@ -133,7 +133,7 @@ async def test_a_provider_error_in_mid_stream_is_one_error_and_no_second_try(wit
 
 
 @requirement("F04")
-async def test_an_incomplete_response_ends_with_length_and_keeps_finished_deliverables_only() -> None:
+async def test_incomplete_response_keeps_only_finished_deliverables() -> None:
     script = ResponsesScript().image(pixel_png()).text("so far").incomplete()
     script.item({"type": "image_generation_call", "status": "generating", "result": None})
     async with FakeProvider([script.reply()]) as fake:
@@ -150,7 +150,7 @@ async def test_an_incomplete_response_ends_with_length_and_keeps_finished_delive
         (ResponsesScript().incomplete("content_filter"), "content_filter"),
     ],
 )
-async def test_refusals_and_filters_are_a_finish_reason_not_an_exception(script: ResponsesScript, raw: str) -> None:
+async def test_refusals_and_filters_are_finish_reasons(script: ResponsesScript, raw: str) -> None:
     async with FakeProvider([script.reply()]) as fake:
         finish = (await run_parts(agent_at(fake)))[-1]
     assert isinstance(finish, Finish)
@@ -158,7 +158,7 @@ async def test_refusals_and_filters_are_a_finish_reason_not_an_exception(script:
 
 
 @requirement("F13")
-async def test_arguments_that_are_no_json_are_never_executed_and_the_model_is_told() -> None:
+async def test_invalid_json_arguments_are_not_run_and_model_is_told() -> None:
     executed: list[str] = []
 
     def delete_all(folder: str) -> str:
@@ -185,7 +185,7 @@ async def test_arguments_that_are_no_json_are_never_executed_and_the_model_is_to
 
 
 @requirement("F14")
-async def test_a_20_mb_image_event_passes() -> None:
+async def test_image_event_of_20_mb_is_accepted() -> None:
     picture = pixel_png() + bytes(20_000_000)
     async with FakeProvider([ResponsesScript().image(picture).reply(chunk_sizes=65536)]) as fake:
         result = await agent_at(fake).send("draw")
@@ -194,7 +194,7 @@ async def test_a_20_mb_image_event_passes() -> None:
 
 
 @requirement("F14")
-async def test_an_event_over_the_cap_is_a_protocol_error() -> None:
+async def test_event_over_cap_is_protocol_error() -> None:
     async with no_leaks(), FakeProvider([responses_reply(200_000)]) as fake:
         with pytest.raises(ProtocolError) as caught:
             await agent_at(fake, Limits(max_event_bytes=50_000)).send("hi")
@@ -207,7 +207,7 @@ def responses_reply(size: int) -> Reply:
 
 
 @requirement("F15", "F22")
-async def test_keep_alives_do_not_keep_a_silent_stream_alive() -> None:
+async def test_keep_alives_do_not_prevent_idle_timeout() -> None:
     limits = Limits(first_byte_timeout_s=5, idle_timeout_s=0.2)
     async with no_leaks(), FakeProvider([sse(HELLO[:6], keepalives=Keepalives(interval_s=0.01))]) as fake:
         parts = await run_parts(agent_at(fake, limits))
@@ -217,7 +217,7 @@ async def test_keep_alives_do_not_keep_a_silent_stream_alive() -> None:
 
 
 @requirement("F15")
-async def test_a_stream_without_end_stops_at_the_response_cap() -> None:
+async def test_endless_stream_stops_at_response_cap() -> None:
     endless = Keepalives(frame=encode_events([HELLO[4]]), interval_s=0)
     events = [{key: value for key, value in event.items() if key != "sequence_number"} for event in HELLO[:5]]
     async with no_leaks(), FakeProvider([sse(events, keepalives=endless)]) as fake:
@@ -227,7 +227,7 @@ async def test_a_stream_without_end_stops_at_the_response_cap() -> None:
 
 @requirement("F22")
 @pytest.mark.parametrize("status_first", [True, False])
-async def test_a_stall_before_the_first_byte_is_a_timeout(status_first: bool) -> None:
+async def test_stall_before_first_byte_is_timeout(status_first: bool) -> None:
     stalled = sse(HELLO, stall_after_bytes=0) if status_first else Reply(body=b"", stall_after_bytes=0)
     limits = Limits(first_byte_timeout_s=0.2, idle_timeout_s=5, max_retries=0)
     async with no_leaks(), FakeProvider([stalled]) as fake:
@@ -236,7 +236,7 @@ async def test_a_stall_before_the_first_byte_is_a_timeout(status_first: bool) ->
 
 
 @requirement("F22")
-async def test_a_stall_between_events_is_a_timeout_that_keeps_what_came() -> None:
+async def test_stall_between_events_is_timeout_and_keeps_parts() -> None:
     limits = Limits(first_byte_timeout_s=5, idle_timeout_s=0.2)
     async with no_leaks(), FakeProvider([sse(HELLO, stall_after_bytes=len(encode_events(HELLO[:6])))]) as fake:
         with pytest.raises(StreamTimeoutError) as caught:
@@ -254,7 +254,7 @@ async def test_a_stall_between_events_is_a_timeout_that_keeps_what_came() -> Non
         Reply(body="nope", content_type="text/plain"),
     ],
 )
-async def test_what_is_no_model_answer_is_a_provider_error_with_its_status(reply: Reply) -> None:
+async def test_reply_without_model_answer_raises_with_status(reply: Reply) -> None:
     async with FakeProvider([reply]) as fake:
         with pytest.raises(ProviderError) as caught:
             await agent_at(fake).send("hi")
@@ -263,7 +263,7 @@ async def test_what_is_no_model_answer_is_a_provider_error_with_its_status(reply
 
 
 @requirement("R9")
-async def test_a_whole_answer_to_a_streamed_request_gives_the_same_result() -> None:
+async def test_non_streaming_reply_to_streamed_request_is_equal() -> None:
     script = ResponsesScript().text("Hello")
     async with FakeProvider([script.whole_reply(), script.reply()]) as fake:
         whole, streamed = await agent_at(fake).send("hi"), await agent_at(fake).send("hi")
@@ -272,7 +272,7 @@ async def test_a_whole_answer_to_a_streamed_request_gives_the_same_result() -> N
 
 
 @requirement("F24", "R43")
-async def test_a_refused_session_falls_back_once_to_full_replay_and_says_so() -> None:
+async def test_refused_session_falls_back_once_to_full_history() -> None:
     replies = [
         ResponsesScript(id="resp_1").text("Hello").reply(),
         error_reply(400, "previous_response_not_found", "Previous response with id 'resp_1' not found."),
@@ -292,7 +292,7 @@ async def test_a_refused_session_falls_back_once_to_full_replay_and_says_so() ->
 
 
 @requirement("F24")
-async def test_a_second_refusal_surfaces() -> None:
+async def test_second_session_refusal_is_raised() -> None:
     refusal = error_reply(400, "previous_response_not_found", "Previous response with id 'resp_1' not found.")
     async with FakeProvider([ResponsesScript(id="resp_1").text("Hello").reply(), refusal, refusal]) as fake:
         agent = agent_at(fake)
@@ -303,7 +303,7 @@ async def test_a_second_refusal_surfaces() -> None:
 
 
 @requirement("R33", "F24")
-async def test_an_expired_container_is_replaced_once_and_said() -> None:
+async def test_expired_container_is_replaced_once_and_reported() -> None:
     replies = [
         error_reply(400, "invalid_request_error", "Container cntr_old is expired."),
         ResponsesScript().code_interpreter("1+1", logs="2", container_id="cntr_new").text("2").reply(),
@@ -317,7 +317,7 @@ async def test_an_expired_container_is_replaced_once_and_said() -> None:
 
 
 @requirement("R40")
-async def test_cited_container_files_are_downloaded_once_each_and_become_data_parts() -> None:
+async def test_cited_files_are_downloaded_once_as_data_parts() -> None:
     citations = [
         {**CITED, "file_id": "cfile_a", "filename": "plot.png"},
         {**CITED, "file_id": "cfile_a", "filename": "plot.png", "end_index": 3},
@@ -338,7 +338,7 @@ async def test_cited_container_files_are_downloaded_once_each_and_become_data_pa
 
 
 @requirement("R40")
-async def test_downloads_run_side_by_side_but_never_more_than_the_limit() -> None:
+async def test_downloads_run_concurrently_up_to_limit() -> None:
     names = [f"cfile_{x}" for x in "abcde"]
     citations = [{**CITED, "file_id": name, "filename": f"{name}.csv"} for name in names]
     gates = {name: asyncio.Event() for name in names}
@@ -364,7 +364,7 @@ async def test_downloads_run_side_by_side_but_never_more_than_the_limit() -> Non
 
 
 @requirement("R40")
-async def test_a_download_that_fails_is_told_and_the_answer_stands() -> None:
+async def test_failed_download_is_reported_and_answer_kept() -> None:
     citation = {**CITED, "file_id": "cfile_a", "filename": "plot.png"}
     async with FakeProvider([ResponsesScript().text("Done", annotations=[citation]).reply()]) as fake:
         fake.on("GET", "/v1/containers/*", error_reply(404, "not_found", "gone"))

@@ -211,7 +211,7 @@ async def agent_of(
 @requirement("F44")
 @EVERY
 @pytest.mark.parametrize("case", replies("openai:gpt-5.6", ""))
-async def test_a_run_shows_no_secret_however_it_ends(model: str, case: str, sinks: Sinks, tmp_path: Path):
+async def test_run_shows_no_secret_however_it_ends(model: str, case: str, sinks: Sinks, tmp_path: Path):
     canaries = sinks.canaries
     secrets = f"{canaries['api key']} {canaries['header']} {canaries['cookie']}"
     async with agent_of(canaries, model, replies(model, secrets)[case]) as (agent, transport):
@@ -235,7 +235,7 @@ async def test_a_run_shows_no_secret_however_it_ends(model: str, case: str, sink
 @requirement("F44")
 @EVERY
 @pytest.mark.parametrize("status", [401, 500])
-async def test_requests_besides_a_run_show_no_secret(model: str, status: int, sinks: Sinks):
+async def test_requests_outside_runs_show_no_secret(model: str, status: int, sinks: Sinks):
     canaries = sinks.canaries
     auth = {"X-Signed": canaries["auth"], "Authorization": f"Bearer {canaries['token']}"}
     body = json.dumps({"error": {"code": f"{auth}", "message": f"{auth}"}}).encode()
@@ -253,9 +253,7 @@ async def test_requests_besides_a_run_show_no_secret(model: str, status: int, si
 
 @requirement("F44")
 @pytest.mark.parametrize("by_proxy", [False, True])
-async def test_a_server_that_cannot_be_reached_shows_no_secret(
-    by_proxy: bool, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
-):
+async def test_unreachable_server_shows_no_secret(by_proxy: bool, sinks: Sinks, monkeypatch: pytest.MonkeyPatch):
     canaries = sinks.canaries
     if by_proxy:
         monkeypatch.setenv("http_proxy", f"http://user:{canaries['proxy']}@127.0.0.1:1")
@@ -271,7 +269,7 @@ async def test_a_server_that_cannot_be_reached_shows_no_secret(
 @requirement("F44")
 @EVERY
 @pytest.mark.parametrize("by_environment", [False, True])
-def test_a_base_url_with_a_key_in_it_is_refused_without_showing_it(
+def test_base_url_with_key_is_refused_without_showing_it(
     model: str, by_environment: bool, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ):
     canaries = sinks.canaries
@@ -303,7 +301,7 @@ def show_with_rich(error: BaseException, sinks: Sinks) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"limits": 3}, {"temprature": 1}, {"tools": [3]}, {"approval": 3}, {"max_tokens": "x"}]
 )
-def test_wrong_settings_beside_a_key_show_no_secret(wrong: dict[str, Any], sinks: Sinks):
+def test_invalid_settings_beside_key_show_no_secret(wrong: dict[str, Any], sinks: Sinks):
     canaries = sinks.canaries
     try:
         Agent("openai", api_key=canaries["api key"], headers={"X-Team-Pass": canaries["header"]}, **wrong)
@@ -343,7 +341,7 @@ def mcp_reply(canaries: Canaries, fails: str) -> Callable[[Received], Reply]:
 
 @requirement("F44")
 @pytest.mark.parametrize("fails", ["nothing", "initialize", "tools/list", "tools/call", "401", "port"])
-async def test_a_remote_mcp_server_shows_no_secret(fails: str, sinks: Sinks):
+async def test_remote_mcp_server_shows_no_secret(fails: str, sinks: Sinks):
     canaries = sinks.canaries
     async with FakeProvider() as fake:
         fake.on("POST", "*", Reply(status=401) if fails == "401" else mcp_reply(canaries, fails))
@@ -371,7 +369,7 @@ async def test_a_remote_mcp_server_shows_no_secret(fails: str, sinks: Sinks):
 
 
 @requirement("F44")
-def test_the_libraries_below_an_mcp_server_never_see_the_user_of_its_url():
+def test_mcp_libraries_never_see_credentials_of_url():
     url, headers = without_user("http://us%40er:p%3Aw@host:1/mcp?x=y", {"X-A": "1"})
     assert (url, headers) == ("http://host:1/mcp?x=y", {"X-A": "1", "Authorization": "Basic dXNAZXI6cDp3"})
     given = {"authorization": "Bearer mine"}
@@ -381,7 +379,7 @@ def test_the_libraries_below_an_mcp_server_never_see_the_user_of_its_url():
 
 @requirement("F44")
 @pytest.mark.parametrize("start", ["well", "exit", "noise"])
-async def test_an_mcp_server_s_environment_is_shown_nowhere(start: str, sinks: Sinks):
+async def test_mcp_server_environment_is_not_shown(start: str, sinks: Sinks):
     canaries = sinks.canaries
     program = (
         "import os, sys; print('started with', dict(os.environ), file=sys.stderr, flush=True); "
@@ -400,7 +398,7 @@ async def test_an_mcp_server_s_environment_is_shown_nowhere(start: str, sinks: S
 
 
 @requirement("F44")
-async def test_wrong_settings_of_an_mcp_server_show_no_secret(sinks: Sinks):
+async def test_invalid_mcp_server_settings_show_no_secret(sinks: Sinks):
     canaries = sinks.canaries
     given = {
         "headers": {"X-Team-Pass": canaries["mcp header"]},
@@ -421,9 +419,7 @@ async def test_wrong_settings_of_an_mcp_server_show_no_secret(sinks: Sinks):
 @pytest.mark.parametrize(
     "model", ["openai-responses:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:interactions/gemini-3-flash"]
 )
-async def test_the_credentials_of_a_remote_server_go_to_the_provider_and_nowhere_else(
-    model: str, sinks: Sinks, tmp_path: Path
-):
+async def test_remote_server_credentials_reach_only_provider(model: str, sinks: Sinks, tmp_path: Path):
     canaries = sinks.canaries
     remote = RemoteMCP(
         label="docs",
@@ -458,7 +454,7 @@ async def test_the_credentials_of_a_remote_server_go_to_the_provider_and_nowhere
         '{"mcpServers": {"docs": {"command": "x", "env": {"A": "CANARY"}}}',
     ],
 )
-def test_a_broken_file_of_mcp_servers_is_refused_without_showing_it(broken: Any, sinks: Sinks):
+def test_broken_mcp_file_is_refused_without_showing_it(broken: Any, sinks: Sinks):
     text = broken if isinstance(broken, str) else json.dumps(broken)
     with tempfile.TemporaryDirectory() as folder:  # not the test's own, whose files are searched
         path = Path(folder) / "mcp.json"
@@ -470,7 +466,7 @@ def test_a_broken_file_of_mcp_servers_is_refused_without_showing_it(broken: Any,
 
 @requirement("F44")
 @pytest.mark.parametrize("model", ["openai?key={}", "?key={}", "https://user:{}@host/v1"])
-def test_a_wrong_model_string_with_a_key_in_it_is_refused_without_showing_it(model: str, sinks: Sinks):
+def test_model_string_with_key_is_refused_without_showing_it(model: str, sinks: Sinks):
     with pytest.raises(sidestream.ConfigurationError) as caught:
         Agent(model.format(sinks.canaries["model string"]))
     sinks.add("text", str(caught.value))
@@ -505,7 +501,7 @@ async def command(tmp_path: Path, *args: str, **env: str) -> tuple[bytes, bytes]
         *((case, ("-v",)) for case in ("refused", "failed in the stream", "dropped")),
     ],
 )
-async def test_the_command_prints_and_keeps_no_secret(case: str, flags: tuple[str, ...], sinks: Sinks, tmp_path: Path):
+async def test_cli_prints_and_stores_no_secret(case: str, flags: tuple[str, ...], sinks: Sinks, tmp_path: Path):
     key = sinks.canaries["api key"]
     async with FakeProvider(replies("openai-responses:gpt-5.6", key)[case]) as fake:
         store = ("--log", "--store", str(tmp_path / "log.db"))
@@ -521,9 +517,7 @@ async def test_the_command_prints_and_keeps_no_secret(case: str, flags: tuple[st
 
 @requirement("F44")
 @pytest.mark.parametrize("by_environment", [False, True])
-async def test_the_command_refuses_a_base_url_with_a_key_without_showing_it(
-    by_environment: bool, sinks: Sinks, tmp_path: Path
-):
+async def test_cli_refuses_base_url_with_key_without_showing_it(by_environment: bool, sinks: Sinks, tmp_path: Path):
     url = f"https://user:{sinks.canaries['password']}@api.example.com/v1?sig={sinks.canaries['query']}"
     flags, env = ((), {"OPENAI_BASE_URL": url}) if by_environment else (("--base-url", url), {})
     out, err = await command(tmp_path, "-m", "openai", *flags, "hi", OPENAI_API_KEY=sinks.canaries["api key"], **env)
@@ -548,7 +542,7 @@ async def test_the_command_refuses_a_base_url_with_a_key_without_showing_it(
         "sqlite:///talks.db?key={}",
     ],
 )
-async def test_a_store_that_cannot_be_opened_shows_no_password(address: str, sinks: Sinks):
+async def test_unopenable_store_shows_no_password(address: str, sinks: Sinks):
     async with agent_of(sinks.canaries, "openai:gpt-5.6", []) as (agent, _):
         with pytest.raises((sidestream.ConfigurationError, sidestream.StoreError)) as caught:
             await Chat(agent, store=address.format(sinks.canaries["store"])).load()

@@ -63,7 +63,7 @@ def outcome(parts: list[StreamPart]) -> dict[str, object]:
 
 @requirement("F01", "R4")
 @each_item()
-def test_a_stream_that_is_cut_anywhere_is_an_error_and_never_a_success(kind: str):
+def test_stream_cut_anywhere_is_error(kind: str):
     events = stream(EVERY_ITEM[kind])
     for end in range(len(events)):
         parts = decode(events[:end])
@@ -76,7 +76,7 @@ def test_a_stream_that_is_cut_anywhere_is_an_error_and_never_a_success(kind: str
 
 
 @requirement("F01")
-def test_a_cut_stream_keeps_what_had_come_and_no_session_goes_on_from_it():
+def test_cut_stream_keeps_parts_and_ends_session():
     (stored,) = messages(decode(stream(message(0, "Once ", "upon ", "a time"))[:5]))
     assert stored.text == "Once upon "
     assert stored.metadata == {}
@@ -84,7 +84,7 @@ def test_a_cut_stream_keeps_what_had_come_and_no_session_goes_on_from_it():
 
 @requirement("F03")
 @each_item()
-def test_an_error_in_the_middle_of_any_item_is_one_error_with_the_provider_s_code(kind: str):
+def test_error_in_middle_of_any_item_is_one_error_with_code(kind: str):
     events = stream(EVERY_ITEM[kind])
     failure = {"type": "error", "code": "server_error", "message": "boom"}
     for end in range(len(events)):
@@ -95,7 +95,7 @@ def test_an_error_in_the_middle_of_any_item_is_one_error_with_the_provider_s_cod
 
 @requirement("F04")
 @each_item()
-def test_a_response_that_is_cut_by_a_limit_ends_as_length(kind: str):
+def test_response_cut_by_limit_finishes_with_length(kind: str):
     events = stream(EVERY_ITEM[kind])
     limit = event("incomplete", response=response(status="incomplete"))
     for end in range(1, len(events)):
@@ -106,7 +106,7 @@ def test_a_response_that_is_cut_by_a_limit_ends_as_length(kind: str):
 
 
 @requirement("F05")
-def test_a_content_filter_ends_as_such_without_a_message():
+def test_content_filter_finishes_as_filtered_without_message():
     parts = decode(stream(end="incomplete", incomplete_details={"reason": "content_filter"}))
     finish = one(parts, Finish)
     assert (finish.reason, finish.raw_reason) == ("content-filter", "content_filter")
@@ -115,7 +115,7 @@ def test_a_content_filter_ends_as_such_without_a_message():
 
 @requirement("F06")
 @each_item()
-def test_an_unknown_event_anywhere_changes_nothing_but_adds_itself(kind: str):
+def test_unknown_event_anywhere_adds_only_itself(kind: str):
     events = stream(EVERY_ITEM[kind])
     clean = decode(events)
     new: Event = {"type": "response.telepathy", "thought": 1}
@@ -127,7 +127,7 @@ def test_an_unknown_event_anywhere_changes_nothing_but_adds_itself(kind: str):
 
 @requirement("F09")
 @each_item()
-def test_every_event_twice_leaves_the_same_as_once(kind: str):
+def test_repeated_events_do_not_change_outcome(kind: str):
     events = stream(EVERY_ITEM[kind])
     parts = decode([e for sent in events for e in (sent, sent)])
     assert outcome(parts) == outcome(decode(events))
@@ -136,7 +136,7 @@ def test_every_event_twice_leaves_the_same_as_once(kind: str):
 
 @requirement("F09")
 @each_item()
-def test_without_sequence_numbers_every_event_twice_leaves_the_same_message(kind: str):
+def test_repeated_events_without_numbers_leave_same_message(kind: str):
     events = [{key: value for key, value in e.items() if key != "sequence_number"} for e in stream(EVERY_ITEM[kind])]
     doubled = decode([e for sent in events for e in (sent, sent)])
     assert outcome(doubled) == outcome(decode(events))
@@ -144,7 +144,7 @@ def test_without_sequence_numbers_every_event_twice_leaves_the_same_message(kind
 
 @requirement("F09")
 @each_item()
-def test_a_stream_that_is_sent_again_from_its_beginning_is_told_once(kind: str):
+def test_stream_resent_from_start_is_decoded_once(kind: str):
     events = stream(EVERY_ITEM[kind])
     parts = decode([*events[:-1], *events])
     assert outcome(parts) == outcome(decode(events))
@@ -152,7 +152,7 @@ def test_a_stream_that_is_sent_again_from_its_beginning_is_told_once(kind: str):
 
 @requirement("F09")
 @pytest.mark.parametrize("numbered", [True, False], ids=["lower number", "no number"])
-def test_a_delta_after_its_end_is_raw(numbered: bool):
+def test_delta_after_item_end_is_raw(numbered: bool):
     events = stream(message(0, "Hello"), message(1, "Bye", item_id="msg_2"))
     late = {**events[3], "delta": " late", **({} if numbered else {"sequence_number": None})}
     parts = decode([*events[:8], late, *events[8:]])
@@ -161,7 +161,7 @@ def test_a_delta_after_its_end_is_raw(numbered: bool):
 
 
 @requirement("F09")
-def test_deltas_that_changed_places_leave_the_final_text():
+def test_reordered_deltas_leave_final_text():
     events = stream(message(0, "one ", "two ", "three"))
     events[3], events[5] = events[5], events[3]
     parts = decode(events)
@@ -171,7 +171,7 @@ def test_deltas_that_changed_places_leave_the_final_text():
 
 @requirement("F10")
 @each_item()
-def test_items_without_their_beginnings_leave_the_same(kind: str):
+def test_items_without_start_events_leave_same_outcome(kind: str):
     events = stream(EVERY_ITEM[kind])
     parts = decode([e for e in events if not e["type"].endswith(".added") or "annotation" in e])
     assert outcome(parts) == outcome(decode(events))
@@ -179,7 +179,7 @@ def test_items_without_their_beginnings_leave_the_same(kind: str):
 
 @requirement("F10")
 @each_item()
-def test_items_without_their_ends_leave_the_same(kind: str):
+def test_items_without_done_events_leave_same_outcome(kind: str):
     events = stream(EVERY_ITEM[kind])
     parts = decode([e for e in events if not e["type"].endswith(".done")])
     assert outcome(parts) == outcome(decode(events))
@@ -187,7 +187,7 @@ def test_items_without_their_ends_leave_the_same(kind: str):
 
 @requirement("F10")
 @each_item()
-def test_an_item_of_which_only_the_end_came_leaves_the_same(kind: str):
+def test_items_with_only_done_event_leave_same_outcome(kind: str):
     events = stream(EVERY_ITEM[kind])
     kept = [e for e in events if e["type"] in ("response.output_item.done", "response.completed")]
     assert outcome(decode(kept)) == outcome(decode(events))
@@ -195,7 +195,7 @@ def test_an_item_of_which_only_the_end_came_leaves_the_same(kind: str):
 
 @requirement("F11")
 @each_item()
-def test_ids_that_change_with_every_event_are_one_item(kind: str):
+def test_ids_changing_with_every_event_are_one_item(kind: str):
     events = stream(EVERY_ITEM[kind])
     clean, parts = decode(events), decode(renamed(events))
     assert counts(parts) == counts(clean)
@@ -223,7 +223,7 @@ def counts(parts: list[StreamPart]) -> dict[str, int]:
 
 
 @requirement("F11")
-def test_items_that_all_say_they_are_the_first_are_still_told_apart():
+def test_items_with_equal_indexes_stay_separate():
     items = (reasoning(0, summary(0, "Hm")), web_search(0), message(0, "Hello"), function_call(0, '{"a":1}'))
     parts = decode(stream(*items))
     assert [m.text for m in messages(parts)] == ["Hello"]
@@ -231,7 +231,7 @@ def test_items_that_all_say_they_are_the_first_are_still_told_apart():
 
 
 @requirement("F12")
-def test_the_stored_message_is_the_final_payload_and_not_the_deltas():
+def test_stored_message_is_final_payload_not_deltas():
     events = stream(message(0, "Helo"))
     final = stream(message(0, "Hello"))
     mixed = [b if a["type"].endswith((".done", "completed")) else a for a, b in zip(events, final, strict=True)]
@@ -240,14 +240,14 @@ def test_the_stored_message_is_the_final_payload_and_not_the_deltas():
 
 
 @requirement("F13")
-def test_broken_arguments_are_told_with_their_text_and_carry_no_input():
+def test_broken_arguments_keep_text_and_have_no_input():
     call = one(decode(stream(function_call(0, '{"city": "Ro', "me"))), ToolCall)
     assert (call.input, call.input_text) == (None, '{"city": "Rome')
     assert call.input_error
 
 
 @requirement("F14")
-def test_an_image_of_twenty_megabytes_in_one_event_is_told_without_many_copies():
+def test_twenty_megabyte_image_is_decoded_without_many_copies():
     data = pixel_png() + bytes(15_000_000)
     text = base64.b64encode(data).decode()
     assert len(text) > 20_000_000
@@ -266,14 +266,14 @@ def test_an_image_of_twenty_megabytes_in_one_event_is_told_without_many_copies()
 
 @requirement("F17")
 @pytest.mark.parametrize("text", ['"', "\\", "\n\r\t", "\u2028\u2029", "😀", "\x00\x7f", "'''\\\"", "\\u0041", "\\\\n"])
-def test_code_comes_back_exactly_from_deltas_of_one_character(text: str):
+def test_code_is_exact_when_deltas_have_one_character(text: str):
     parts = decode(stream(code(0, *f"x = r{text}")))
     assert json.loads(input_text(parts, "ci_1"))["code"] == f"x = r{text}"
     assert one(parts, ToolCall).input["code"] == f"x = r{text}"
 
 
 @requirement("F18")
-def test_interleaved_items_never_cross():
+def test_interleaved_items_do_not_mix():
     red, green = (base64.b64encode(pixel_png(**{colour: 255})).decode() for colour in ("red", "green"))
     parts = decode(
         stream(

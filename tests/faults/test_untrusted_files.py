@@ -120,7 +120,7 @@ each_provider = pytest.mark.parametrize("provider", list(PROVIDERS))
     ],
     ids=["html", "svg", "noise", "zip", "pdf", "png as html", "png as jpeg"],
 )
-def test_a_lying_media_type_is_sniffed(provider: str, data: bytes, claimed: str, found: str):
+def test_wrong_media_type_is_corrected_by_sniffing(provider: str, data: bytes, claimed: str, found: str):
     (file,) = files(provider, b64(data), claimed)
     assert file.mime_type == found
     assert file.data == data
@@ -129,14 +129,14 @@ def test_a_lying_media_type_is_sniffed(provider: str, data: bytes, claimed: str,
 @requirement("F39")
 @each_provider
 @pytest.mark.parametrize("text", ["%%%not base64%%%", "a", "", "AAAA\x00", "====", "é" * 40])
-def test_what_is_no_base64_is_no_file_and_no_exception(provider: str, text: str):
+def test_invalid_base64_gives_no_file_and_does_not_raise(provider: str, text: str):
     assert files(provider, text) == []
     assert decoded(provider, text)[-1].type == "finish"
 
 
 @requirement("F39")
 @each_provider
-def test_wrong_padding_and_line_breaks_are_forgiven(provider: str):
+def test_wrong_padding_and_line_breaks_are_accepted(provider: str):
     data = pixel_png() + b"!"
     for text in (b64(data).rstrip("="), b64(data) + "==", "\n".join(b64(data)[k : k + 7] for k in range(0, 400, 7))):
         assert [file.data for file in files(provider, text)] == [data]
@@ -145,7 +145,7 @@ def test_wrong_padding_and_line_breaks_are_forgiven(provider: str):
 @requirement("F39")
 @each_provider
 @pytest.mark.parametrize("data", [zip_bomb(), gzip.compress(bytes(20_000_000))], ids=["zip", "gzip"])
-def test_an_archive_is_passed_on_as_it_came_and_never_unpacked(provider: str, data: bytes):
+def test_archive_is_passed_through_verbatim(provider: str, data: bytes):
     tracemalloc.start()
     try:
         (file,) = files(provider, b64(data))
@@ -158,7 +158,7 @@ def test_an_archive_is_passed_on_as_it_came_and_never_unpacked(provider: str, da
 
 @requirement("F39")
 @each_provider
-def test_a_picture_that_claims_to_be_huge_is_never_rendered(provider: str):
+def test_image_claiming_huge_size_is_not_rendered(provider: str):
     data = png(50_000, 50_000)
     tracemalloc.start()
     try:
@@ -172,7 +172,7 @@ def test_a_picture_that_claims_to_be_huge_is_never_rendered(provider: str):
 
 
 @requirement("F39")
-def test_a_preview_that_is_no_picture_is_none():
+def test_invalid_preview_image_is_none():
     for text in ("%%%", "", "a"):
         event = {"type": "response.image_generation_call.partial_image", "output_index": 0, "item_id": "ig"}
         decoder = HOSTILE["responses: searches"].decoder()
@@ -181,7 +181,7 @@ def test_a_preview_that_is_no_picture_is_none():
 
 
 @requirement("F39")
-async def test_base64_above_the_limit_of_an_event_is_an_error_before_it_is_decoded():
+async def test_base64_above_event_limit_is_error_before_decoding():
     limit = 200_000
     events = gemini("A" * 4 * limit, "image/png")
     async with FakeProvider([sse(events)]) as fake:
@@ -194,7 +194,7 @@ async def test_base64_above_the_limit_of_an_event_is_an_error_before_it_is_decod
 
 
 @requirement("F39")
-def test_nothing_unpacks_archives_or_decodes_pictures_but_a_child_with_limits():
+def test_only_limited_child_unpacks_archives_or_decodes_images():
     """Neither is possible without one of these modules, so no other cap of either is needed."""
     bounded = {
         "portable/documents/binary.py"
@@ -212,7 +212,7 @@ def test_nothing_unpacks_archives_or_decodes_pictures_but_a_child_with_limits():
 
 
 @requirement("F38")
-def test_a_type_is_as_claimed_where_content_does_not_show_it():
+def test_claimed_type_is_kept_when_content_is_ambiguous():
     assert media_types.checked_type(b"a,b\n1,2", "text/csv") == "text/csv"
     assert media_types.checked_type(b'{"a":1}', "application/json; charset=utf-8") == "application/json; charset=utf-8"
     assert media_types.checked_type(b"\x00\x01", "audio/pcm") == "audio/pcm"

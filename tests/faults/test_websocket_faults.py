@@ -83,22 +83,22 @@ def in_lane(events: list[Any]) -> list[str]:
 
 
 @requirement("R115")
-async def test_binary_frames_are_read_like_text_as_the_vendors_client_does():
+async def test_binary_frames_are_read_like_text():
     assert await text_of(sse([socket_frame(event, BINARY) for event in in_lane(EVENTS)])) == "Hello"
 
 
-async def test_a_message_in_several_frames_is_one_event():
+async def test_message_in_several_frames_is_one_event():
     first, *rest = in_lane(EVENTS)
     pieces = [socket_frame(first[:9], is_final=False), socket_frame(first[9:], opcode=0)]
     assert await text_of(sse([*pieces, *rest])) == "Hello"
 
 
-async def test_frames_that_are_cut_anywhere_are_put_together():
+async def test_frames_split_anywhere_are_reassembled():
     assert await text_of(sse(EVENTS, chunk_sizes=1)) == "Hello"
 
 
 @requirement("R180")
-async def test_binary_garbage_is_an_error_once_the_answer_is_read():
+async def test_binary_garbage_is_error_after_answer():
     garbage = sse([*EVENTS[:HALF], socket_frame(b"\xff\xfe\x00", BINARY), *EVENTS[HALF:]])
     async with FakeProvider([garbage, sse(EVENTS)]) as fake:
         talking = agent(fake)
@@ -112,20 +112,20 @@ async def test_binary_garbage_is_an_error_once_the_answer_is_read():
 
 
 @requirement("R115")
-async def test_a_frame_of_a_reserved_kind_is_a_protocol_error():
+async def test_reserved_frame_type_is_protocol_error():
     error = await failure_of(sse([*EVENTS[:HALF], socket_frame("?", RESERVED)]))
     assert isinstance(error, ProtocolError)
     assert error.code == "websocket"
 
 
-async def test_an_event_over_the_limit_is_a_protocol_error_before_it_has_arrived():
+async def test_event_over_limit_is_protocol_error_before_arrival():
     limits = replace(LIMITS, max_event_bytes=10_000)
     error = await failure_of(sse([*EVENTS[:HALF], socket_frame("{", claims=2**40)]), limits)
     assert isinstance(error, ProtocolError)
     assert error.code == "event-too-large"
 
 
-async def test_a_response_over_the_limit_is_a_limit_error():
+async def test_response_over_limit_is_limit_error():
     error = await failure_of(
         sse([*EVENTS[:HALF], *EVENTS[HALF - 1 : HALF] * 200]), replace(LIMITS, max_response_bytes=20_000)
     )
@@ -137,18 +137,18 @@ async def test_a_response_over_the_limit_is_a_limit_error():
 
 
 @requirement("R115")
-async def test_an_event_of_an_unknown_lane_is_dropped_and_logged_once(caplog: pytest.LogCaptureFixture):
+async def test_event_with_unknown_stream_id_is_dropped_and_logged_once(caplog: pytest.LogCaptureFixture):
     stray = {**EVENTS[HALF - 1], "stream_id": "nobody", "delta": "stray"}
     with caplog.at_level(logging.WARNING):
         assert await text_of(sse([*EVENTS[:HALF], stray, stray, *EVENTS[HALF:]])) == "Hello"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-async def test_events_without_a_lane_belong_to_the_only_response():
+async def test_events_without_stream_id_belong_to_only_response():
     assert await text_of(sse([json.dumps(event) for event in EVENTS])) == "Hello"
 
 
-async def test_events_without_a_lane_reach_no_response_if_there_are_several():
+async def test_events_without_stream_id_are_dropped_if_ambiguous():
     gate = asyncio.Event()
     stray = json.dumps({**EVENTS[HALF - 1], "delta": "stray"})
     script = [sse([*EVENTS[:HALF], gate, *EVENTS[HALF:]]), sse([*EVENTS[:HALF], stray, *EVENTS[HALF:]])]
@@ -162,7 +162,7 @@ async def test_events_without_a_lane_reach_no_response_if_there_are_several():
         await close_session()
 
 
-async def test_an_error_without_a_lane_ends_the_requests_that_have_no_answer_yet():
+async def test_error_without_stream_id_ends_unanswered_requests():
     gate = asyncio.Event()
     error = json.dumps({"type": "error", "status": 400, "error": {"code": "bad", "message": "cannot read that"}})
     async with FakeProvider([sse([*EVENTS[:HALF], gate, *EVENTS[HALF:]]), sse([error])]) as fake:
@@ -178,7 +178,7 @@ async def test_an_error_without_a_lane_ends_the_requests_that_have_no_answer_yet
 
 
 @requirement("R115")
-async def test_a_gap_in_the_numbers_is_no_error_and_the_text_is_whole_in_the_end():
+async def test_gap_in_sequence_numbers_is_tolerated():
     deltas = [index for index, event in enumerate(EVENTS) if event["type"] == "response.output_text.delta"]
     kept = [event for index, event in enumerate(EVENTS) if index != deltas[1]]
     over_socket = await text_of(sse(kept))
@@ -187,7 +187,7 @@ async def test_a_gap_in_the_numbers_is_no_error_and_the_text_is_whole_in_the_end
     assert over_socket == over_http.text == "Hello"
 
 
-async def test_an_event_that_came_before_is_not_read_twice():
+async def test_repeated_event_is_read_once():
     parts: list[Any] = []
     async with FakeProvider([sse([*EVENTS[:HALF], EVENTS[HALF - 1], *EVENTS[HALF:]])]) as fake:
         parts = [part async for part in agent(fake).stream("hi")]
@@ -201,39 +201,39 @@ async def test_an_event_that_came_before_is_not_read_twice():
 
 @requirement("R115")
 @pytest.mark.parametrize("cut", ["close", "reset"])
-async def test_a_connection_that_ends_in_the_middle_of_an_event_truncates_the_response(cut: Any):
+async def test_connection_ending_inside_event_truncates_response(cut: Any):
     error = await failure_of(sse([*EVENTS[:HALF], socket_frame('{"type":"resp', claims=500)], cut=cut))
     assert isinstance(error, StreamTruncatedError)
     assert error.retryable
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1008, 1011, 1012])
-async def test_a_close_after_output_truncates_the_response_whatever_its_code(code: int):
+async def test_close_after_output_truncates_response_for_any_code(code: int):
     error = await failure_of(sse([*EVENTS[:HALF], socket_close(code)], cut="close"))
     assert isinstance(error, StreamTruncatedError)
 
 
 @pytest.mark.parametrize("cut", ["close", "reset"])
-async def test_a_connection_that_ends_before_output_is_a_connect_error(cut: Any):
+async def test_connection_ending_before_output_is_connect_error(cut: Any):
     error = await failure_of(Reply(body=[], cut=cut))
     assert isinstance(error, ConnectError)
     assert error.code == "reset"
 
 
 @requirement("R115")
-async def test_a_silence_after_output_ends_with_the_idle_timeout():
+async def test_silence_after_output_is_idle_timeout():
     error = await failure_of(sse([*EVENTS[:HALF], asyncio.Event()]), SHORT)
     assert isinstance(error, StreamTimeoutError)
     assert error.code == "idle"
 
 
-async def test_a_silence_before_output_ends_with_the_first_byte_timeout():
+async def test_silence_before_output_is_first_byte_timeout():
     error = await failure_of(Reply(gate=asyncio.Event()), SHORT)
     assert isinstance(error, StreamTimeoutError)
     assert error.code == "first-byte"
 
 
-async def test_an_upgrade_that_is_never_answered_ends_with_the_connect_timeout():
+async def test_unanswered_upgrade_is_connect_timeout():
     async with FakeProvider() as fake:
         fake.on("GET", "*/responses", Reply(gate=asyncio.Event()))
         with pytest.raises(ConnectError) as caught:
@@ -243,19 +243,19 @@ async def test_an_upgrade_that_is_never_answered_ends_with_the_connect_timeout()
 
 
 @requirement("R115")
-async def test_a_flood_of_pings_does_not_keep_a_silent_response_alive():
+async def test_pings_do_not_prevent_idle_timeout():
     error = await failure_of(sse(EVENTS[:HALF], keepalives=Keepalives(interval_s=0)), SHORT)
     assert isinstance(error, StreamTimeoutError)
     assert error.code == "idle"
 
 
-async def test_keep_alive_events_do_not_keep_a_silent_response_alive():
+async def test_keep_alive_events_do_not_prevent_idle_timeout():
     keepalives: list[Any] = [{"type": "keepalive"}] * 100
     error = await failure_of(sse([*EVENTS[:HALF], *keepalives], pace_s=0.01, stall_after_bytes=10**9), SHORT)
     assert isinstance(error, StreamTimeoutError)
 
 
-async def test_a_turn_that_never_comes_ends_with_the_first_byte_timeout():
+async def test_request_queued_too_long_is_first_byte_timeout():
     gate = asyncio.Event()
     async with FakeProvider([sse([*EVENTS[:HALF], gate, *EVENTS[HALF:]])]) as fake:
         transport = WebSocketTransport(replace(RESPONSES_WEBSOCKET, max_active=1), retry=QUICK)
@@ -277,7 +277,7 @@ async def test_a_turn_that_never_comes_ends_with_the_first_byte_timeout():
 
 
 @requirement("R115")
-async def test_a_reader_that_stops_fails_alone_once_too_much_is_unread(monkeypatch: pytest.MonkeyPatch):
+async def test_stalled_reader_fails_alone_when_too_much_is_unread(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stream, "MAX_UNREAD_BYTES", MIB)
     flood = [{**EVENTS[HALF - 1], "sequence_number": None, "delta": "x" * 100_000}] * 30
     async with FakeProvider([sse([*EVENTS[:HALF], *flood, *EVENTS[HALF:]]), sse(EVENTS)]) as fake:
@@ -297,7 +297,7 @@ async def test_a_reader_that_stops_fails_alone_once_too_much_is_unread(monkeypat
 
 
 @requirement("R115")
-async def test_a_request_that_is_cancelled_before_its_first_event_closes_the_connection():
+async def test_request_cancelled_before_first_event_closes_connection():
     async with FakeProvider([Reply(gate=asyncio.Event())]) as fake:
         sending = asyncio.create_task(agent(fake).send("hi"))
         await fake.wait_for_requests(1)
@@ -307,7 +307,7 @@ async def test_a_request_that_is_cancelled_before_its_first_event_closes_the_con
         await fake.wait_idle()
 
 
-async def test_a_request_that_is_cancelled_while_it_waits_for_its_turn_takes_nobodys_place():
+async def test_request_cancelled_in_queue_frees_its_place():
     gate = asyncio.Event()
     async with FakeProvider([sse([*EVENTS[:HALF], gate, *EVENTS[HALF:]]), sse(EVENTS)]) as fake:
         subject = agent(fake, max_active=1)
@@ -324,7 +324,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_for_its_turn_takes_nob
         await close_session()
 
 
-async def test_closing_everything_breaks_what_is_in_progress():
+async def test_closing_all_connections_breaks_active_responses():
     async with FakeProvider([sse([*EVENTS[:HALF], asyncio.Event()])]) as fake:
         async with agent(fake).stream("hi") as run:
             await anext(part async for part in run if isinstance(part, TextDelta))

@@ -48,12 +48,12 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
         (b"\x01\x02\x03", "application/octet-stream"),
     ],
 )
-def test_the_type_is_that_of_the_content(data: bytes, mime_type: str):
+def test_type_follows_content(data: bytes, mime_type: str):
     assert sniff(data) == mime_type
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jpg", "a.html", "a", None])
-def test_content_that_shows_its_type_wins_over_the_name(name: str | None):
+def test_recognisable_content_overrides_name(name: str | None):
     assert sniff(PNG, name) == "image/png"
 
 
@@ -69,25 +69,25 @@ def test_content_that_shows_its_type_wins_over_the_name(name: str | None):
         ("README", "text/plain"),
     ],
 )
-def test_a_name_says_which_text_a_text_is_and_makes_nothing_else_of_it(name: str, mime_type: str):
+def test_name_selects_only_text_types_for_text(name: str, mime_type: str):
     assert sniff(b"a,b\n1,2\n", name) == mime_type
 
 
 @pytest.mark.parametrize("name", ["picture.png", "report.pdf", "song.mp3", "notes.txt", "page.html", "data.json"])
-def test_a_name_may_not_claim_what_the_content_would_show(name: str):
+def test_name_cannot_claim_recognisable_types(name: str):
     assert sniff(b"\x00\x01\x02\x03", name) == "application/octet-stream"
 
 
-def test_a_binary_type_that_content_cannot_show_is_taken_from_the_name():
+def test_unrecognisable_binary_type_is_taken_from_name():
     assert sniff(b"\x00\x01\x02\x03", "clip.webm") == "video/webm"
 
 
 @pytest.mark.parametrize(("name", "mime_type"), [("a.docx", DOCX), ("A.DOCX", DOCX), ("a.zip", "application/zip")])
-def test_an_archive_is_an_office_document_only_by_its_name(name: str, mime_type: str):
+def test_archive_is_office_document_only_by_name(name: str, mime_type: str):
     assert sniff(b"PK\x03\x04....", name) == mime_type
 
 
-def test_a_long_text_is_text_even_where_a_character_is_cut_by_the_look_at_it():
+def test_long_text_is_text_if_sample_splits_character():
     assert is_text(b"x" * 1023 + "ü".encode() * 10)
     assert not is_text(b"x" * 10 + b"\xfc")
 
@@ -102,12 +102,12 @@ def test_a_long_text_is_text_even_where_a_character_is_cut_by_the_look_at_it():
         ("application/x-nonsense", "bin"),
     ],
 )
-def test_each_type_has_a_file_ending(mime_type: str, ending: str):
+def test_each_type_has_file_extension(mime_type: str, ending: str):
     assert extension(mime_type) == ending
 
 
 @given(st.binary(min_size=1))
-def test_base64_comes_back_whatever_its_padding_alphabet_or_line_breaks(data: bytes):
+def test_base64_is_decoded_with_any_padding_alphabet_or_breaks(data: bytes):
     text = base64.b64encode(data).decode()
     assert from_base64(text) == data
     assert from_base64(text.rstrip("=")) == data
@@ -117,11 +117,11 @@ def test_base64_comes_back_whatever_its_padding_alphabet_or_line_breaks(data: by
 
 
 @pytest.mark.parametrize("text", ["", "   ", "=", "A", "not base64!", "…", "\ud83d", "AAAAA", "*" * 8, "abcd!efgh"])
-def test_text_that_is_no_base64_gives_nothing(text: str):
+def test_from_base64_returns_none_for_invalid_text(text: str):
     assert from_base64(text) is None
 
 
-def test_a_picture_that_was_cut_short_by_dots_keeps_its_beginning():
+def test_image_base64_with_elided_middle_keeps_beginning():
     text = base64.b64encode(PNG).decode()
     cut = from_base64(text[:40] + "..." + text[-8:])
     assert cut is not None
@@ -145,7 +145,7 @@ def test_base64_of_any_text_never_raises(text: str):
         ("", None),
     ],
 )
-def test_a_data_url_gives_its_bytes(url: str, data: bytes | None):
+def test_data_url_yields_its_bytes(url: str, data: bytes | None):
     assert from_data_url(url) == data
 
 

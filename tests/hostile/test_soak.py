@@ -7,7 +7,7 @@ from requirements import requirement
 
 
 @requirement("F01", "F02", "F20", "F22", "F26", "F27")
-def test_agents_side_by_side_whose_provider_fails_in_every_way_get_the_right_texts_and_leave_nothing_behind() -> None:
+def test_soak_of_failing_provider_gives_right_text_without_leaks() -> None:
     with server() as (port, pid):
         figures, problems = asyncio.run(soaked(port, pid, streams=28, seconds=2, seed=7))
     assert problems == [], figures

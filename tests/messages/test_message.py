@@ -41,13 +41,13 @@ HISTORY = [
 
 
 @requirement("R15")
-def test_a_history_with_every_kind_of_part_comes_back_from_json():
+def test_history_with_every_kind_of_part_round_trips():
     assert messages_from_json(messages_to_json(HISTORY)) == HISTORY
     assert {type(part) for message in HISTORY for part in message.parts} == set(get_args(MessagePart))
 
 
 @requirement("R15")
-def test_the_json_form_is_plain_and_bytes_are_base64():
+def test_json_form_is_plain_with_base64_bytes():
     assert json.loads(messages_to_json(HISTORY[1:2])) == [
         {
             "role": "user",
@@ -90,14 +90,14 @@ MESSAGES = st.builds(
 
 @requirement("R15")
 @given(st.lists(MESSAGES, max_size=3))
-def test_any_history_comes_back_from_json(history: list[ChatMessage]):
+def test_any_history_round_trips(history: list[ChatMessage]):
     text = messages_to_json(history)
     assert messages_from_json(text) == history
     assert messages_from_json(text.encode()) == history
 
 
 @requirement("R15")
-def test_half_a_character_survives_json():
+def test_lone_surrogate_survives_json():
     history = [ChatMessage.model("cut \ud83d", DataPart(b"\xff", "a/b"), metadata={"k": "\ude00"})]
     assert messages_from_json(messages_to_json(history)) == history
 
@@ -112,26 +112,26 @@ def test_messages_and_their_parts_are_frozen(message: ChatMessage):
 
 
 @pytest.mark.parametrize("text", ["", "{}", '[{"role":"pirate"}]', '[{"role":"user","parts":[{"type":"x"}]}]'])
-def test_json_that_is_no_history_is_refused(text: str):
+def test_messages_from_json_rejects_invalid_history(text: str):
     with pytest.raises(ValueError, match=r"."):
         messages_from_json(text)
 
 
-def test_the_text_of_a_message_is_its_text_parts_joined():
+def test_message_text_joins_its_text_parts():
     message = ChatMessage.model("a", ThinkingPart("no"), "b")
     assert message.text == "ab"
     assert HISTORY[2].tool_calls == HISTORY[2].parts[2:]
 
 
 @requirement("R25")
-def test_metadata_can_be_stripped_so_that_sessions_go_on():
+def test_strip_metadata_keeps_sessions():
     stripped = strip_metadata(HISTORY)
     assert [message.parts for message in stripped] == [message.parts for message in HISTORY]
     assert stripped[2].metadata == {"_responses_session": SESSION}
 
 
 @requirement("R25")
-def test_private_metadata_can_be_stripped_too():
+def test_private_metadata_can_be_stripped():
     assert [message.metadata for message in strip_metadata(HISTORY, drop=["_*"])] == [{}] * len(HISTORY)
 
 
@@ -150,23 +150,23 @@ def test_keys_can_be_kept_or_dropped_by_name():
     assert left(keep=["thinking"], drop=["thinking"]) == {"_a_session", "_b_session"}, "to drop wins"
 
 
-def test_one_key_in_place_of_a_list_is_refused():
+def test_string_instead_of_key_list_is_refused():
     with pytest.raises(ConfigurationError):
         strip_metadata(HISTORY, keep="web_search")
 
 
-def test_a_message_without_anything_to_strip_stays_the_same_object():
+def test_message_without_strippable_metadata_is_same_object():
     assert strip_metadata(HISTORY)[0] is HISTORY[0]
 
 
 @requirement("R25")
-def test_stripping_leaves_the_history_itself_alone():
+def test_stripping_does_not_change_history():
     before = messages_to_json(HISTORY)
     strip_metadata(HISTORY, drop=["_*"])
     assert messages_to_json(HISTORY) == before
 
 
-def test_metadata_that_is_no_json_cannot_be_written():
+def test_metadata_without_json_form_cannot_be_written():
     broken: dict[str, Any] = {"k": object()}
     with pytest.raises((TypeError, msgspec.ValidationError)):
         messages_to_json([ChatMessage.model("x", metadata=broken)])

@@ -19,7 +19,7 @@ BASE64 = base64.b64encode(PNG).decode()
 
 
 @requirement("R16")
-def test_base64_data_urls_and_texts_of_a_file_become_references() -> None:
+def test_base64_data_urls_and_file_text_become_references() -> None:
     event = {"item": {"result": BASE64, "outputs": [{"url": f"data:image/png;base64,{BASE64}"}]}, "data": TEXT}
     assert with_file_references(event, IDS) == {
         "item": {"result": IMAGE, "outputs": [{"url": IMAGE}]},
@@ -29,12 +29,12 @@ def test_base64_data_urls_and_texts_of_a_file_become_references() -> None:
 
 
 @requirement("R16")
-def test_other_bytes_stay_such_as_a_preview() -> None:
+def test_bytes_of_other_files_are_kept() -> None:
     event = {"partial_image_b64": base64.b64encode(pixel_png(red=8)).decode(), "text": TEXT + "!"}
     assert with_file_references(event, IDS) is event
 
 
-def test_base64_without_padding_or_with_line_breaks_is_the_same_file() -> None:
+def test_base64_without_padding_or_with_line_breaks_matches_file() -> None:
     wrapped = "\n".join(BASE64[at : at + 40] for at in range(0, len(BASE64), 40))
     assert with_file_references([BASE64.rstrip("="), wrapped], IDS) == [IMAGE, IMAGE]
 
@@ -44,7 +44,7 @@ def test_references_are_not_replaced_again() -> None:
     assert with_file_references(once, IDS) is once
 
 
-def test_a_file_known_by_its_url_only_has_no_bytes_to_refer_to() -> None:
+def test_file_known_only_by_url_has_no_reference() -> None:
     assert file_ids([File("a", "text/html", url="https://example.com")]) == {}
 
 
@@ -53,5 +53,5 @@ def test_a_file_known_by_its_url_only_has_no_bytes_to_refer_to() -> None:
         st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-def test_a_value_without_bytes_of_a_file_is_returned_as_it_is(value: object) -> None:
+def test_value_without_file_bytes_is_returned_unchanged(value: object) -> None:
     assert with_file_references(value, IDS) is value

@@ -60,14 +60,14 @@ def same(left: list[ChatMessage], right: list[ChatMessage]) -> bool:
     return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
 
 
-def test_a_sound_history_has_no_problems_and_stays_the_same_objects():
+def test_valid_history_has_no_problems_and_is_unchanged():
     assert validate_history(SOUND) == []
     assert same(repair_history(SOUND), SOUND)
     assert validate_history([]) == []
     assert repair_history([]) == []
 
 
-def test_a_problem_says_where_what_and_what_to_do():
+def test_problem_has_index_kind_message_and_fix():
     (problem,) = validate_history([ASK, ChatMessage.model(call("a")), THANKS])
     assert isinstance(problem, Problem)
     assert (problem.index, problem.kind, problem.is_repairable) == (1, "dangling-call", True)
@@ -169,27 +169,27 @@ def without_arguments(messages: list[ChatMessage]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_wrong_with_calls_results_and_empty_messages_is_said_and_repaired(name: str):
+def test_broken_history_is_reported_and_repaired(name: str):
     history, problems, repaired = BROKEN[name]
     assert kinds(history) == problems
     assert without_arguments(repair_history(history)) == without_arguments(repaired)
 
 
-def test_messages_around_a_repair_stay_the_same_objects():
+def test_messages_around_repair_stay_same_objects():
     asked = ChatMessage.model(call("d"), metadata=SESSION)
     repaired = repair_history([*SOUND[:-1], asked, THANKS])
     assert same([*repaired[:-2], repaired[-1]], [*SOUND[:-1], asked, THANKS])
     assert repaired[-2] == tool(failed("d"))
 
 
-def test_calls_of_the_last_message_wait_unless_they_must_be_answered():
+def test_calls_of_last_message_wait_unless_answer_is_required():
     history = [ASK, ChatMessage.model(call("a")), ChatMessage("user")]
     assert kinds(history) == [(2, "empty-message")]
     assert repair_history(history) == history[:2]
     assert repair_history(history, answer_last=True) == [*history[:2], tool(failed("a"))]
 
 
-def test_a_renamed_call_keeps_its_metadata_and_arguments():
+def test_renamed_call_keeps_metadata_and_arguments():
     again = ChatMessage.model("Again.", call("a"), metadata=SESSION)
     repaired = repair_history([ChatMessage.model(call("a")), tool(result("a")), again, tool(result("a"))])
     assert repaired[2] == ChatMessage.model("Again.", ToolCallPart("a_2", "look", {"at": "a"}), metadata=SESSION)
@@ -219,19 +219,19 @@ CYCLE["self"] = CYCLE
         (ChatMessage.model(ToolCallPart("a", "look", {"x": {1}})), "not-json"),
     ],
 )
-def test_what_repair_leaves_alone_is_said(message: ChatMessage, kind: str):
+def test_unrepairable_problem_is_reported_and_left_unchanged(message: ChatMessage, kind: str):
     history = [ASK, message]
     (problem,) = validate_history(history)
     assert (problem.index, problem.kind, problem.is_repairable) == (1, kind, False)
     assert same(repair_history(history), history)
 
 
-def test_a_value_without_json_form_is_named_by_its_path():
+def test_value_without_json_form_is_named_by_path():
     (problem,) = validate_history([ChatMessage.model("Hi", metadata={"a": [{"b": b""}]})])
     assert problem.message.startswith("metadata.a[0].b ")
 
 
-def test_calls_of_an_unknown_role_still_count_as_calls():
+def test_calls_with_unknown_role_count_as_calls():
     history = [ChatMessage(cast(Role, "assistant"), (call("a"),)), tool(result("a"))]
     assert kinds(history) == [(0, "unknown-role")]
     assert same(repair_history(history), history)
@@ -264,21 +264,19 @@ def repairable(messages: list[ChatMessage]) -> list[Problem]:
 
 
 @given(HISTORIES, st.booleans())
-def test_a_repaired_history_has_no_repairable_problem_and_repairing_it_again_changes_nothing(
-    history: list[ChatMessage], answer_last: bool
-):
+def test_repair_is_idempotent_and_leaves_no_repairable_problem(history: list[ChatMessage], answer_last: bool):
     repaired = repair_history(history, answer_last=answer_last)
     assert repairable(repaired) == []
     assert same(repair_history(repaired, answer_last=answer_last), repaired)
 
 
 @given(HISTORIES)
-def test_a_history_is_changed_exactly_where_it_has_a_repairable_problem(history: list[ChatMessage]):
+def test_history_changes_only_if_it_has_repairable_problem(history: list[ChatMessage]):
     assert same(repair_history(history), history) == (repairable(history) == [])
 
 
 @given(HISTORIES)
-def test_every_call_of_a_repaired_history_is_answered_once_right_after_it(history: list[ChatMessage]):
+def test_every_call_of_repaired_history_is_answered_once(history: list[ChatMessage]):
     repaired = repair_history(history, answer_last=True)
     seen: list[str] = []
     for index, message in enumerate(repaired):
@@ -293,7 +291,7 @@ def test_every_call_of_a_repaired_history_is_answered_once_right_after_it(histor
 
 
 @given(HISTORIES)
-def test_repair_leaves_its_input_alone_and_loses_no_content_but_unpaired_parts(history: list[ChatMessage]):
+def test_repair_keeps_its_input_and_all_text(history: list[ChatMessage]):
     before = [(message.parts, message.metadata) for message in history]
 
     def texts(messages: list[ChatMessage]) -> list[str]:

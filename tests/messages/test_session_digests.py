@@ -24,7 +24,7 @@ def test_digests_are_forgotten_with_their_messages():
     assert remembered() == before
 
 
-def test_a_new_message_never_gets_the_digest_of_one_that_is_gone():
+def test_new_message_never_gets_digest_of_freed_message():
     # A new object often has the id() of the one that was just freed.
     found = set()
     for number in range(200):
@@ -34,7 +34,7 @@ def test_a_new_message_never_gets_the_digest_of_one_that_is_gone():
     assert len(found) == 200
 
 
-def test_many_long_histories_are_not_all_remembered():
+def test_digest_cache_of_long_histories_is_bounded():
     kept = [[ChatMessage.user(f"{n} {number}") for number in range(12)] for n in range(2 * sessions._MAX_CHAINS)]
     digests = [history_digest(history) for history in kept]
     assert len(sessions._chains) <= sessions._MAX_CHAINS

@@ -23,20 +23,20 @@ def texts(messages: list[ChatMessage]) -> list[str]:
     return [message.text.strip("y ") or message.role for message in messages]
 
 
-def test_older_turns_go_and_the_last_ones_stay() -> None:
+def test_older_turns_are_dropped_and_last_ones_kept() -> None:
     history = [SYSTEM, *turn(1), *turn(2), *turn(3), ChatMessage.user("question 4")]
     dropped = plan(history, total=1000, budget=600, keep_turns=2)
     kept = shortened(history, dropped, None)
     assert texts(kept) == ["Be brief.", "question 3", "answer 3", "question 4"]
 
 
-def test_fewer_turns_stay_if_they_do_not_fit() -> None:
+def test_fewer_turns_are_kept_if_they_do_not_fit() -> None:
     history = [*turn(1), *turn(2, size=4000), ChatMessage.user("question 3")]
     kept = shortened(history, plan(history, total=1000, budget=100, keep_turns=2), None)
     assert texts(kept) == ["question 3"]
 
 
-def test_rounds_of_the_current_turn_go_when_nothing_else_is_left_and_the_question_stays() -> None:
+def test_rounds_of_current_turn_are_dropped_last() -> None:
     history = [*turn(1), *turn(2, rounds=5, size=1000)[:-1]]
     kept = shortened(history, plan(history, total=1000, budget=450, keep_turns=2), "So far.")
     assert validate_history(kept) == []
@@ -45,7 +45,7 @@ def test_rounds_of_the_current_turn_go_when_nothing_else_is_left_and_the_questio
     assert [message.role for message in kept[2:]] == ["model", "tool"] * 2
 
 
-def test_a_summary_stands_after_the_system_message_and_goes_into_the_next_one() -> None:
+def test_summary_follows_system_message_and_is_summarised_again() -> None:
     history = [SYSTEM, *turn(1), *turn(2), *turn(3)]
     once = shortened(history, plan(history, total=100, budget=50, keep_turns=1), "One and two.")
     assert [message.role for message in once] == ["system", "user", "user", "model"]
@@ -54,13 +54,13 @@ def test_a_summary_stands_after_the_system_message_and_goes_into_the_next_one() 
     assert "One and two." in transcript(again[dropped[0] : dropped[1]], 1000)
 
 
-def test_nothing_can_go_of_a_single_question() -> None:
+def test_single_question_cannot_be_shortened() -> None:
     assert plan([SYSTEM, ChatMessage.user("x" * 10_000)], total=9999, budget=1, keep_turns=1) == ()
     assert not is_shortenable([ChatMessage.user("x")])
     assert not is_shortenable([])
 
 
-def test_a_long_transcript_loses_its_middle() -> None:
+def test_long_transcript_loses_its_middle() -> None:
     text = transcript([ChatMessage.user("first " + "x" * 10_000), ChatMessage.model("last")], 100)
     assert len(text) < 450
     assert "first" in text
@@ -74,7 +74,7 @@ def test_a_long_transcript_loses_its_middle() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_no_history_ever_loses_a_result_without_its_call(
+def test_shortening_never_leaves_result_without_call(
     turns: list[tuple[int, int]], keep_turns: int, budget: int, is_open: bool, has_system: bool
 ) -> None:
     history = [SYSTEM] * has_system
@@ -92,7 +92,7 @@ def test_no_history_ever_loses_a_result_without_its_call(
     assert shortened_by(history, data) == kept
 
 
-def test_only_whole_rounds_of_the_current_turn_can_go() -> None:
+def test_only_whole_rounds_of_current_turn_are_dropped() -> None:
     question = ChatMessage.user("question")
     assert not is_shortenable([question, ChatMessage.model("One"), ChatMessage.model("and two")])
     called = ChatMessage.model(ToolCallPart("c", "f", {}))

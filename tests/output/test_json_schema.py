@@ -117,7 +117,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_each_rule_set_accepts_what_its_strict_mode_enforces(name: str):
+def test_each_rule_set_accepts_its_strict_schemas(name: str):
     row = ROWS[name]
     given = copy.deepcopy(row.schema)
     assert "".join(letter for letter, accepts in RULES.items() if accepts(row.schema)) == row.rules
@@ -125,7 +125,7 @@ def test_each_rule_set_accepts_what_its_strict_mode_enforces(name: str):
 
 
 @pytest.mark.parametrize("schema", [None, True, [], "text", 5])
-def test_what_is_no_object_is_no_strict_schema(schema: Any):
+def test_non_object_schema_is_not_strict(schema: Any):
     assert not allows_strict(schema)
     assert closed(schema) == schema
 
@@ -161,7 +161,7 @@ def closing(schema: Schema) -> Schema:
          {"enum": [OPEN], "const": OPEN, "default": OPEN, "examples": [OPEN]}),
     ],
 )  # fmt: skip
-def test_every_object_of_a_schema_is_closed_that_does_not_say_otherwise(schema: Schema, expected: Schema):
+def test_every_object_is_closed_unless_declared_open(schema: Schema, expected: Schema):
     given = copy.deepcopy(schema)
     assert closed(schema) == expected
     assert schema == given
@@ -187,7 +187,7 @@ def test_every_object_of_a_schema_is_closed_that_does_not_say_otherwise(schema: 
         ({**OPEN, "required": []}, CLOSED),
     ],
 )  # fmt: skip
-def test_an_output_type_is_narrowed_to_what_strict_modes_enforce(schema: Schema, expected: Schema):
+def test_output_type_is_narrowed_to_strict_features(schema: Schema, expected: Schema):
     made = output_type(create_model("Model", x=(Annotated[Any, WithJsonSchema(schema)], ...))).schema
     assert made.strict
     assert made.schema == root_of(expected)
@@ -204,7 +204,7 @@ def test_an_output_type_is_narrowed_to_what_strict_modes_enforce(schema: Schema,
         ({"type": "array", "prefixItems": [OPEN]}, {"type": "array", "prefixItems": [CLOSED]}),
     ],
 )
-def test_a_tool_that_must_be_strict_has_every_object_closed_and_all_required(schema: Schema, expected: Schema):
+def test_strict_tool_has_closed_objects_with_all_required(schema: Schema, expected: Schema):
     def function(x: Any = None) -> None: ...
 
     function.__annotations__["x"] = Annotated[Any, WithJsonSchema(schema)]
@@ -212,7 +212,7 @@ def test_a_tool_that_must_be_strict_has_every_object_closed_and_all_required(sch
     assert made.parameters == root_of(expected)
 
 
-def test_the_walk_reaches_every_schema_and_no_value():
+def test_walk_visits_every_schema_and_no_values():
     at = {keyword: {"const": keyword} for keyword in ("items", "additionalProperties", "not", "if", "then", "else")}
     schema: Schema = {
         **at,
@@ -233,7 +233,7 @@ def test_the_walk_reaches_every_schema_and_no_value():
     }
 
 
-def test_the_walk_names_places_and_reaches_what_was_changed_on_the_way():
+def test_walk_names_paths_and_visits_changed_nodes():
     schema: Schema = {"properties": {"a": {"items": {"anyOf": [TEXT]}}}, "oneOf": [CLOSED]}
     paths: list[str] = []
     for path, node in walk(schema, "root"):
@@ -243,7 +243,7 @@ def test_the_walk_names_places_and_reaches_what_was_changed_on_the_way():
     assert paths == ["root", "root.a", "root.a[]", "root.a[]", "root", "root.a"]
 
 
-def test_the_walk_does_not_depend_on_the_recursion_limit():
+def test_walk_does_not_depend_on_recursion_limit():
     schema: Schema = {}
     for _ in range(5000):
         schema = {"not": schema}
@@ -259,5 +259,5 @@ def test_the_walk_does_not_depend_on_the_recursion_limit():
         ({"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"properties": {"a": {"$ref": "#/$defs/a"}}}}, True),
     ],
 )
-def test_definitions_that_refer_to_themselves_are_recursive(definitions: Schema, expected: bool):
+def test_self_referring_definitions_are_recursive(definitions: Schema, expected: bool):
     assert is_recursive({"$ref": "#/$defs/a", "$defs": definitions}) == expected

@@ -168,7 +168,7 @@ def answer(kind: OutputType[Any], value: Any) -> str:
 
 @requirement("R45")
 @pytest.mark.parametrize("name", KINDS)
-def test_an_answer_becomes_a_value_of_the_type(name: str):
+def test_answer_becomes_value_of_type(name: str):
     spec, is_wrapped, _, value, output = KINDS[name]
     kind = output_type(spec)
     assert kind.is_wrapped == is_wrapped
@@ -179,7 +179,7 @@ def test_an_answer_becomes_a_value_of_the_type(name: str):
 
 @requirement("R45")
 @pytest.mark.parametrize("name", KINDS)
-def test_every_schema_is_an_object_and_strict_if_providers_accept_that(name: str):
+def test_every_schema_is_object_and_strict_where_accepted(name: str):
     spec, is_wrapped, is_strict, _, _ = KINDS[name]
     made = output_type(spec).schema
     assert made.schema["type"] == "object"
@@ -193,7 +193,7 @@ def test_every_schema_is_an_object_and_strict_if_providers_accept_that(name: str
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_reference_of_a_schema_leads_somewhere(name: str):
+def test_every_reference_of_schema_resolves(name: str):
     schema = output_type(KINDS[name][0]).schema.schema
     for reference in re.findall(r'"\$ref": "([^"]*)"', json.dumps(schema)):
         target: Any = schema
@@ -202,7 +202,7 @@ def test_every_reference_of_a_schema_leads_somewhere(name: str):
         assert isinstance(target, dict)
 
 
-def test_a_strict_schema_requires_every_property_and_describes_what_cannot_be_enforced():
+def test_strict_schema_requires_all_and_describes_other_rules():
     assert output_type(City).schema.schema == {
         "type": "object",
         "description": "A city.",
@@ -221,11 +221,11 @@ def test_a_strict_schema_requires_every_property_and_describes_what_cannot_be_en
     }
 
 
-def test_an_answer_may_leave_out_what_has_a_default():
+def test_answer_can_omit_fields_with_defaults():
     assert output_type(City).parse('{"name": "Rome"}') == City(name="Rome")
 
 
-def test_a_schema_that_cannot_be_strict_keeps_what_it_says():
+def test_non_strict_schema_is_kept():
     class Tally(BaseModel):
         counts: dict[str, int]
         note: str = Field(default="", max_length=9)
@@ -250,11 +250,11 @@ def test_a_schema_that_cannot_be_strict_keeps_what_it_says():
         ({"type": "object"}, "output"),
     ],
 )
-def test_the_schema_is_named_after_the_type(spec: Any, name: str):
+def test_schema_is_named_after_type(spec: Any, name: str):
     assert output_type(spec).schema.name == name
 
 
-def test_an_output_type_stays_what_it_is():
+def test_output_type_is_idempotent():
     kind = output_type(City)
     assert output_type(kind) is kind
 
@@ -264,13 +264,13 @@ class Unknown:
 
 
 @pytest.mark.parametrize("spec", [Unknown, list[Unknown], Callable[[], int], 5, "Missing", {"type": object()}])
-def test_what_has_no_json_schema_is_refused(spec: Any):
+def test_type_without_json_schema_is_refused(spec: Any):
     with pytest.raises(ConfigurationError):
         output_type(spec)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it")
-def test_a_typed_dict_that_no_library_supports_is_refused_with_what_to_import():
+def test_unsupported_typed_dict_error_names_import():
     class Trip(typing.TypedDict):
         city: City
 
@@ -278,7 +278,7 @@ def test_a_typed_dict_that_no_library_supports_is_refused_with_what_to_import():
         output_type(Trip)
 
 
-def test_a_schema_dict_is_neither_changed_nor_held():
+def test_schema_dict_is_copied():
     given_schema = json.loads(json.dumps(SCHEMA))
     kind = output_type(given_schema)
     assert given_schema == SCHEMA
@@ -286,7 +286,7 @@ def test_a_schema_dict_is_neither_changed_nor_held():
     assert "label" in kind.schema.schema["properties"]
 
 
-def test_references_and_definitions_follow_a_schema_into_its_wrapper():
+def test_references_and_definitions_move_into_wrapper():
     kind = output_type(
         {
             "type": "array",
@@ -303,7 +303,7 @@ def test_references_and_definitions_follow_a_schema_into_its_wrapper():
 @pytest.mark.parametrize(
     "pad", ["{}", "\n{}", "  {}\n\n", "```json\n{}\n```", "\n```\n{}```\n", "```JSON \r\n{}\r\n```  "]
 )
-def test_whitespace_and_one_code_fence_around_the_json_are_accepted(pad: str):
+def test_whitespace_and_code_fence_around_json_are_accepted(pad: str):
     text = pad.replace("{}", '{"value": "```"}')
     assert output_type(str).parse(text) == "```"
     assert output_type(str).partial(text) == "```"
@@ -347,7 +347,7 @@ def problem(spec: Any, text: str) -> str:
     return caught.value.problem
 
 
-def test_text_that_is_not_json_is_reported_with_its_place():
+def test_invalid_json_is_reported_with_position():
     assert re.fullmatch(
         r'The answer is not JSON: .+: line 1 column \d+ .+, before ".*}"\.', problem(int, '{"value": 1,}')
     )
@@ -359,7 +359,7 @@ def places_and_values(lines: list[str]) -> list[str]:
     return [re.sub(r": .+; it was", ": …; it was", line) for line in lines]
 
 
-def test_each_problem_is_reported_with_its_place_and_value():
+def test_each_problem_is_reported_with_path_and_value():
     text = json.dumps({"kind": "person", "home": {"name": "", "colours": ["red", "pink"]}, "children": [{}]})
     assert places_and_values(problem(Person, text).splitlines()) == [
         "The answer does not fit its schema:",
@@ -371,13 +371,13 @@ def test_each_problem_is_reported_with_its_place_and_value():
     ]
 
 
-def test_the_message_of_a_validator_reaches_the_model():
+def test_validator_message_reaches_model():
     (line,) = problem(City, '{"name": "Emmental"}').splitlines()[1:]
     assert places_and_values([line]) == ['- name: …; it was "Emmental"']
     assert "that is a cheese" in line
 
 
-def test_a_fault_in_a_union_names_the_member_and_not_a_false_place():
+def test_union_problem_names_member():
     lines = problem(list[Robot | int], '{"value": [1, {"kind": "robot"}, "x"]}').splitlines()
     assert places_and_values(lines[1:3]) == [
         "- value[1].position (as Robot): required, but missing",
@@ -385,17 +385,17 @@ def test_a_fault_in_a_union_names_the_member_and_not_a_false_place():
     ]
 
 
-def test_a_problem_of_a_struct_is_reported_with_its_place():
+def test_struct_problem_is_reported_with_path():
     assert problem(list[Point], '{"value": [{"x": "a"}]}').splitlines()[1].startswith("- value[0].x: ")
 
 
-def test_a_long_list_of_faults_is_cut():
+def test_long_list_of_problems_is_truncated():
     lines = problem(list[int], answer(output_type(list[int]), ["x" * 999] * 50)).splitlines()
     assert lines[-1] == "- and 30 more"
     assert max(map(len, lines)) < 300
 
 
-def test_an_exception_of_a_validator_that_is_no_value_error_is_raised():
+def test_unexpected_validator_exception_is_raised():
     @dataclass
     class Broken:
         a: int
@@ -432,7 +432,7 @@ REQUIRED: dict[str, Any] = {"type": "object", "properties": {"a": {}}, "required
         ({"type": "strange", "properties": [], "items": True, "anyOf": {}, "required": 5}, [1, {"a": [1]}], []),
     ],
 )
-def test_a_json_schema_is_checked_by_structure(schema: dict[str, Any], fits: list[Any], fails: list[Any]):
+def test_json_schema_is_checked_by_structure(schema: dict[str, Any], fits: list[Any], fails: list[Any]):
     kind = output_type(schema)
     for value in fits:
         assert kind.parse(answer(kind, value)) == value
@@ -441,7 +441,7 @@ def test_a_json_schema_is_checked_by_structure(schema: dict[str, Any], fits: lis
             kind.parse(answer(kind, value))
 
 
-def test_problems_of_a_json_schema_are_reported_with_their_places():
+def test_json_schema_problems_are_reported_with_paths():
     assert problem(SCHEMA, '{"label": 5, "kids": [{"label": "a", "kids": {}}, {}]}').splitlines() == [
         "The answer does not fit its schema:",
         "- label: must be string; it was 5",
@@ -472,7 +472,7 @@ def has_grown(old: Any, new: Any) -> bool:
 
 @requirement("R45")
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.booleans(), st.sampled_from([None, 1]), st.booleans())
-def test_the_partial_object_of_every_prefix_only_grows_to_the_whole(
+def test_partial_object_of_every_prefix_only_grows(
     value: dict[str, Any], ascii_only: bool, indent: int | None, is_fenced: bool
 ):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -487,7 +487,7 @@ def test_the_partial_object_of_every_prefix_only_grows_to_the_whole(
 
 @requirement("R45")
 @given(JSON)
-def test_the_partial_of_a_wrapped_value_only_grows_to_the_whole(value: Any):
+def test_partial_wrapped_value_only_grows(value: Any):
     text = answer(ANY_VALUE, value)
     last: Any = None
     for end in range(len(text) + 1):
@@ -498,7 +498,7 @@ def test_the_partial_of_a_wrapped_value_only_grows_to_the_whole(value: Any):
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from('{}[]":,\\0-.eE`\ud83d'), max_size=30))
-def test_the_partial_of_any_text_raises_nothing(text: str):
+def test_partial_of_any_text_does_not_raise(text: str):
     for prefix in ("", '{"value": ', "```json\n", '{"value": "\\ud83d'):
         ANY_OBJECT.partial(prefix + text)
         ANY_VALUE.partial(prefix + text)
@@ -526,11 +526,11 @@ def test_the_partial_of_any_text_raises_nothing(text: str):
         ("[" * 1000, None),
     ],
 )
-def test_the_partial_object_holds_what_is_certain(text: str, partial: Any):
+def test_partial_object_holds_only_certain_values(text: str, partial: Any):
     assert ANY_OBJECT.partial(text) == partial
 
 
-def test_the_modules_load_nothing_but_msgspec_and_the_standard_library():
+def test_modules_load_only_msgspec_and_standard_library():
     program = (
         "import sys, sidestream.output, sidestream.messages.repair\n"
         "print([name for name in ('pydantic', 'pydantic_core', 'griffe', 'aiohttp')"

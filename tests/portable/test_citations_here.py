@@ -37,7 +37,7 @@ ANSWER = "Norway is cold. Oslo is the capital of Norway [cite:1]. It is old."
 
 
 @requirement("R129")
-def test_a_marker_becomes_a_source_with_the_sentence_before_it_as_its_span():
+def test_citation_marker_becomes_source_spanning_sentence():
     text, (source,), end = marked(ANSWER)
     assert text == "Norway is cold. Oslo is the capital of Norway. It is old."
     assert text[source.start : source.end] == "Oslo is the capital of Norway"
@@ -55,7 +55,7 @@ def test_a_marker_becomes_a_source_with_the_sentence_before_it_as_its_span():
 
 
 @given(st.lists(st.integers(0, len(ANSWER)), max_size=8))
-def test_the_deltas_may_be_cut_anywhere(cuts: list[int]):
+def test_deltas_can_be_split_anywhere(cuts: list[int]):
     edges = sorted({0, len(ANSWER), *cuts})
     pieces = [ANSWER[a:b] for a, b in pairwise(edges)]
     assert marked(*pieces)[:2] == marked(ANSWER)[:2]
@@ -73,13 +73,13 @@ def test_the_deltas_may_be_cut_anywhere(cuts: list[int]):
         ('They say "Oslo is the harbour of Norway" [cite:1]', "Oslo is the capital of Norway.", False),
     ],
 )
-def test_a_citation_is_verified_by_the_text_of_its_passage(text: str, cited: str, verified: bool):
+def test_citation_is_verified_against_passage_text(text: str, cited: str, verified: bool):
     (source,) = marked(text)[1]
     assert (source.cited_text, source.verified) == (cited, verified)
 
 
 @requirement("R129")
-def test_a_number_that_no_passage_has_is_marked_as_not_found():
+def test_unknown_passage_number_is_marked_not_found():
     text, (source,), _ = marked("Oslo is big [cite: 7].")
     assert text == "Oslo is big."
     assert (source.verified, source.url, source.file_id) == (False, None, None)
@@ -97,7 +97,7 @@ def test_several_passages_support_one_sentence():
 
 
 @pytest.mark.parametrize("text", ["a[1] = [cite]", "[cite:x]", "[cite:", "see [1](u) [cite:1", "x [", "  "])
-def test_what_is_no_marker_stays(text: str):
+def test_malformed_markers_stay_in_text(text: str):
     assert marked(text)[:2] == (text, [])
 
 
@@ -120,7 +120,7 @@ def test_results_are_numbered_and_read_back():
     assert numbered("text", 1) == ("text", 1)
 
 
-def test_a_claim_without_words_is_not_verified():
+def test_claim_without_words_is_unverified():
     assert not finding(OSLO, "!?", None).verified
 
 
@@ -131,7 +131,7 @@ async def file_search(queries: list[str]) -> dict[str, Any]:
 
 
 @requirement("R129")
-async def test_a_run_numbers_passages_and_cites_them_over_several_calls_and_turns():
+async def test_run_numbers_and_cites_passages_across_calls_and_turns():
     tool = Tool.from_function(file_search, name="file_search", key="file_search")
     call = tool_call("file_search", queries=["oslo"])
     model = ScriptedModel(

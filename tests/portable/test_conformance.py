@@ -299,9 +299,7 @@ def check_same(here: Compared, hosted: Compared, *, events: bool = True) -> None
 
 @requirement("R121")
 @pytest.mark.parametrize("key", CASES)
-async def test_a_tool_that_runs_here_gives_the_parts_of_the_hosted_one(
-    key: str, world: World, monkeypatch: pytest.MonkeyPatch
-):
+async def test_local_tool_has_parts_of_hosted_tool(key: str, world: World, monkeypatch: pytest.MonkeyPatch):
     case = CASES[key]
     if case.needs_sandbox:
         needs("bubblewrap")
@@ -350,7 +348,7 @@ RECORDED: dict[str, tuple[str, str]] = {
 
 @requirement("R121")
 @pytest.mark.parametrize("key", RECORDED)
-async def test_a_tool_that_runs_here_gives_the_parts_of_a_recorded_call(
+async def test_local_tool_has_parts_of_recorded_call(
     key: str, world: World, monkeypatch: pytest.MonkeyPatch, recordings: Path
 ):
     case, (provider, name) = CASES[key], RECORDED[key]
@@ -383,6 +381,6 @@ def recorded_arguments(key: str, case: Case, recorded_input: Any) -> dict[str, A
     return case.arguments if key == "web_fetch" or not given else given
 
 
-def test_every_tool_that_runs_here_is_compared():
+def test_every_local_tool_is_compared():
     assert CASES.keys() == MODULES.keys()
     assert all(reason for reason in ALLOWED.values())

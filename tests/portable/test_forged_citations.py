@@ -225,7 +225,7 @@ PASSAGE = next(iter(passages_in(history()).values()))
         ("acme  PAID beta", True),
     ],
 )
-def test_quote_must_be_words_of_the_passage(quote: str, verified: bool):
+def test_quote_must_occur_in_passage(quote: str, verified: bool):
     assert finding(PASSAGE, "The board bribed the police", quote).verified is verified
 
 
@@ -242,7 +242,7 @@ def test_quote_of_script_without_spaces_is_compared_by_character(quote: str, ver
 
 
 @requirement("F54")
-async def test_empty_quote_leaves_the_text_unverified(search: WebSearch):
+async def test_empty_quote_leaves_text_unverified(search: WebSearch):
     model = ScriptedModel([SEARCH, f'{LIE} [cite:1 ""]. {HONEST} [cite:1 "Acme paid Beta"].'])
     async with Agent(model, server_side_tools=[search]) as agent:
         result = await agent.send("x")

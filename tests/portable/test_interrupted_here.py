@@ -42,13 +42,11 @@ SERVICES: Any = Services(start_run=None, embed=None, transport=None)  # type: ig
     ],
     ids=repr,
 )
-async def test_only_tools_that_read_are_run_again_unless_their_config_says_otherwise(
-    config: ServerSideTool, policy: str
-) -> None:
+async def test_only_reading_tools_rerun_by_default(config: ServerSideTool, policy: str) -> None:
     tools = await toolset_for(config, SERVICES).list()
     assert {tool.on_interruption for tool in tools} == {policy}
 
 
-def test_an_unknown_policy_of_a_config_is_refused() -> None:
+def test_unknown_interruption_policy_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="on_interruption"):
         CodeInterpreter(on_interruption="again")  # type: ignore[arg-type]

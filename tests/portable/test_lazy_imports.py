@@ -16,6 +16,6 @@ print([name for name in heavy.split() if name in sys.modules])
 """
 
 
-def test_the_libraries_are_loaded_by_their_first_use():
+def test_libraries_are_loaded_on_first_use():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

@@ -101,7 +101,7 @@ LAUNDRIES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 @requirement("F49")
 @pytest.mark.parametrize(("approval", "expected"), [("ask", f"asks about {SECRET}"), ("deny", "denied")])
 @pytest.mark.parametrize("name", LAUNDRIES)
-async def test_url_that_model_wrote_is_no_origin(name: str, approval: Any, expected: str):
+async def test_url_written_by_model_is_not_origin(name: str, approval: Any, expected: str):
     calls, settings = LAUNDRIES[name]
     sides = [WebFetch(execution="here", approval=approval), *settings.get("server_side_tools", ())]
     said = isinstance(calls[0], str) if calls else False
@@ -116,7 +116,7 @@ async def test_url_that_model_wrote_is_no_origin(name: str, approval: Any, expec
 
 
 @requirement("F49")
-async def test_search_that_repeats_its_query_is_no_origin(tmp_path: Path):
+async def test_search_echoing_its_query_is_not_origin(tmp_path: Path):
     (tmp_path / "a.txt").write_text(f"cats and {SECRET} and http://127.0.0.1:9/found")
     for name, config in (
         ("web_search", WebSearch(engine=f"corpus:{tmp_path}", execution="here")),
@@ -130,7 +130,7 @@ async def test_search_that_repeats_its_query_is_no_origin(tmp_path: Path):
 
 
 @requirement("F49")
-async def test_task_of_sub_agent_is_no_origin_but_users_url_in_it_is():
+async def test_sub_agent_task_is_not_origin_except_urls_from_user():
     def helper(url: str) -> Tool:
         model = ScriptedModel([tool_call("web_fetch", url=url), "done"])
         return Agent(model, server_side_tools=[WebFetch(execution="here", approval="deny")]).as_tool("helper", "Help.")
@@ -150,7 +150,7 @@ class Answer(BaseModel):
 
 
 @requirement("F49")
-async def test_rejected_output_is_no_origin():
+async def test_rejected_output_is_not_origin():
     model = ScriptedModel(['{"n": "' + SECRET + '"}', FETCH, '{"n": 1}'])
     async with Agent(model, output_type=Answer, server_side_tools=[WebFetch(execution="here")]) as agent:
         result = await agent.send("How many?")
@@ -158,7 +158,7 @@ async def test_rejected_output_is_no_origin():
 
 
 @requirement("F49")
-async def test_summary_is_no_origin_and_keeps_what_was_given():
+async def test_summary_is_not_origin_and_keeps_known_urls():
     given = "http://127.0.0.1:9/given"
     for url, expected in ((SECRET, f"asks about {SECRET}"), (given, "fetched")):
         model = ScriptedModel(
@@ -193,7 +193,7 @@ async def test_user_gives_url_in_text_link_or_earlier_turn():
 
 @requirement("F49", "R124")
 @pytest.mark.parametrize("is_search", [True, False])
-async def test_url_that_function_found_counts_if_declared(is_search: bool):
+async def test_url_found_by_function_counts_if_declared(is_search: bool):
     @tool(reads_outside=is_search)
     def find(topic: str) -> str:
         """Find a page."""

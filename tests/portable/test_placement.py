@@ -52,7 +52,7 @@ async def parts_of(agent: Agent) -> list[StreamPart]:
 
 
 @requirement("R120")
-async def test_a_tool_that_the_provider_lacks_runs_here_and_the_stream_says_so():
+async def test_tool_missing_at_provider_runs_locally_with_notice():
     script = [ChatScript().tool_call("memory", VIEW).reply(), ChatScript().text("Nothing yet").reply()]
     async with FakeProvider(script) as fake:
         parts = await parts_of(chat_agent(fake, server_side_tools=[Memory()]))
@@ -67,7 +67,7 @@ async def test_a_tool_that_the_provider_lacks_runs_here_and_the_stream_says_so()
 
 
 @requirement("R120")
-async def test_execution_forces_the_provider_or_this_machine():
+async def test_execution_forces_provider_or_local():
     async with FakeProvider([ChatScript().text("ok").reply()]) as fake:
         with pytest.raises(NotHostedError):
             await chat_agent(fake, server_side_tools=[Memory(execution="provider")]).send("hi")
@@ -78,7 +78,7 @@ async def test_execution_forces_the_provider_or_this_machine():
         assert fake.requests[0].json["tools"][0]["input_schema"]["properties"]["command"]["enum"]
 
 
-async def test_a_tool_that_runs_nowhere_is_refused_before_anything_is_sent():
+async def test_tool_available_nowhere_is_refused_before_any_request():
     async with FakeProvider([]) as fake:
         with pytest.raises(NotHostedError):
             await chat_agent(fake, server_side_tools=[ComputerUse()]).send("hi")
@@ -87,7 +87,7 @@ async def test_a_tool_that_runs_nowhere_is_refused_before_anything_is_sent():
         assert not fake.requests
 
 
-async def test_calls_that_a_provider_leaves_to_the_client_are_answered_here():
+async def test_calls_left_to_client_are_answered_locally():
     asks = MessagesScript().tool_use("memory", VIEW, "toolu_1")
     async with FakeProvider([asks.reply(), MessagesScript().text("Nothing").reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, api_key="k", server_side_tools=[Memory()])
@@ -97,7 +97,7 @@ async def test_calls_that_a_provider_leaves_to_the_client_are_answered_here():
     assert result.output == "Nothing"
 
 
-async def test_a_function_of_the_tool_s_name_takes_its_place():
+async def test_function_with_same_name_replaces_tool():
     def memory(command: str, path: str) -> str:
         """Mine."""
         return f"mine: {command} {path}"
@@ -108,7 +108,7 @@ async def test_a_function_of_the_tool_s_name_takes_its_place():
     assert [entry.result for entry in result.tool_results] == ["mine: view /memories"]
 
 
-def test_local_stores_make_a_file_search_local():
+def test_local_stores_make_file_search_local():
     assert FileSearch(stores=["./docs"]).is_local
     assert FileSearch(stores=["C:\\docs"]).is_local
     assert not FileSearch(stores=["vs_1"]).is_local
@@ -116,7 +116,7 @@ def test_local_stores_make_a_file_search_local():
 
 
 @pytest.mark.parametrize("tool", [CodeInterpreter, ImageGeneration, Memory])
-def test_execution_has_three_words(tool: type):
+def test_execution_accepts_three_values(tool: type):
     assert tool(execution="here").execution == "here"
     with pytest.raises(ConfigurationError, match="auto, provider, here"):
         tool(execution="local")
@@ -143,7 +143,7 @@ async def closing_store(folder: Path) -> AsyncGenerator[Store]:
 
 
 @requirement("R121")
-async def test_what_a_tool_emits_is_part_of_its_call_in_the_stream_the_result_and_the_messages(tmp_path: Path):
+async def test_emitted_parts_belong_to_call_in_stream_and_messages(tmp_path: Path):
     model = ScriptedModel([tool_call("stand_in"), "done"])
     agent = Agent(model, tools=[Tool.from_function(emitting, name="stand_in", key="code_interpreter")])
     async with closing_store(tmp_path) as store:
@@ -179,7 +179,7 @@ async def test_what_a_tool_emits_is_part_of_its_call_in_the_stream_the_result_an
     assert context.conversation == "me/1"
 
 
-async def test_a_run_that_ends_at_a_limit_keeps_the_files_of_its_tools():
+async def test_run_ended_by_limit_keeps_tool_files():
     model = ScriptedModel([tool_call("stand_in")])
     agent = Agent(model, tools=[Tool.from_function(emitting, name="stand_in")], limits=Limits(max_steps=1))
     result = await agent.send("hi")
@@ -191,7 +191,7 @@ async def test_a_run_that_ends_at_a_limit_keeps_the_files_of_its_tools():
     ]
 
 
-async def test_a_tool_must_not_emit_its_final_result():
+async def test_tool_cannot_emit_its_final_result():
     def hasty(context: ToolContext) -> str:
         """Emits too much."""
         context.emit(ToolResult("", "", "", "done", False, False))
@@ -210,6 +210,6 @@ async def test_a_tool_must_not_emit_its_final_result():
         (ComputerUse(execution="here"), "a screen"),
     ],
 )
-async def test_what_does_not_run_here_says_why_and_what_does(config: ServerSideTool, reason: str):
+async def test_tool_unavailable_locally_raises_with_reason(config: ServerSideTool, reason: str):
     with pytest.raises(UnsupportedError, match=reason):
         await Agent(ScriptedModel(["x"]), server_side_tools=[config]).send("go")

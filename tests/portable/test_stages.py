@@ -56,7 +56,7 @@ def events(parts: list[StreamPart]) -> list[ToolEvent]:
 
 
 @requirement("R121")
-async def test_code_arrives_as_deltas_while_the_model_writes_it_and_each_stage_once():
+async def test_code_arrives_as_deltas_with_each_stage_once():
     call = ChatScript().tool_call("code_interpreter", {"code": CODE}, "call_1")
     parts = await parts_of("code_interpreter", code_interpreter, call)
     found = events(parts)
@@ -88,7 +88,7 @@ async def test_code_arrives_as_deltas_while_the_model_writes_it_and_each_stage_o
     assert parts.index(next(part for part in found if part.stage == "interpreting")) > call_at
 
 
-async def test_an_answer_that_comes_whole_has_the_same_stages():
+async def test_non_streaming_response_has_same_stages():
     call = ChatScript().tool_call("code_interpreter", {"code": CODE}, "call_1")
     streamed = await parts_of("code_interpreter", code_interpreter, call)
     whole = await parts_of("code_interpreter", code_interpreter, call, stream=False)
@@ -99,20 +99,20 @@ async def test_an_answer_that_comes_whole_has_the_same_stages():
     assert stages(whole) == stages(streamed)
 
 
-async def test_a_tool_that_raises_has_failed():
+async def test_raising_tool_ends_in_failed_stage():
     parts = await parts_of("code_interpreter", fails, ChatScript().tool_call("code_interpreter", {"code": "1"}))
     assert [part.stage for part in events(parts)][-2:] == ["failed", "done"]
     assert events(parts)[-1].event["item"]["status"] == "failed"
     assert next(part for part in parts if isinstance(part, ToolResult)).is_error
 
 
-async def test_two_calls_of_one_step_have_two_places():
+async def test_two_calls_of_one_step_have_separate_indexes():
     call = ChatScript().tool_call("code_interpreter", {"code": "1"}, "a")
     parts = await parts_of("code_interpreter", code_interpreter, call.tool_call("code_interpreter", {"code": "2"}, "b"))
     assert {(part.call_id, part.output_index) for part in events(parts)} == {("a", 0), ("b", 1)}
 
 
-async def test_the_commands_of_a_shell_arrive_as_they_are_written():
+async def test_shell_commands_are_streamed():
     def shell(commands: list[str]) -> dict[str, Any]:
         """Runs commands."""
         return {"status": "completed", "output": [{"stdout": "x", "stderr": "", "outcome": {"type": "exit"}}]}
@@ -133,7 +133,7 @@ async def test_the_commands_of_a_shell_arrive_as_they_are_written():
 
 @requirement("R121")
 @pytest.mark.parametrize("key", sorted(ROWS.keys() - {"web_fetch"}))
-def test_the_events_are_those_of_the_responses_api(key: str):
+def test_events_match_responses_api(key: str):
     # OpenAI hosts no web fetch; its events follow the form of the others.
     assert stages_of(key) is not None
     row = ROWS[key]
@@ -142,12 +142,12 @@ def test_the_events_are_those_of_the_responses_api(key: str):
     assert {f"response.{name}" for name in names} <= EVENTS.keys()
 
 
-def test_a_tool_without_a_hosted_form_has_no_stages():
+def test_tool_without_hosted_form_has_no_stages():
     assert stages_of("memory") is None
     assert stages_of(None) is None
 
 
-def test_a_tool_may_emit_all_stages_itself():
+def test_tool_can_emit_all_stages_itself():
     stages = Unstaged("call_1", 3)
     call = ToolCall("call_1", "f", "f", False, {})
     assert not [*stages.begun(), *stages.delta("{"), *stages.called(call), *stages.running()]

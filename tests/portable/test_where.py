@@ -18,7 +18,7 @@ from sidestream.tools.server_side import TOOLS
 
 
 @requirement("R120")
-def test_a_tool_is_hosted_or_runs_here_or_by_another_model(monkeypatch: pytest.MonkeyPatch):
+def test_tool_place_is_hosted_local_or_delegated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert place_of(CodeInterpreter, {CodeInterpreter}) == "hosted"
     assert place_of(CodeInterpreter, ()) == place_of(RemoteMCP, ()) == place_of(Memory, ()) == "here"
@@ -26,13 +26,13 @@ def test_a_tool_is_hosted_or_runs_here_or_by_another_model(monkeypatch: pytest.M
     assert not is_there(place_of(ComputerUse, ()))
 
 
-def test_every_module_stands_for_a_tool():
+def test_every_module_belongs_to_tool():
     assert MODULES.keys() | NOT_HERE.keys() | DELEGATED.keys() <= TOOLS.keys()
     assert places(()).keys() == TOOLS.keys()
 
 
 @requirement("R120")
-def test_the_command_line_shows_where_each_tool_runs():
+def test_cli_shows_where_each_tool_runs():
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     command = [sys.executable, "-m", "sidestream.cli", "tools"]
     done = subprocess.run(
@@ -50,7 +50,7 @@ def test_the_command_line_shows_where_each_tool_runs():
 
 
 @requirement("R120")
-def test_the_server_offers_tools_that_run_here(monkeypatch: pytest.MonkeyPatch):
+def test_server_offers_local_tools(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     models = {
         model.provider: model.abilities.tools for model in offered_models(ServerSettings(agents={}, default="local"))

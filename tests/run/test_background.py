@@ -143,7 +143,7 @@ def ending(parts: list[StreamPart]) -> Finish:
 
 @both
 @requirement("R47")
-async def test_an_answer_that_is_not_streamed_is_polled_until_it_is_done(api: Api) -> None:
+async def test_non_streaming_answer_is_polled_until_done(api: Api) -> None:
     replies = [api.at("queued"), api.at("queued"), api.at("in_progress"), api.done()]
     async with no_leaks(), api.fake(*replies) as fake:
         parts = await whole_run(api.agent(fake).stream("hi", stream=False))
@@ -157,7 +157,7 @@ async def test_an_answer_that_is_not_streamed_is_polled_until_it_is_done(api: Ap
 
 
 @both
-async def test_an_answer_that_is_done_at_once_is_not_polled(api: Api) -> None:
+async def test_answer_done_at_once_is_not_polled(api: Api) -> None:
     async with api.fake(api.done()) as fake:
         parts = await whole_run(api.agent(fake).stream("hi", stream=False))
         assert len(fake.requests) == 1
@@ -165,7 +165,7 @@ async def test_an_answer_that_is_done_at_once_is_not_polled(api: Api) -> None:
 
 
 @both
-async def test_the_conversation_goes_on_from_a_polled_answer(api: Api) -> None:
+async def test_conversation_continues_from_polled_answer(api: Api) -> None:
     async with api.fake(api.at("queued"), api.done(), api.done()) as fake:
         agent = api.agent(fake)
         first = await agent.send("hi", stream=False)
@@ -176,7 +176,7 @@ async def test_the_conversation_goes_on_from_a_polled_answer(api: Api) -> None:
 
 
 @requirement("R47")
-async def test_a_recorded_run_with_a_tool_is_polled_step_by_step(recordings: Path) -> None:
+async def test_recorded_run_with_tool_is_polled_step_by_step(recordings: Path) -> None:
     def get_weather(city: str) -> str:
         """Get current weather for a city."""
         return f"sunny in {city}"
@@ -191,7 +191,7 @@ async def test_a_recorded_run_with_a_tool_is_polled_step_by_step(recordings: Pat
     assert told(parts) == ["queued", "queued", "in_progress"]
 
 
-def test_the_wait_between_two_polls_grows_up_to_its_limit() -> None:
+def test_poll_interval_grows_up_to_limit() -> None:
     limits = Limits(poll_interval_s=1, max_poll_interval_s=2)
     assert grown(1, limits) == GROWTH
     assert grown(1.9, limits) == 2
@@ -200,7 +200,7 @@ def test_the_wait_between_two_polls_grows_up_to_its_limit() -> None:
 
 @both
 @pytest.mark.parametrize(("status", "reason"), [("cancelled", "other"), ("incomplete", "length"), ("expired", "other")])
-async def test_an_answer_that_ends_otherwise_ends_the_polling(api: Api, status: str, reason: str) -> None:
+async def test_cancelled_incomplete_or_expired_answer_ends_polling(api: Api, status: str, reason: str) -> None:
     async with api.fake(api.at("queued"), api.at(status)) as fake:
         parts = await whole_run(api.agent(fake).stream("hi", stream=False))
         assert len(fake.requests) == 2
@@ -208,7 +208,7 @@ async def test_an_answer_that_ends_otherwise_ends_the_polling(api: Api, status: 
 
 
 @both
-async def test_an_answer_that_fails_in_the_background_fails_the_run(api: Api) -> None:
+async def test_failed_background_answer_fails_run(api: Api) -> None:
     failed = {"status": "failed", "error": {"code": "server_error", "message": "out of luck"}}
     if api is GOOGLE:
         failed = {"status": "failed", "errors": [{"code": 500, "message": "out of luck"}]}
@@ -223,7 +223,7 @@ async def test_an_answer_that_fails_in_the_background_fails_the_run(api: Api) ->
 
 @both
 @requirement("R47")
-async def test_a_poll_that_fails_is_made_again(api: Api) -> None:
+async def test_failed_poll_is_retried(api: Api) -> None:
     """By the rules for requests first; then, as long as the failure may pass, with the next poll."""
     broken = [error_reply(500), error_reply(429), error_reply(503), error_reply(502)]
     cut = json_reply(api.text().response(), cut_after_bytes=20)
@@ -234,7 +234,7 @@ async def test_a_poll_that_fails_is_made_again(api: Api) -> None:
 
 
 @both
-async def test_polls_that_keep_failing_end_the_run(api: Api) -> None:
+async def test_repeated_poll_failures_end_run(api: Api) -> None:
     limits = Limits(poll_interval_s=0.001, max_retries=0, max_resumptions=2)
     async with no_leaks(), api.fake(api.at("queued"), *[error_reply(500)] * 9) as fake:
         parts = await whole_run(api.agent(fake, limits=limits).stream("hi", stream=False, errors="parts"))
@@ -245,7 +245,7 @@ async def test_polls_that_keep_failing_end_the_run(api: Api) -> None:
 
 
 @both
-async def test_only_polls_that_fail_in_a_row_count(api: Api) -> None:
+async def test_only_consecutive_poll_failures_count(api: Api) -> None:
     limits = Limits(poll_interval_s=0.001, max_retries=0, max_resumptions=1)
     replies = [api.at("queued"), error_reply(500), api.at("queued"), error_reply(500), api.done()]
     async with no_leaks(), api.fake(*replies) as fake:
@@ -254,7 +254,7 @@ async def test_only_polls_that_fail_in_a_row_count(api: Api) -> None:
 
 
 @both
-async def test_an_answer_that_is_gone_is_not_polled_again(api: Api) -> None:
+async def test_missing_answer_is_not_polled_again(api: Api) -> None:
     async with no_leaks(), api.fake(api.at("queued"), error_reply(404, "not_found", "gone")) as fake:
         with pytest.raises(ProviderError) as raised:
             await api.agent(fake).send("hi", stream=False)
@@ -271,9 +271,7 @@ async def test_an_answer_that_is_gone_is_not_polled_again(api: Api) -> None:
     ],
     ids=["max_background_s", "max_run_s"],
 )
-async def test_waiting_ends_at_a_limit_and_the_answer_can_still_be_cancelled(
-    api: Api, limit: str, limits: Limits
-) -> None:
+async def test_waiting_ends_at_limit_and_answer_can_be_cancelled(api: Api, limit: str, limits: Limits) -> None:
     async with no_leaks(), api.fake(api.at("queued")) as fake:
         fake.on("GET", api.answer_path, api.at("in_progress"))
         fake.on("POST", f"{api.answer_path}/cancel", api.at("cancelled"))
@@ -290,7 +288,7 @@ async def test_waiting_ends_at_a_limit_and_the_answer_can_still_be_cancelled(
 
 
 @both
-async def test_leaving_a_run_that_waits_leaves_the_provider_alone(api: Api) -> None:
+async def test_leaving_waiting_run_sends_no_request_to_provider(api: Api) -> None:
     async with no_leaks(), api.fake(api.at("queued")) as fake:
         await left_at_notice(api.agent(fake, limits=NEVER).stream("hi", stream=False))
         assert len(fake.requests) == 1
@@ -326,7 +324,7 @@ async def waiting(api: Api, *replies: Answer, stream: bool = False) -> AsyncGene
 
 
 @both
-async def test_a_task_that_is_cancelled_while_it_waits_leaves_nothing_behind(api: Api) -> None:
+async def test_cancelled_waiting_task_leaves_no_leaks(api: Api) -> None:
     async with waiting(api, api.at("queued")) as (_, reader, fake):
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -335,7 +333,7 @@ async def test_a_task_that_is_cancelled_while_it_waits_leaves_nothing_behind(api
 
 
 @both
-async def test_closing_a_run_wakes_whoever_waits_for_its_answer(api: Api) -> None:
+async def test_closing_run_wakes_waiting_reader(api: Api) -> None:
     async with waiting(api, api.at("queued")) as (run, reader, fake):
         await run.aclose()
         parts = await reader
@@ -346,7 +344,7 @@ async def test_closing_a_run_wakes_whoever_waits_for_its_answer(api: Api) -> Non
 
 
 @both
-async def test_a_run_that_is_closed_while_a_poll_is_under_way_drops_its_answer(api: Api) -> None:
+async def test_run_closed_during_poll_drops_its_answer(api: Api) -> None:
     gate = asyncio.Event()
     slow = json_reply(api.text().response(), gate=gate)
     async with no_leaks(), asyncio.timeout(BOUND_S), api.fake(api.at("queued"), slow) as fake:
@@ -364,7 +362,7 @@ async def test_a_run_that_is_closed_while_a_poll_is_under_way_drops_its_answer(a
 
 @both
 @requirement("R47")
-async def test_cancelling_while_it_is_polled_stops_it_at_the_provider(api: Api) -> None:
+async def test_cancelling_polled_run_stops_it_at_provider(api: Api) -> None:
     async with waiting(api, api.at("queued")) as (run, reader, fake):
         await run.cancel()
         await reader
@@ -376,7 +374,7 @@ async def test_cancelling_while_it_is_polled_stops_it_at_the_provider(api: Api) 
 
 @both
 @requirement("R47")
-async def test_cancelling_a_stream_from_outside_does_not_take_it_up_again(api: Api) -> None:
+async def test_stream_cancelled_from_outside_is_not_resumed(api: Api) -> None:
     stalled = sse([*api.stream()[:4], asyncio.Event()])
     async with waiting(api, stalled, stream=True) as (run, reader, fake):
         await run.cancel()
@@ -389,7 +387,7 @@ async def test_cancelling_a_stream_from_outside_does_not_take_it_up_again(api: A
 
 @both
 @requirement("R47")
-async def test_a_stream_in_the_background_tells_its_id_and_goes_on_after_the_last_event(api: Api) -> None:
+async def test_background_stream_reports_id_and_resumes_after_cut(api: Api) -> None:
     events = api.stream()
     async with no_leaks(), api.fake(sse(events[:4], cut="reset"), sse(events[4:])) as fake:
         parts = await whole_run(api.agent(fake).stream("hi"))
@@ -405,7 +403,7 @@ async def test_a_stream_in_the_background_tells_its_id_and_goes_on_after_the_las
 
 @both
 @requirement("R47")
-async def test_another_process_fetches_the_answer_instead_of_asking_again(api: Api) -> None:
+async def test_other_process_fetches_answer_without_new_request(api: Api) -> None:
     async with no_leaks(), api.fake(api.at("queued")) as fake:
         state = await left_at_notice(api.agent(fake, limits=NEVER).stream("hi", stream=False))
         fake.add(api.at("in_progress"), api.done())
@@ -422,7 +420,7 @@ async def test_another_process_fetches_the_answer_instead_of_asking_again(api: A
 
 @both
 @requirement("R47")
-async def test_another_process_streams_the_answer_from_its_beginning(api: Api) -> None:
+async def test_other_process_streams_answer_from_start(api: Api) -> None:
     events = api.stream()
     async with no_leaks(), api.fake(sse([*events[:5], asyncio.Event()])) as fake:
         run = api.agent(fake).stream("hi")
@@ -443,7 +441,7 @@ async def test_another_process_streams_the_answer_from_its_beginning(api: Api) -
 
 
 @both
-async def test_a_streamed_answer_can_be_fetched_whole(api: Api) -> None:
+async def test_streamed_answer_can_be_fetched_without_streaming(api: Api) -> None:
     async with no_leaks(), api.fake(sse([*api.stream()[:4], asyncio.Event()])) as fake:
         state = await left_at_notice(api.agent(fake).stream("hi"))
         cut = json_reply(api.text().response(), cut_after_bytes=20)
@@ -454,7 +452,7 @@ async def test_a_streamed_answer_can_be_fetched_whole(api: Api) -> None:
 
 
 @both
-async def test_a_run_that_goes_on_can_be_left_and_taken_up_again(api: Api) -> None:
+async def test_resumed_run_can_be_left_and_resumed_again(api: Api) -> None:
     async with no_leaks(), api.fake(api.at("queued")) as fake:
         state = await left_at_notice(api.agent(fake, limits=NEVER).stream("hi", stream=False))
         fake.add(api.at("queued"))
@@ -466,7 +464,7 @@ async def test_a_run_that_goes_on_can_be_left_and_taken_up_again(api: Api) -> No
 
 
 @both
-async def test_a_tool_that_the_fetched_answer_calls_is_run(api: Api) -> None:
+async def test_tool_called_by_fetched_answer_is_run(api: Api) -> None:
     calls: list[str] = []
 
     def look(name: str) -> str:
@@ -484,7 +482,7 @@ async def test_a_tool_that_the_fetched_answer_calls_is_run(api: Api) -> None:
 
 
 @both
-async def test_an_answer_that_the_provider_lost_is_asked_for_again_and_the_stream_says_so(api: Api) -> None:
+async def test_lost_answer_is_requested_again_with_notice(api: Api) -> None:
     async with no_leaks(), api.fake(api.at("queued")) as fake:
         state = await left_at_notice(api.agent(fake, limits=NEVER).stream("hi", stream=False))
         fake.add(error_reply(404, "not_found", f"{api.id} was not found"), api.done())
@@ -533,14 +531,14 @@ async def test_resumed_run_polls_when_streaming_is_refused(api: Api) -> None:
 
 @both
 @requirement("R184")
-async def test_answer_that_is_refused_altogether_fails(api: Api) -> None:
+async def test_refused_answer_fails_when_polling_is_refused_too(api: Api) -> None:
     async with no_leaks(), api.fake(sse(api.stream()[:5]), REFUSED, REFUSED) as fake:
         with pytest.raises(ProviderError) as caught:
             await api.agent(fake).send("hi")
     assert caught.value.status == 400
 
 
-async def test_an_id_does_not_go_to_another_provider() -> None:
+async def test_answer_id_is_not_sent_to_other_provider() -> None:
     async with no_leaks(), OPENAI.fake(OPENAI.at("queued")) as fake:
         state = await left_at_notice(OPENAI.agent(fake, limits=NEVER).stream("hi", stream=False))
     async with no_leaks(), GOOGLE.fake(GOOGLE.done()) as fake:
@@ -552,7 +550,7 @@ async def test_an_id_does_not_go_to_another_provider() -> None:
 
 @both
 @requirement("R47")
-async def test_another_process_can_cancel_the_answer(api: Api) -> None:
+async def test_other_process_can_cancel_answer(api: Api) -> None:
     async with no_leaks(), api.fake(api.at("queued")) as fake:
         fake.on("POST", f"{api.answer_path}/cancel", api.at("cancelled"))
         state = await left_at_notice(api.agent(fake, limits=NEVER).stream("hi", stream=False))
@@ -560,7 +558,7 @@ async def test_another_process_can_cancel_the_answer(api: Api) -> None:
         assert asked(fake)[1:] == [("POST", f"{api.answer_path}/cancel")]
 
 
-async def test_later_calls_repeat_what_the_request_asked_for_with_fresh_credentials() -> None:
+async def test_polls_repeat_request_settings_with_fresh_credentials() -> None:
     tokens = iter(range(9))
     options = OpenAIResponsesOptions(background=True, organization="org-1", extra_headers={"X-Team": "blue"})
     async with OPENAI.fake(OPENAI.at("queued"), OPENAI.done()) as fake:
@@ -579,9 +577,7 @@ async def test_later_calls_repeat_what_the_request_asked_for_with_fresh_credenti
 @both
 @requirement("R47")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_conversation_of_a_store_fetches_the_answer_it_was_left_with(
-    api: Api, stream: bool, tmp_path: Path
-) -> None:
+async def test_stored_conversation_fetches_its_pending_answer(api: Api, stream: bool, tmp_path: Path) -> None:
     first = sse([*api.stream()[:4], asyncio.Event()]) if stream else api.at("queued")
     async with api.fake(first) as fake:
         store = open_store(tmp_path / "talks.db")
@@ -599,7 +595,7 @@ async def test_a_conversation_of_a_store_fetches_the_answer_it_was_left_with(
 
 
 @both
-async def test_a_turn_that_was_closed_from_outside_is_one_that_was_left(api: Api, tmp_path: Path) -> None:
+async def test_turn_closed_from_outside_can_be_resumed(api: Api, tmp_path: Path) -> None:
     async with asyncio.timeout(BOUND_S), api.fake(api.at("queued")) as fake:
         store = open_store(tmp_path / "talks.db")
         chat = Chat(api.agent(fake, limits=NEVER), store=store, id="talk")
@@ -618,7 +614,7 @@ async def test_a_turn_that_was_closed_from_outside_is_one_that_was_left(api: Api
 
 
 @both
-async def test_a_conversation_of_a_store_asks_again_for_an_answer_that_was_cancelled(api: Api, tmp_path: Path) -> None:
+async def test_stored_conversation_requests_cancelled_answer_again(api: Api, tmp_path: Path) -> None:
     async with api.fake(api.at("queued")) as fake:
         fake.on("POST", f"{api.answer_path}/cancel", api.at("cancelled"))
         store = open_store(tmp_path / "talks.db")

@@ -30,7 +30,7 @@ def texts(*answers: str) -> FakeProvider:
 
 
 @requirement("R107")
-def test_a_script_reads_the_parts_of_a_run_with_its_tools() -> None:
+def test_stream_sync_yields_parts_of_run_with_tools() -> None:
     replies = [ResponsesScript().function_call("lookup", {"word": "sea"}).reply(), ResponsesScript().text("ok").reply()]
     with FakeProvider(replies).in_thread() as fake, agent_at(fake, tools=[lookup]).stream_sync("hi") as run:
         parts = list(run)
@@ -42,7 +42,7 @@ def test_a_script_reads_the_parts_of_a_run_with_its_tools() -> None:
 
 
 @requirement("R107")
-def test_the_sync_chunks_are_those_of_the_async_form() -> None:
+def test_sync_chunks_match_async_chunks() -> None:
     with texts("Hello", "Hello").in_thread() as fake:
         agent = agent_at(fake)
         chunks = list(agent.send_stream_sync("hi"))
@@ -53,7 +53,7 @@ def test_the_sync_chunks_are_those_of_the_async_form() -> None:
 
 
 @requirement("R107")
-def test_a_typed_sync_stream_knows_the_object_so_far_and_its_output() -> None:
+def test_typed_sync_stream_has_partial_and_final_output() -> None:
     with FakeProvider([ResponsesScript().text(['{"a":', "1}"]).reply() for _ in range(2)]).in_thread() as fake:
         agent = agent_at(fake)
         chunks = list(agent.send_stream_sync("hi", output_type=dict[str, int]))
@@ -64,7 +64,7 @@ def test_a_typed_sync_stream_knows_the_object_so_far_and_its_output() -> None:
 
 
 @requirement("R107")
-def test_a_script_that_leaves_a_stream_early_closes_it_and_can_go_on() -> None:
+def test_sync_stream_left_early_is_closed_and_agent_reusable() -> None:
     with texts("Hello", "World").in_thread() as fake:
         agent = agent_at(fake)
         with agent.stream_sync("hi") as run:
@@ -76,7 +76,7 @@ def test_a_script_that_leaves_a_stream_early_closes_it_and_can_go_on() -> None:
 
 @requirement("R107")
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_chat_in_a_script_keeps_its_history(tmp_path: Path, stored: bool) -> None:
+def test_sync_chat_keeps_history(tmp_path: Path, stored: bool) -> None:
     with texts("One", "Two", "Three", "Four").in_thread() as fake:
         chat = Chat(agent_at(fake), store=tmp_path / "talk.db" if stored else None)
         assert chat.send_sync("first").output == "One"
@@ -92,7 +92,7 @@ def test_a_chat_in_a_script_keeps_its_history(tmp_path: Path, stored: bool) -> N
 
 
 @requirement("R107")
-def test_a_script_decides_and_resumes() -> None:
+def test_sync_approval_can_be_decided_and_resumed() -> None:
     call = ResponsesScript().function_call("lookup", {"word": "sea"})
     with FakeProvider([call.reply(), ResponsesScript().text("done").reply()] * 2).in_thread() as fake:
         agent = agent_at(fake, tools=[lookup], approval=lambda question: True)
@@ -105,7 +105,7 @@ def test_a_script_decides_and_resumes() -> None:
 
 
 @requirement("R107")
-def test_a_sync_error_has_nothing_of_event_loops_in_its_traceback() -> None:
+def test_sync_error_traceback_hides_event_loop() -> None:
     for act in (
         lambda agent: agent.send_sync("hi"),
         lambda agent: list(agent.send_stream_sync("hi")),
@@ -135,13 +135,13 @@ def _fails_without_a_word_of_loops(act: Callable[[Agent], object]) -> None:
         (lambda agent: Chat(agent).resume_sync(), r"await chat\.resume"),
     ],
 )
-async def test_inside_a_loop_each_sync_form_says_what_to_write(act: Callable[[Agent], object], instead: str) -> None:
+async def test_sync_call_inside_event_loop_names_async_form(act: Callable[[Agent], object], instead: str) -> None:
     with pytest.raises(ConfigurationError, match=instead):
         act(Agent("openai-responses", base_url="http://127.0.0.1:1"))
 
 
 @requirement("R107")
-async def test_sync_forms_work_in_a_thread_beside_a_running_loop() -> None:
+async def test_sync_calls_work_in_thread_beside_running_loop() -> None:
     async with texts("Hello") as fake:
         result = await asyncio.to_thread(agent_at(fake).send_sync, "hi")
     assert result.output == "Hello"

@@ -67,21 +67,21 @@ def summarising(request: ModelRequest) -> ModelReply:
     return "They counted." if "summary" in (request.system or "") else f"{len(request.messages)} messages"
 
 
-async def test_a_history_that_fits_is_left_alone() -> None:
+async def test_history_within_window_is_unchanged() -> None:
     model = ScriptedModel(summarising, context_window=WINDOW)
     parts = await parts_of(Agent(model, context=Context()), history=long_history(1))
     assert notices(parts) == []
     assert len(model.requests) == 1
 
 
-async def test_an_unknown_window_is_a_warning_once_it_may_matter() -> None:
+async def test_unknown_window_warns_only_for_long_history() -> None:
     for history, expected in (([], 0), (long_history(3), 1)):
         start, *_ = await parts_of(Agent(ScriptedModel(["ok"]), context=Context()), history=history)
         assert isinstance(start, StreamStart)
         assert len(start.warnings) == expected
 
 
-async def test_older_turns_are_summarised_before_the_window_overflows_and_the_stream_says_so() -> None:
+async def test_older_turns_are_summarised_before_overflow_with_notice() -> None:
     model = ScriptedModel(summarising, context_window=WINDOW)
     parts = await parts_of(Agent(model, context=Context(keep_turns=1)), history=long_history(3))
     (notice,) = notices(parts)
@@ -92,7 +92,7 @@ async def test_older_turns_are_summarised_before_the_window_overflows_and_the_st
     assert validate_history(answer.messages) == []
 
 
-async def test_what_the_summary_costs_counts_for_the_run() -> None:
+async def test_summary_cost_counts_for_run() -> None:
     usage = Usage(InputUsage(1000, 1000), OutputUsage(50, 50))
     model = ScriptedModel(
         [ScriptedReply(["Sum."], usage=usage), ScriptedReply(["ok"], usage=usage)], context_window=WINDOW
@@ -109,7 +109,7 @@ async def test_another_model_can_summarise() -> None:
     assert (len(cheap.requests), len(model.requests)) == (1, 1)
 
 
-async def test_a_cut_drops_whole_turns_without_a_request() -> None:
+async def test_cut_drops_whole_turns_without_request() -> None:
     model = ScriptedModel(["ok"])
     context = Context(strategy="cut", max_tokens=WINDOW, keep_turns=2)
     parts = await parts_of(Agent(model, context=context), history=[ChatMessage.system("s"), *long_history(3)])
@@ -117,7 +117,7 @@ async def test_a_cut_drops_whole_turns_without_a_request() -> None:
     assert [message.text[:2] for message in model.requests[0].messages] == ["s", "q2", "a2", "no"]
 
 
-async def test_a_summary_that_fails_becomes_a_cut_and_says_why() -> None:
+async def test_failed_summary_becomes_cut_with_reason() -> None:
     broken = ScriptedModel([ContextOverflowError("no")])
     model = ScriptedModel(["ok"], context_window=WINDOW)
     (notice,) = notices(await parts_of(Agent(model, context=Context(summary_model=broken)), history=long_history(3)))
@@ -125,7 +125,7 @@ async def test_a_summary_that_fails_becomes_a_cut_and_says_why() -> None:
     assert "could not be summarised" in notice["message"]
 
 
-async def test_a_chat_stays_short_after_it_and_the_real_count_of_the_last_answer_decides() -> None:
+async def test_chat_stays_short_using_reported_token_count() -> None:
     def respond(request: ModelRequest) -> ModelReply:
         if "summary" in (request.system or ""):
             return "Sum."
@@ -147,7 +147,7 @@ def big_result(n: int) -> str:
     return f"{n} {LONG}"
 
 
-async def test_a_long_loop_of_tools_loses_its_older_rounds_and_keeps_its_question() -> None:
+async def test_long_tool_loop_drops_older_rounds_and_keeps_question() -> None:
     def respond(request: ModelRequest) -> ModelReply:
         if "summary" in (request.system or ""):
             return "Looked at some."
@@ -171,7 +171,7 @@ async def test_a_long_loop_of_tools_loses_its_older_rounds_and_keeps_its_questio
 
 
 @pytest.mark.parametrize("in_stream", [False, True])
-async def test_an_overflow_is_retried_once_shorter_and_visibly(in_stream: bool) -> None:
+async def test_overflow_is_retried_once_shortened_with_notice(in_stream: bool) -> None:
     error = ContextOverflowError("too long", status=400)
     first: Any = [part_of_error(error)] if in_stream else error
     model = ScriptedModel([first, "ok"])
@@ -184,7 +184,7 @@ async def test_an_overflow_is_retried_once_shorter_and_visibly(in_stream: bool) 
 
 
 @pytest.mark.parametrize("in_stream", [False, True])
-async def test_a_second_overflow_is_an_error(in_stream: bool) -> None:
+async def test_second_overflow_is_error(in_stream: bool) -> None:
     error: Any = ContextOverflowError("too long", status=400)
     model = ScriptedModel([[part_of_error(error)] if in_stream else error] * 2)
     with pytest.raises(ContextOverflowError):
@@ -192,14 +192,14 @@ async def test_a_second_overflow_is_an_error(in_stream: bool) -> None:
     assert len(model.requests) == 2
 
 
-async def test_an_overflow_after_some_text_is_an_error_since_nothing_is_shown_twice() -> None:
+async def test_overflow_after_text_is_error() -> None:
     model = ScriptedModel([["Half an", part_of_error(ContextOverflowError("too long"))], "never"])
     with pytest.raises(ContextOverflowError):
         await Agent(model, context=Context(strategy="cut")).send("now?", history=long_history(3))
     assert len(model.requests) == 1
 
 
-async def test_what_cannot_be_shortened_and_what_must_not_be_fails_at_once() -> None:
+async def test_overflow_fails_at_once_if_history_cannot_be_shortened() -> None:
     error = ContextOverflowError("too long", status=400)
     for agent, history in (
         (Agent(ScriptedModel([error]), context=Context()), []),
@@ -209,7 +209,7 @@ async def test_what_cannot_be_shortened_and_what_must_not_be_fails_at_once() -> 
             await agent.send("x", history=history)
 
 
-async def test_a_server_that_refuses_is_understood_over_the_wire() -> None:
+async def test_provider_overflow_error_triggers_shorter_retry() -> None:
     script = [error_reply(400, "context_length_exceeded", "too long"), ResponsesScript().text("ok").reply()]
     async with FakeProvider(script) as fake:
         context = Context(strategy="cut", max_tokens=1_000_000)
@@ -221,7 +221,7 @@ async def test_a_server_that_refuses_is_understood_over_the_wire() -> None:
 # Providers
 
 
-async def test_openai_compacts_by_itself_and_no_message_is_lost() -> None:
+async def test_openai_compacts_and_no_message_is_lost() -> None:
     async with FakeProvider([ResponsesScript().text("ok").reply()] * 2) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, context=Context(max_tokens=100_000))
         parts = await parts_of(agent, history=long_history(60))
@@ -232,7 +232,7 @@ async def test_openai_compacts_by_itself_and_no_message_is_lost() -> None:
     assert second["context_management"] == [{"type": "compaction"}]
 
 
-async def test_anthropic_compacts_by_itself_with_its_beta() -> None:
+async def test_anthropic_compacts_with_its_beta() -> None:
     async with FakeProvider([MessagesScript().text("ok").reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, context=Context(max_tokens=200_000))
         await agent.send("hi")
@@ -243,19 +243,19 @@ async def test_anthropic_compacts_by_itself_with_its_beta() -> None:
     assert "compact-2026-01-12" in headers["anthropic-beta"]
 
 
-async def test_own_options_for_it_win() -> None:
+async def test_explicit_compaction_options_take_precedence() -> None:
     options = OpenAIResponsesOptions(context_management=[ContextManagement(compact_threshold=5)])
     async with FakeProvider([ResponsesScript().text("ok").reply()]) as fake:
         await Agent("openai-responses", base_url=fake.base_url, context=Context(), options=options).send("hi")
         assert fake.requests[0].json["context_management"] == [{"type": "compaction", "compact_threshold": 5}]
 
 
-async def test_a_provider_that_cannot_is_refused_before_anything_is_sent() -> None:
+async def test_unsupported_provider_compaction_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="summary"):
         await Agent(ScriptedModel([]), context=Context(strategy="provider")).send("hi")
 
 
-async def test_the_window_comes_from_the_provider_s_list_of_models_once() -> None:
+async def test_window_is_read_once_from_provider_model_list() -> None:
     listed = {
         "models": [
             {"name": "models/gemini-test", "inputTokenLimit": WINDOW, "supportedGenerationMethods": ["generateContent"]}
@@ -273,7 +273,7 @@ async def test_the_window_comes_from_the_provider_s_list_of_models_once() -> Non
         assert len(fake.requests[-1].json["contents"]) < 7
 
 
-async def test_after_a_cut_a_session_on_the_server_is_left_visibly() -> None:
+async def test_cut_leaves_server_session_with_notice() -> None:
     replies = [
         ResponsesScript(
             id=f"r{n}", usage={"input_tokens": 9000, "output_tokens": 5, "total_tokens": 9005} if n == 1 else None
@@ -302,7 +302,7 @@ async def test_after_a_cut_a_session_on_the_server_is_left_visibly() -> None:
 # The log
 
 
-async def test_a_stored_chat_reads_back_what_it_holds(tmp_path: Path) -> None:
+async def test_stored_chat_reloads_shortened_history(tmp_path: Path) -> None:
     store = open_store(tmp_path / "log.db")
     model = ScriptedModel(summarising, context_window=WINDOW)
     agent = Agent(model, context=Context(keep_turns=1))
@@ -319,7 +319,7 @@ async def test_a_stored_chat_reads_back_what_it_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_stream", [False, True])
-async def test_a_run_that_is_left_anywhere_is_rebuilt_as_it_was(in_stream: bool) -> None:
+async def test_run_left_anywhere_is_rebuilt_with_same_history(in_stream: bool) -> None:
     error: Any = ContextOverflowError("too long", status=400)
     overflow = [part_of_error(error)] if in_stream else error
     model = ScriptedModel(["Sum.", tool_call("big_result", n=1), overflow, "Sum again.", "done"], context_window=WINDOW)
@@ -336,7 +336,7 @@ async def test_a_run_that_is_left_anywhere_is_rebuilt_as_it_was(in_stream: bool)
     assert model.remaining == 0
 
 
-async def test_approvals_and_resumption_keep_the_shortened_history() -> None:
+async def test_approvals_and_resumption_keep_shortened_history() -> None:
     model = ScriptedModel(["Sum.", tool_call("big_result", n=1), "done"], context_window=WINDOW)
     agent = Agent(model, tools=[big_result], context=Context(keep_turns=1), approval=lambda question: "ask")
     waiting = await agent.send("now?", history=long_history(3))
@@ -347,6 +347,6 @@ async def test_approvals_and_resumption_keep_the_shortened_history() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"strategy": "magic"}, {"keep_turns": 0}, {"threshold": 0}, {"max_tokens": 0}])
-def test_settings_that_mean_nothing_are_refused(wrong: Any) -> None:
+def test_invalid_context_settings_are_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError):
         Context(**wrong)

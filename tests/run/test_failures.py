@@ -37,7 +37,7 @@ def lookup() -> str:
         (ResponsesScript().text("Hel").failed().reply(), ProviderError),
     ],
 )
-async def test_a_failed_stream_raises_its_error_after_its_last_part(reply: Reply, error: type[RunError]) -> None:
+async def test_failed_stream_raises_after_last_part(reply: Reply, error: type[RunError]) -> None:
     parts: list[StreamPart] = []
     async with no_leaks(), FakeProvider([reply]) as fake:
         async with agent_at(fake).stream("hi") as run:
@@ -52,7 +52,7 @@ async def test_a_failed_stream_raises_its_error_after_its_last_part(reply: Reply
 
 
 @requirement("R102")
-async def test_with_errors_as_parts_nothing_is_raised() -> None:
+async def test_errors_as_parts_are_not_raised() -> None:
     async with FakeProvider([REFUSED]) as fake:
         async with agent_at(fake).stream("hi", errors="parts") as run:
             parts = [part async for part in run]
@@ -61,7 +61,7 @@ async def test_with_errors_as_parts_nothing_is_raised() -> None:
 
 
 @requirement("R102")
-async def test_chats_and_resumed_runs_are_loud_too() -> None:
+async def test_chats_and_resumed_runs_raise_too() -> None:
     async with FakeProvider([REFUSED] * 3 + [ResponsesScript().function_call("lookup", {}).reply(), REFUSED]) as fake:
         chat = Chat(agent_at(fake))
         with pytest.raises(AuthenticationError):
@@ -77,7 +77,7 @@ async def test_chats_and_resumed_runs_are_loud_too() -> None:
 
 
 @requirement("R102")
-async def test_limits_and_filters_raise_nothing() -> None:
+async def test_limits_and_filters_do_not_raise() -> None:
     replies = [
         ResponsesScript().function_call("lookup", {}).reply(),
         ResponsesScript().text("Hel").incomplete("content_filter").reply(),
@@ -90,13 +90,13 @@ async def test_limits_and_filters_raise_nothing() -> None:
     assert reasons == ["limit", "content-filter"]
 
 
-async def test_a_word_that_is_no_way_to_report_errors_is_refused() -> None:
+async def test_unknown_errors_value_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'raise' or 'parts'"):
         Agent("openai-responses", base_url="http://127.0.0.1:1").stream("hi", errors="ignore")  # pyright: ignore
 
 
 @requirement("R102")
-async def test_a_server_that_is_not_there_is_loud() -> None:
+async def test_unreachable_server_raises() -> None:
     agent = Agent("openai-responses", base_url="http://127.0.0.1:1", limits=Limits(max_retries=0))
     with pytest.raises(ConnectError):
         await read(agent.stream("hi"), [])

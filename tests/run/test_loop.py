@@ -54,7 +54,7 @@ async def run_parts(agent: Agent[Any], prompt: str = "hi") -> list[StreamPart]:
         (Limits(max_total_tokens=70), "max_total_tokens", 74, 2),
     ],
 )
-async def test_each_limit_ends_the_run_with_what_was_reached(
+async def test_each_limit_ends_run_and_reports_reached_value(
     limits: Limits, name: str, reached: int, requests: int
 ) -> None:
     async with FakeProvider(calls()) as fake:
@@ -66,7 +66,7 @@ async def test_each_limit_ends_the_run_with_what_was_reached(
     assert finish.metadata["reached"] == reached
 
 
-async def test_the_time_of_a_run_is_limited_in_mid_answer() -> None:
+async def test_run_time_limit_applies_in_mid_answer() -> None:
     never = asyncio.Event()
     async with no_leaks(), FakeProvider([sse([*responses_text(["Hel", "lo"])[:5], never])]) as fake:
         parts = await run_parts(agent_at(fake, limits=Limits(max_run_s=0.3)))
@@ -75,7 +75,7 @@ async def test_the_time_of_a_run_is_limited_in_mid_answer() -> None:
     assert (finish.reason, finish.metadata["limit"]) == ("limit", "max_run_s")
 
 
-async def test_the_time_of_a_run_is_limited_while_a_tool_hangs() -> None:
+async def test_run_time_limit_applies_while_tool_hangs() -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
 
     async def hang() -> None:
@@ -96,7 +96,7 @@ async def test_the_time_of_a_run_is_limited_while_a_tool_hangs() -> None:
 
 
 @requirement("R74")
-async def test_one_empty_answer_after_tools_is_asked_for_again_and_the_second_is_final() -> None:
+async def test_empty_answer_after_tools_is_requested_once_more() -> None:
     empty = [ResponsesScript(id=f"e{n}").text("").reply() for n in range(3)]
     async with FakeProvider([calls(1)[0], empty[0], ResponsesScript().text("Here.").reply()]) as fake:
         assert (await agent_at(fake, tools=[look]).send("hi")).output == "Here."
@@ -107,7 +107,7 @@ async def test_one_empty_answer_after_tools_is_asked_for_again_and_the_second_is
 
 
 @requirement("R72")
-async def test_a_tool_can_give_the_model_an_image_to_see() -> None:
+async def test_tool_can_return_image_to_model() -> None:
     def draw() -> list[Any]:
         """Draws."""
         return ["a dot", DataPart(pixel_png(), "image/png", "dot.png")]
@@ -122,7 +122,7 @@ async def test_a_tool_can_give_the_model_an_image_to_see() -> None:
 
 
 @requirement("R70")
-async def test_a_call_can_change_what_the_agent_was_made_with() -> None:
+async def test_call_settings_override_agent_settings() -> None:
     async with FakeProvider([ResponsesScript().text("a").reply(), ResponsesScript().text("b").reply()]) as fake:
         agent = agent_at(fake, tools=[look], system="Be brief.")
         await agent.send("hi", system="Be long.", tools=[])
@@ -135,7 +135,7 @@ async def test_a_call_can_change_what_the_agent_was_made_with() -> None:
         agent.stream("hi", temperatur=1)  # type: ignore[call-overload]
 
 
-async def test_an_agent_can_be_a_tool_of_another_and_its_parts_are_told_under_its_name() -> None:
+async def test_subagent_parts_are_streamed_under_its_name() -> None:
     inner = ResponsesScript(id="i1").image(pixel_png()).text(["Pa", "ris"])
     outer = [
         ResponsesScript(id="o1").function_call("geographer", {"task": "capital of France"}, "call_1").reply(),
@@ -155,7 +155,7 @@ async def test_an_agent_can_be_a_tool_of_another_and_its_parts_are_told_under_it
     assert parts[-1].usage.input.total == 3 * 36
 
 
-async def test_an_agent_that_stops_short_is_an_error_result_for_the_other() -> None:
+async def test_incomplete_subagent_is_error_result() -> None:
     outer = [
         ResponsesScript(id="o1").function_call("a", {"task": "x"}).reply(),
         ResponsesScript(id="o2").text("ok").reply(),
@@ -171,7 +171,7 @@ async def test_an_agent_that_stops_short_is_an_error_result_for_the_other() -> N
 
 
 @requirement("F41")
-async def test_what_an_agent_that_is_a_tool_has_read_counts_for_the_outer_run() -> None:
+async def test_subagent_open_world_reads_count_for_outer_run() -> None:
     done: list[str] = []
 
     @tool(is_sensitive=True)
@@ -190,7 +190,7 @@ async def test_what_an_agent_that_is_a_tool_has_read_counts_for_the_outer_run() 
     assert (result.finish_reason, done) == ("approval", [])
 
 
-async def test_approvals_of_an_agent_that_is_a_tool_are_asked_for_by_the_outer_run() -> None:
+async def test_subagent_approvals_are_asked_by_outer_run() -> None:
     done: list[str] = []
 
     @tool(approval="ask")
@@ -222,7 +222,7 @@ async def test_approvals_of_an_agent_that_is_a_tool_are_asked_for_by_the_outer_r
 
 @requirement("R78", "F26")
 @pytest.mark.parametrize("stop_at", range(1, 14))
-async def test_leaving_a_run_after_any_part_leaves_nothing_behind(stop_at: int) -> None:
+async def test_leaving_run_after_any_part_leaves_no_leaks(stop_at: int) -> None:
     async with no_leaks(), FakeProvider([calls(1)[0], sse([*responses_text("on")[:5], asyncio.Event()])]) as fake:
         async with agent_at(fake, tools=[look]).stream("hi") as run:
             count = 0
@@ -234,7 +234,7 @@ async def test_leaving_a_run_after_any_part_leaves_nothing_behind(stop_at: int) 
 
 
 @requirement("R78", "F26")
-async def test_cancelling_at_any_await_leaves_nothing_behind() -> None:
+async def test_cancelling_at_any_await_leaves_no_leaks() -> None:
     is_complete = False
     for turns in itertools.count():
         async with no_leaks(), FakeProvider([calls(1)[0], ResponsesScript().text("done").reply()]) as fake:
@@ -251,14 +251,14 @@ async def test_cancelling_at_any_await_leaves_nothing_behind() -> None:
     assert task.result().output == "done"
 
 
-async def test_the_steps_of_a_run_share_a_connection() -> None:
+async def test_steps_of_run_share_connection() -> None:
     # The fake sends the end of a body by itself, after the last event.
     async with no_leaks(), FakeProvider([*calls(5), ResponsesScript().text("done").reply()]) as fake:
         await agent_at(fake, tools=[look]).send("hi")
         assert (len(fake.requests), fake.connections_total) == (6, 1)
 
 
-async def test_a_body_that_does_not_end_after_its_last_event_is_closed() -> None:
+async def test_body_open_after_last_event_is_closed() -> None:
     async with no_leaks(), FakeProvider([sse([*responses_text("on"), asyncio.Event()])]) as fake:
         parts = await run_parts(agent_at(fake))
         assert isinstance(parts[-1], Finish)
@@ -267,7 +267,7 @@ async def test_a_body_that_does_not_end_after_its_last_event_is_closed() -> None
 
 
 @requirement("F27")
-async def test_a_stream_that_is_dropped_without_being_closed_is_closed() -> None:
+async def test_dropped_stream_is_closed() -> None:
     async with no_leaks(), FakeProvider([sse([*responses_text("on")[:5], asyncio.Event()]) for _ in range(2)]) as fake:
         async for chunk in agent_at(fake).send_stream("hi"):
             if chunk.output:
@@ -302,7 +302,7 @@ async def until_still(gate: OpenGate) -> None:
 
 
 @requirement("F28")
-async def test_a_slow_reader_makes_the_server_wait_and_nobody_else() -> None:
+async def test_slow_reader_delays_only_its_server() -> None:
     count, step = 20_000, 100
     gate = OpenGate()
     events = responses_text([f"{number:1000}" for number in range(count)])
@@ -333,7 +333,7 @@ async def test_a_slow_reader_makes_the_server_wait_and_nobody_else() -> None:
 
 
 @requirement("F31")
-async def test_a_hostile_tool_does_not_take_the_run_down() -> None:
+async def test_hostile_tool_does_not_end_run() -> None:
     import sys
 
     def leave() -> None:
@@ -374,7 +374,7 @@ ARCHIVE = DataPart(b"PK\x03\x04", "application/zip", "all.zip")
 
 
 @requirement("R101")
-async def test_a_resumed_run_warns_of_what_its_requests_leave_out() -> None:
+async def test_resumed_run_warns_about_omitted_content() -> None:
     @tool(approval="ask")
     def unpack() -> str:
         """Unpacks it."""
@@ -395,7 +395,7 @@ async def test_a_resumed_run_warns_of_what_its_requests_leave_out() -> None:
 
 
 @requirement("R101")
-async def test_what_only_a_later_request_leaves_out_is_reported_once() -> None:
+async def test_content_omitted_only_later_is_reported_once() -> None:
     replies = [MessagesScript(id=f"msg_{n}").tool_use("look", {}, f"toolu_{n}").reply() for n in range(3)]
     async with FakeProvider([*replies, MessagesScript().text("Done.").reply()]) as fake:
         runs: list[Run[str]] = []
@@ -414,7 +414,7 @@ async def test_what_only_a_later_request_leaves_out_is_reported_once() -> None:
 
 
 @requirement("F26")
-async def test_what_a_tool_has_saved_is_in_the_state_of_a_run_that_is_left() -> None:
+async def test_tool_checkpoint_is_in_state_of_abandoned_run() -> None:
     saved, given = asyncio.Event(), list[str]()
 
     async def bake(context: ToolContext) -> str:

@@ -32,7 +32,7 @@ def agent_at(fake: FakeProvider, max_cost: float, **settings: Any) -> Agent[str]
 
 
 @requirement("R73")
-async def test_once_the_cost_is_reached_no_further_step_begins() -> None:
+async def test_no_step_begins_after_cost_limit() -> None:
     async with FakeProvider(calls(9)) as fake:
         agent = agent_at(fake, 0.07, tools=[look])
         async with agent.stream("hi") as run:
@@ -48,14 +48,14 @@ async def test_once_the_cost_is_reached_no_further_step_begins() -> None:
 
 
 @requirement("R73")
-async def test_an_answer_that_costs_too_much_is_still_an_answer() -> None:
+async def test_answer_over_cost_limit_is_still_returned() -> None:
     async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
         result = await agent_at(fake, 0.001).send("hi")
     assert (result.finish_reason, result.text) == ("stop", "Done.")
 
 
 @requirement("R73")
-async def test_a_cost_that_was_reached_is_in_the_log(tmp_path: Path) -> None:
+async def test_reached_cost_is_logged(tmp_path: Path) -> None:
     store = open_store(tmp_path / "log.db")
     async with FakeProvider(calls(9)) as fake:
         chat = Chat(agent_at(fake, 0.03, tools=[look]), store=store)
@@ -71,7 +71,7 @@ async def test_a_cost_that_was_reached_is_in_the_log(tmp_path: Path) -> None:
 
 @requirement("R73")
 @pytest.mark.parametrize("max_cost", [0.01, 100.0])
-async def test_a_model_without_a_price_is_refused_before_anything_is_sent(max_cost: float) -> None:
+async def test_unpriced_model_is_refused_before_sending(max_cost: float) -> None:
     async with FakeProvider(calls(1)) as fake:
         agent = agent_at(fake, max_cost, prices={})
         with pytest.raises(ConfigurationError, match="openai-responses:house"):
@@ -79,7 +79,7 @@ async def test_a_model_without_a_price_is_refused_before_anything_is_sent(max_co
         assert fake.requests == []
 
 
-async def test_of_several_models_each_needs_a_price() -> None:
+async def test_every_model_needs_price() -> None:
     models = [ScriptedModel(["one"], name="one"), ScriptedModel(["two"], name="two")]
     name = f"{models[0].provider}:one"
     agent = Agent(models=models, limits=Limits(max_cost=1), prices={name: Price(input=1, output=1)})
@@ -88,7 +88,7 @@ async def test_of_several_models_each_needs_a_price() -> None:
 
 
 @requirement("R73")
-async def test_a_run_that_uses_something_without_a_price_stops_and_says_what() -> None:
+async def test_unpriced_usage_stops_run_and_is_named() -> None:
     searching = ResponsesScript(id="r0").web_search("a question").function_call("look", {"name": "a"}, "c0").reply()
     async with FakeProvider([searching, *calls(2)]) as fake:
         result = await agent_at(fake, 100, tools=[look]).send("hi")
@@ -100,7 +100,7 @@ async def test_a_run_that_uses_something_without_a_price_stops_and_says_what() -
 
 
 @requirement("R73")
-async def test_what_an_agent_costs_as_a_tool_counts_for_the_run_that_called_it() -> None:
+async def test_subagent_cost_counts_for_calling_run() -> None:
     child = Agent(ScriptedModel(["found"], name="child"), prices={"scripted:child": Price(input=10**6, output=10**6)})
     parent = Agent(
         ScriptedModel([tool_call("helper", task="look"), "never said"], name="parent"),
@@ -116,7 +116,7 @@ async def test_what_an_agent_costs_as_a_tool_counts_for_the_run_that_called_it()
 
 
 @requirement("R73")
-async def test_an_agent_without_a_price_as_a_tool_stops_a_run_with_a_cost_limit() -> None:
+async def test_unpriced_subagent_stops_run_with_cost_limit() -> None:
     child = Agent(ScriptedModel(["found"], name="child"))
     parent = Agent(
         ScriptedModel([tool_call("helper", task="look"), "never said"], name="parent"),
@@ -129,7 +129,7 @@ async def test_an_agent_without_a_price_as_a_tool_stops_a_run_with_a_cost_limit(
     assert result.parts[-1].metadata["unpriced"] == ["scripted:child"]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_a_server_that_reports_no_usage_cannot_be_bounded_beyond_its_first_step() -> None:
+async def test_run_without_reported_usage_stops_after_first_step() -> None:
     async with FakeProvider([ChatScript(usage=None).tool_call("look", {"name": "a"}, "c0").reply()]) as fake:
         agent = Agent(
             "openai:house",

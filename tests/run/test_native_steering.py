@@ -59,7 +59,7 @@ async def _nothing_is_left() -> AsyncGenerator[None]:
 
 @requirement("R115")
 @pytest.mark.parametrize("ends", ["steered", "completed"])
-async def test_the_response_that_is_read_takes_a_message_and_its_successor_continues_the_run(ends: str):
+async def test_steered_response_is_continued_by_its_successor(ends: str):
     script = [sse([*parent("One", AwaitedSteer(), ends=ends), *successor()]), says("Three.", "r3")]
     async with FakeProvider(script) as fake:
         chat = Chat(agent_at(fake))
@@ -83,7 +83,7 @@ async def test_the_response_that_is_read_takes_a_message_and_its_successor_conti
 
 
 @requirement("R115")
-async def test_two_messages_are_taken_by_one_successor_in_their_order():
+async def test_one_successor_takes_two_messages_in_order():
     script = [sse([*parent("One", AwaitedSteer("a"), AwaitedSteer("b")), *successor()])]
     async with FakeProvider(script) as fake:
         run = agent_at(fake).stream("go")
@@ -96,7 +96,7 @@ async def test_two_messages_are_taken_by_one_successor_in_their_order():
 
 
 @requirement("R115")
-async def test_a_successor_is_steered_like_any_response():
+async def test_successor_can_be_steered():
     steered_again = parent("Two", AwaitedSteer("b"), id="r2")
     script = [sse([*parent("One", AwaitedSteer("a")), *steered_again, *successor("Three.", "r3", "r2")])]
     async with FakeProvider(script) as fake:
@@ -115,7 +115,7 @@ async def test_a_successor_is_steered_like_any_response():
 
 
 @requirement("R115")
-async def test_a_message_before_the_first_event_was_read_is_offered_once_the_response_is_known():
+async def test_message_before_first_event_is_offered_later():
     async with FakeProvider([sse([*parent("One", AwaitedSteer()), *successor()])]) as fake:
         run = agent_at(fake).stream("go")
         parts: list[Any] = []
@@ -130,7 +130,7 @@ async def test_a_message_before_the_first_event_was_read_is_offered_once_the_res
 
 
 @requirement("R115")
-async def test_files_reach_the_response_too():
+async def test_steered_files_reach_response():
     image = DataPart(pixel_png(), "image/png", "a.png")
     async with FakeProvider([sse([*parent("One", AwaitedSteer()), *successor()])]) as fake:
         run = agent_at(fake, options=OpenAIResponsesOptions(image_detail="low")).stream("go")
@@ -144,7 +144,7 @@ async def test_files_reach_the_response_too():
 
 
 @requirement("R115")
-async def test_other_runs_on_the_connection_keep_their_own_answers():
+async def test_other_runs_on_connection_keep_their_answers():
     gate = asyncio.Event()
     script = [sse([*parent("One", AwaitedSteer(), gate), *successor()]), *(says(f"{n}", f"o{n}") for n in range(3))]
     async with FakeProvider(script) as fake:
@@ -159,7 +159,7 @@ async def test_other_runs_on_the_connection_keep_their_own_answers():
 
 
 @requirement("R115")
-async def test_a_server_that_names_no_lanes_is_understood():
+async def test_server_without_stream_ids_is_supported():
     none: Any = {"stream_id": None}
     events: list[Any] = [
         entry if isinstance(entry, AwaitedSteer) else {**entry, **none}
@@ -171,7 +171,7 @@ async def test_a_server_that_names_no_lanes_is_understood():
 
 
 @requirement("R115")
-async def test_a_limiter_counts_the_successor_and_is_free_in_the_end():
+async def test_limiter_counts_successor_and_is_released():
     limiter = Limiter(concurrent=1)
     script = [
         sse([*parent("One", AwaitedSteer()), *successor()]),
@@ -196,7 +196,7 @@ async def test_a_limiter_counts_the_successor_and_is_free_in_the_end():
 
 
 @requirement("R115", "R107")
-def test_a_sync_run_is_steered_natively_too():
+def test_sync_run_is_steered_natively():
     script = [sse([*parent("One", AwaitedSteer()), *successor()])]
     with FakeProvider(script).in_thread() as fake, agent_at(fake).stream_sync("go") as run:
         parts: list[Any] = []
@@ -238,7 +238,7 @@ PENDING = steer_report(
 
 
 @requirement("R115")
-async def test_a_message_that_waits_for_results_of_tools_is_not_sent_again_with_them():
+async def test_message_pending_on_tool_results_is_not_resent_with_them():
     runs: list[str] = []
     script = [sse([*calling(AwaitedSteer()), PENDING]), says("Two.", "r2"), says("Three.", "r3")]
     async with FakeProvider(script) as fake:
@@ -258,7 +258,7 @@ async def test_a_message_that_waits_for_results_of_tools_is_not_sent_again_with_
 
 
 @requirement("R115")
-async def test_a_pending_message_whose_connection_breaks_is_sent_with_the_results():
+async def test_pending_message_is_resent_if_connection_breaks():
     script = [sse([*calling(AwaitedSteer()), PENDING, socket_close(1012)], cut="close"), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
 
@@ -279,7 +279,7 @@ async def test_a_pending_message_whose_connection_breaks_is_sent_with_the_result
 
 
 @requirement("R115")
-async def test_a_request_that_the_server_refuses_after_a_pending_message_is_made_again_with_it():
+async def test_refused_request_is_repeated_with_pending_message():
     runs: list[str] = []
     forgotten = error_reply(400, "previous_response_not_found", "Previous response not found.")
     script = [sse([*calling(AwaitedSteer()), PENDING]), forgotten, forgotten, says("Two.", "r2")]
@@ -294,7 +294,7 @@ async def test_a_request_that_the_server_refuses_after_a_pending_message_is_made
 
 
 @requirement("R115")
-async def test_a_request_that_replays_the_history_has_the_pending_message_in_it():
+async def test_request_with_full_history_includes_pending_message():
     runs: list[str] = []
     script = [sse([*calling(AwaitedSteer()), PENDING]), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
@@ -310,7 +310,7 @@ async def test_a_request_that_replays_the_history_has_the_pending_message_in_it(
 
 
 @requirement("R115")
-async def test_a_run_that_waits_for_an_approval_keeps_a_pending_message_and_refuses_others():
+async def test_run_awaiting_approval_keeps_pending_message():
     runs: list[str] = []
     tools = [Tool.from_function(worker(runs), approval="ask")]
     script = [sse([*calling(AwaitedSteer()), PENDING]), says("Two.", "r2")]

@@ -50,7 +50,7 @@ async def _nothing_is_left() -> AsyncGenerator[None]:
 
 @requirement("R115")
 @pytest.mark.parametrize("code", ["steering_not_supported", "too_many_pending_steers", "a_code_of_tomorrow"])
-async def test_a_message_that_is_refused_is_sent_with_the_next_request_and_the_stream_says_so(code: str):
+async def test_refused_message_is_sent_with_next_request_and_notice(code: str):
     script = [sse(parent("One", AwaitedSteer(refusal=code), ends="completed")), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
         run = agent_at(fake).stream("go")
@@ -66,7 +66,7 @@ async def test_a_message_that_is_refused_is_sent_with_the_next_request_and_the_s
 
 
 @requirement("R115")
-async def test_a_response_that_ends_before_the_message_arrives_is_followed_by_a_request():
+async def test_message_after_response_end_is_sent_with_new_request():
     gate = asyncio.Event()
     script = [sse(parent("One", gate, ends="completed")), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
@@ -87,7 +87,7 @@ async def test_a_response_that_ends_before_the_message_arrives_is_followed_by_a_
 
 
 @requirement("R115")
-async def test_an_accepted_message_for_which_no_successor_can_be_made_is_sent_with_a_request():
+async def test_accepted_message_without_successor_is_sent_with_request():
     failed = steer_report(
         "failed",
         "steer_1",
@@ -105,7 +105,7 @@ async def test_an_accepted_message_for_which_no_successor_can_be_made_is_sent_wi
 
 @requirement("R115")
 @pytest.mark.parametrize("error", [{"status": 500, "error": {"code": "server_error"}}, {"error": {"code": "odd"}}])
-async def test_an_error_in_place_of_the_successor_is_followed_by_a_request(error: dict[str, Any]):
+async def test_error_instead_of_successor_is_followed_by_request(error: dict[str, Any]):
     script = [sse([*parent("One", AwaitedSteer()), {"type": "error", **error}]), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
         run = agent_at(fake).stream("go")
@@ -125,7 +125,7 @@ async def test_an_error_in_place_of_the_successor_is_followed_by_a_request(error
 
 
 @requirement("R115")
-async def test_a_connection_that_is_lost_before_the_successor_is_followed_by_a_request():
+async def test_connection_lost_before_successor_is_followed_by_request():
     script = [sse([*parent("One", AwaitedSteer()), socket_close(1012)], cut="close"), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
         run = agent_at(fake).stream("go")
@@ -137,7 +137,7 @@ async def test_a_connection_that_is_lost_before_the_successor_is_followed_by_a_r
 
 
 @requirement("R115")
-async def test_a_server_that_never_answers_a_message_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPatch):
+async def test_wait_for_unanswered_message_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stream, "MAX_STEER_ANSWER_S", 0.05)
     script = [sse(parent("One", AwaitedSteer(says=False), ends="completed")), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
@@ -148,7 +148,7 @@ async def test_a_server_that_never_answers_a_message_costs_a_bounded_wait(monkey
 
 
 @requirement("R115")
-async def test_a_successor_that_never_begins_costs_the_wait_for_a_first_event():
+async def test_missing_successor_times_out_at_first_byte():
     limits = Limits(first_byte_timeout_s=0.3, idle_timeout_s=20)
     script = [sse([*parent("One", AwaitedSteer()), asyncio.Event()]), says("Two.", "r2")]
     async with FakeProvider(script) as fake:
@@ -160,7 +160,7 @@ async def test_a_successor_that_never_begins_costs_the_wait_for_a_first_event():
 
 
 @requirement("R115")
-async def test_an_error_of_a_server_that_knows_no_such_messages_refuses_only_the_message():
+async def test_unknown_event_error_refuses_only_message():
     """It names no lane, and must end neither the response nor requests that wait for their first event."""
     gate, other = asyncio.Event(), asyncio.Event()
     unknown: Any = {"type": "error", "status": 400, "stream_id": None}
@@ -184,7 +184,7 @@ async def test_an_error_of_a_server_that_knows_no_such_messages_refuses_only_the
 
 
 @requirement("R115")
-async def test_a_message_that_one_response_refused_is_offered_to_its_successor():
+async def test_message_refused_by_response_is_offered_to_successor():
     script = [
         sse(
             [
@@ -215,7 +215,7 @@ async def test_a_message_that_one_response_refused_is_offered_to_its_successor()
 
 
 @requirement("R115")
-async def test_over_http_nothing_is_offered_and_nothing_is_reported():
+async def test_http_run_offers_and_reports_no_native_steering():
     gate = asyncio.Event()
     async with FakeProvider([sse(parent("One", gate, ends="completed")), says("Two.", "r2")]) as fake:
         run = agent_at(fake, transport="http").stream("go")

@@ -47,9 +47,7 @@ def needed(rows: Sequence[Row], stream: bool) -> list[str]:
 @both
 @requirement("R47", "R161")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_an_answer_in_the_background_is_requested_once_however_often_it_is_left(
-    api: Api, stream: bool, tmp_path: Path
-) -> None:
+async def test_background_answer_is_requested_once_however_often_left(api: Api, stream: bool, tmp_path: Path) -> None:
     store = open_store(tmp_path / "talks.db")
     cuts = 0
     async with FakeProvider([], base_path=api.base_path) as fake:
@@ -76,9 +74,7 @@ async def test_an_answer_in_the_background_is_requested_once_however_often_it_is
 @both
 @requirement("R47", "R161")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_the_log_has_the_id_of_an_answer_in_the_background_at_once(
-    api: Api, stream: bool, tmp_path: Path
-) -> None:
+async def test_background_answer_id_is_logged_at_once(api: Api, stream: bool, tmp_path: Path) -> None:
     """A process that is killed right after the provider has begun must not cost a second answer."""
     store = open_store(tmp_path / "talks.db")
     first = sse([*api.stream()[:4], asyncio.Event()]) if stream else api.at("queued")
@@ -104,9 +100,7 @@ async def read(run: Any) -> None:
 @both
 @requirement("R47", "R161")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_run_that_is_handed_over_leaves_its_answer_to_the_next_worker(
-    api: Api, stream: bool, tmp_path: Path
-) -> None:
+async def test_handed_off_run_leaves_its_answer_to_next_worker(api: Api, stream: bool, tmp_path: Path) -> None:
     store = open_store(tmp_path / "talks.db")
     first = sse([*api.stream()[:4], asyncio.Event()]) if stream else api.at("queued")
     async with asyncio.timeout(BOUND_S), api.fake(first) as fake:

@@ -34,7 +34,7 @@ def text_of(parts: list[StreamPart]) -> str:
 
 
 @pytest.mark.parametrize("cut", ["end", "reset"])
-async def test_a_response_in_the_background_goes_on_after_the_last_event(cut: Any) -> None:
+async def test_background_response_resumes_after_last_event(cut: Any) -> None:
     async with no_leaks(), FakeProvider([sse(EVENTS[:6], cut=cut), sse(EVENTS[4:7], cut=cut), sse(EVENTS[7:])]) as fake:
         parts = await run_parts(agent_at(fake, options=BACKGROUND))
         again = [(request.method, request.path, request.query) for request in fake.requests[1:]]
@@ -46,7 +46,7 @@ async def test_a_response_in_the_background_goes_on_after_the_last_event(cut: An
     assert [query["starting_after"] for _, _, query in again] == ["5", "6"]
 
 
-async def test_without_background_a_cut_stream_stays_cut() -> None:
+async def test_cut_stream_without_background_is_not_resumed() -> None:
     async with FakeProvider([sse(EVENTS[:6]), sse(EVENTS[6:])]) as fake:
         parts = await run_parts(agent_at(fake))
         assert len(fake.requests) == 1
@@ -54,7 +54,7 @@ async def test_without_background_a_cut_stream_stays_cut() -> None:
     assert parts[-2].kind == "truncated"
 
 
-async def test_taking_up_again_is_bounded_and_a_refusal_ends_it() -> None:
+async def test_resumptions_are_bounded_and_end_on_refusal() -> None:
     async with FakeProvider([sse(EVENTS[:6])] * 9) as fake:
         parts = await run_parts(agent_at(fake, options=BACKGROUND, limits=Limits(max_resumptions=2)))
         assert len(fake.requests) == 3
@@ -67,7 +67,7 @@ async def test_taking_up_again_is_bounded_and_a_refusal_ends_it() -> None:
     assert parts[-2].kind == "truncated"
 
 
-async def test_cancelling_a_run_stops_it_at_the_provider() -> None:
+async def test_cancelling_run_stops_it_at_provider() -> None:
     async with no_leaks(), FakeProvider([sse([*EVENTS[:6], asyncio.Event()])]) as fake:
         fake.on("POST", "/v1/responses/*/cancel", json_reply({"id": "resp_1", "status": "cancelled", "output": []}))
         async with agent_at(fake, options=BACKGROUND).stream("hi") as run:
@@ -79,7 +79,7 @@ async def test_cancelling_a_run_stops_it_at_the_provider() -> None:
     assert paths == ["/v1/responses", "/v1/responses/resp_1/cancel"]
 
 
-async def test_an_interaction_goes_on_after_the_last_event() -> None:
+async def test_interaction_resumes_after_last_event() -> None:
     script = InteractionScript().text(["Hel", "lo ", "world"])
     events = script.chunks()
     async with no_leaks(), FakeProvider([sse(events[:4]), sse(events[4:])], base_path="") as fake:

@@ -59,7 +59,7 @@ async def _nothing_is_left() -> AsyncGenerator[None]:
 
 
 @requirement("R115", "R73")
-async def test_a_limit_ends_the_run_and_the_successor_is_left():
+async def test_limit_ends_run_and_abandons_successor():
     hold = asyncio.Event()
     script = [sse([*parent("One", AwaitedSteer()), *successor()[:4], hold]), says("Fresh.", "r5")]
     async with FakeProvider(script) as fake:
@@ -73,7 +73,7 @@ async def test_a_limit_ends_the_run_and_the_successor_is_left():
 
 @requirement("R115")
 @pytest.mark.parametrize("moment", ["before the end", "before the successor"])
-async def test_leaving_a_steered_run_leaves_nothing_behind(moment: str):
+async def test_leaving_steered_run_leaves_no_leaks(moment: str):
     hold = asyncio.Event()
     events = parent("One", AwaitedSteer(), *([hold] if moment == "before the end" else []))
     async with FakeProvider([sse([*events, hold])]) as fake:
@@ -90,7 +90,7 @@ async def test_leaving_a_steered_run_leaves_nothing_behind(moment: str):
 
 
 @requirement("R115")
-async def test_a_run_that_is_dropped_before_the_successor_gives_its_lane_back():
+async def test_run_dropped_before_successor_releases_its_stream():
     async with FakeProvider([sse([*parent("One", AwaitedSteer()), asyncio.Event()])]) as fake:
         run = agent_at(fake).stream("go")
         parts = aiter(run)
@@ -102,7 +102,7 @@ async def test_a_run_that_is_dropped_before_the_successor_gives_its_lane_back():
 
 
 @requirement("R115")
-async def test_closing_a_run_that_waits_for_a_successor_ends_the_wait():
+async def test_closing_run_ends_wait_for_successor():
     async with FakeProvider([sse([*parent("One", AwaitedSteer()), asyncio.Event()])]) as fake:
         run = agent_at(fake).stream("go")
         is_over = asyncio.Event()
@@ -130,7 +130,7 @@ async def test_closing_a_run_that_waits_for_a_successor_ends_the_wait():
 
 @requirement("R115", "R84")
 @pytest.mark.parametrize("moment", ["text", "applied"])
-async def test_a_message_that_the_server_accepted_survives_a_kill(tmp_path: Path, moment: str):
+async def test_message_accepted_by_server_survives_kill(tmp_path: Path, moment: str):
     held = asyncio.Event()
     following = [held] if moment == "text" else [*successor()[:4], held]
     entries = [*parent("One", AwaitedSteer(), *([held] if moment == "text" else [])), *following]
@@ -163,7 +163,7 @@ async def test_a_message_that_the_server_accepted_survives_a_kill(tmp_path: Path
 
 
 @requirement("R115", "R82")
-async def test_a_steered_chat_is_read_from_its_log_as_it_was(tmp_path: Path):
+async def test_steered_chat_is_restored_from_log(tmp_path: Path):
     script = [sse([*parent("One", AwaitedSteer()), *successor()]), says("Three.", "r3")]
     async with FakeProvider(script) as fake:
         store = open_store(tmp_path / "log.db")
@@ -180,7 +180,7 @@ async def test_a_steered_chat_is_read_from_its_log_as_it_was(tmp_path: Path):
 
 
 @requirement("R115")
-async def test_a_recording_has_the_successor_as_an_exchange_of_its_own():
+async def test_recording_has_successor_as_separate_exchange():
     script = [sse([*parent("One", AwaitedSteer()), *successor()])]
     async with FakeProvider(script) as fake:
         transport = RecordingTransport(WebSocketTransport(RESPONSES_WEBSOCKET, retry=RetryPolicy()))

@@ -75,7 +75,7 @@ def user_texts(fake: FakeProvider, number: int) -> list[Any]:
 
 
 @requirement("R115")
-async def test_a_message_during_a_tool_is_reported_at_once_and_sent_with_the_result() -> None:
+async def test_message_during_tool_is_sent_with_its_result() -> None:
     runs, goes_on = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
@@ -109,7 +109,7 @@ async def test_a_message_during_a_tool_is_reported_at_once_and_sent_with_the_res
 
 
 @requirement("R115")
-async def test_a_chat_has_the_messages_where_they_were_sent() -> None:
+async def test_chat_orders_messages_as_sent() -> None:
     gate = asyncio.Event()
     async with FakeProvider([pausing(gate, "One.", "r1"), says("Two.", "r2"), says("Three.", "r3")]) as fake:
         chat = Chat(agent_at(fake))
@@ -131,7 +131,7 @@ async def test_a_chat_has_the_messages_where_they_were_sent() -> None:
 
 
 @requirement("R115")
-async def test_the_messages_of_a_result_are_those_of_the_history() -> None:
+async def test_result_messages_match_history() -> None:
     def look() -> str:
         """Looks."""
         return "seen"
@@ -152,7 +152,7 @@ async def test_the_messages_of_a_result_are_those_of_the_history() -> None:
 
 @requirement("R115")
 @pytest.mark.parametrize("closes", [False, True])
-async def test_a_run_that_is_over_refuses_messages(closes: bool) -> None:
+async def test_finished_run_refuses_messages(closes: bool) -> None:
     async with FakeProvider([says("Done.")]) as fake:
         run = agent_at(fake).stream("go")
         if closes:
@@ -174,7 +174,7 @@ async def test_a_run_that_is_over_refuses_messages(closes: bool) -> None:
 
 
 @requirement("R115")
-async def test_a_run_that_waits_for_an_approval_takes_messages_once_it_is_resumed() -> None:
+async def test_run_awaiting_approval_accepts_messages_after_resume() -> None:
     def delete() -> str:
         """Deletes."""
         return "deleted"
@@ -208,7 +208,7 @@ async def test_a_run_that_waits_for_an_approval_takes_messages_once_it_is_resume
 @pytest.mark.parametrize(
     ("limits", "name"), [(Limits(max_steps=1), "max_steps"), (Limits(max_total_tokens=1), "max_total_tokens")]
 )
-async def test_limits_count_and_a_message_beyond_them_is_reported_as_lost(limits: Limits, name: str) -> None:
+async def test_message_beyond_limit_is_reported_as_failed(limits: Limits, name: str) -> None:
     async with FakeProvider([says("Done.")]) as fake:
         async with agent_at(fake, limits=limits).stream("go") as run:
             parts = [await run.__anext__()]
@@ -224,7 +224,7 @@ async def test_limits_count_and_a_message_beyond_them_is_reported_as_lost(limits
 
 
 @requirement("R115")
-async def test_a_message_to_a_run_that_fails_is_sent_when_it_is_resumed(tmp_path: Path) -> None:
+async def test_message_to_failed_run_is_sent_on_resume(tmp_path: Path) -> None:
     gate = asyncio.Event()
     failing = sse([*ResponsesScript().text("Hm.").events()[:-1], gate, *ResponsesScript().failed().events()[-1:]])
     async with FakeProvider([failing, says("Better.")]) as fake:
@@ -247,7 +247,7 @@ async def test_a_message_to_a_run_that_fails_is_sent_when_it_is_resumed(tmp_path
 
 @requirement("R115", "R84")
 @pytest.mark.parametrize("moment", ["text", "tool", "applied"])
-async def test_a_message_that_was_accepted_survives_a_kill(tmp_path: Path, moment: str) -> None:
+async def test_accepted_message_survives_kill(tmp_path: Path, moment: str) -> None:
     held = asyncio.Event()
     ends = asyncio.Event()
     script = [calls("work") if moment == "tool" else pausing(ends, "Hm."), sse([held])]
@@ -286,7 +286,7 @@ async def test_a_message_that_was_accepted_survives_a_kill(tmp_path: Path, momen
 
 
 @requirement("R115")
-async def test_a_provider_that_paused_continues_before_it_is_told_anything() -> None:
+async def test_paused_provider_continues_before_message_is_sent() -> None:
     script = [
         MessagesScript().text("Working").pause_turn().reply(),
         MessagesScript().text("Worked.").reply(),
@@ -304,7 +304,7 @@ async def test_a_provider_that_paused_continues_before_it_is_told_anything() -> 
 
 
 @requirement("R115")
-async def test_the_answer_to_the_last_message_is_the_typed_output() -> None:
+async def test_answer_to_last_message_is_typed_output() -> None:
     async with FakeProvider([says('{"value": 1}'), says('{"value": 2}', "r2")]) as fake:
         async with agent_at(fake).stream("go", output_type=int) as run:
             async for part in run:
@@ -315,7 +315,7 @@ async def test_the_answer_to_the_last_message_is_the_typed_output() -> None:
 
 
 @requirement("R115")
-async def test_files_are_sent_and_kept_in_the_log(tmp_path: Path) -> None:
+async def test_files_are_sent_and_logged(tmp_path: Path) -> None:
     image = DataPart(pixel_png(), "image/png", "a.png")
     gate = asyncio.Event()
     async with FakeProvider([pausing(gate, "One."), says("Two.", "r2")]) as fake:
@@ -346,7 +346,7 @@ async def test_files_are_sent_and_kept_in_the_log(tmp_path: Path) -> None:
         [ToolResultPart("c", "f", "done")],
     ],
 )
-async def test_what_a_user_cannot_say_is_refused_and_changes_nothing(message: Any) -> None:
+async def test_non_user_message_is_refused(message: Any) -> None:
     async with FakeProvider([says("Done.")]) as fake, agent_at(fake).stream("go") as run:
         with pytest.raises(ConfigurationError):
             await run.steer(message)
@@ -354,7 +354,7 @@ async def test_what_a_user_cannot_say_is_refused_and_changes_nothing(message: An
 
 
 @requirement("R115")
-async def test_a_run_has_only_so_many_pending_messages() -> None:
+async def test_pending_messages_are_bounded() -> None:
     async with FakeProvider([says("Done.")]) as fake, agent_at(fake).stream("go") as run:
         for number in range(MAX_PENDING_STEERS):
             await run.steer(f"{number}")
@@ -364,7 +364,7 @@ async def test_a_run_has_only_so_many_pending_messages() -> None:
 
 
 @requirement("R115", "R107")
-def test_a_script_steers_between_two_parts() -> None:
+def test_sync_run_is_steered_between_parts() -> None:
     gate = asyncio.Event()
     script = [pausing(gate, "One."), says("Two.", "r2")]
     with FakeProvider(script).in_thread() as fake, agent_at(fake).stream_sync("go") as run:
@@ -384,7 +384,7 @@ def test_a_script_steers_between_two_parts() -> None:
 
 
 @requirement("R115", "R107")
-def test_another_thread_steers_a_sync_run() -> None:
+def test_sync_run_is_steered_from_other_thread() -> None:
     taken: list[str] = []
 
     def work() -> str:
@@ -402,7 +402,7 @@ def test_another_thread_steers_a_sync_run() -> None:
 
 
 @requirement("R115")
-async def test_a_request_that_cannot_be_sent_keeps_the_message_for_the_retry() -> None:
+async def test_message_is_kept_for_retry_when_request_fails() -> None:
     async with FakeProvider([error_reply(500), says("Done.")]) as fake:
         async with agent_at(fake).stream("go") as run:
             await run.steer("please")

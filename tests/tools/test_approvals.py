@@ -55,7 +55,7 @@ async def run_parts(run: Any, **start: Any) -> list[StreamPart]:
 
 
 @requirement("R76")
-async def test_a_call_that_needs_approval_waits_while_the_others_run_and_goes_on_with_the_decision() -> None:
+async def test_call_needing_approval_waits_while_other_calls_run() -> None:
     desk = Desk()
     async with no_leaks(), FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
@@ -74,7 +74,7 @@ async def test_a_call_that_needs_approval_waits_while_the_others_run_and_goes_on
 
 
 @requirement("R76")
-async def test_a_denied_call_is_not_run_and_the_model_reads_why() -> None:
+async def test_denied_call_is_not_run_and_model_reads_reason() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
@@ -102,7 +102,7 @@ async def test_a_denied_call_is_not_run_and_the_model_reads_why() -> None:
         lambda d: replace(d, approval_id="approval_other"),
     ],
 )
-async def test_a_decision_that_was_made_for_something_else_is_refused(forge: Any) -> None:
+async def test_decision_for_other_call_is_refused(forge: Any) -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
@@ -115,7 +115,7 @@ async def test_a_decision_that_was_made_for_something_else_is_refused(forge: Any
 
 
 @requirement("F42")
-async def test_arguments_that_were_changed_after_the_approval_are_not_executed() -> None:
+async def test_arguments_changed_after_approval_are_not_executed() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
@@ -128,7 +128,7 @@ async def test_arguments_that_were_changed_after_the_approval_are_not_executed()
 
 
 @requirement("F42")
-async def test_a_person_who_was_shown_other_arguments_has_not_approved_the_call() -> None:
+async def test_approval_of_other_displayed_arguments_is_refused() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
@@ -144,7 +144,7 @@ async def test_a_person_who_was_shown_other_arguments_has_not_approved_the_call(
 
 
 @requirement("F42")
-async def test_a_remote_call_whose_shown_arguments_were_changed_is_not_allowed() -> None:
+async def test_remote_call_with_changed_displayed_arguments_is_refused() -> None:
     request = ResponsesScript(id="r1").mcp_approval_request("docs", "ask", {"q": "x"})
     async with FakeProvider([request.reply(), ResponsesScript(id="r2").text("ok").reply()]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[REMOTE])
@@ -156,7 +156,7 @@ async def test_a_remote_call_whose_shown_arguments_were_changed_is_not_allowed()
 
 
 @requirement("F42")
-async def test_a_decision_counts_once() -> None:
+async def test_decision_counts_once() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
@@ -170,7 +170,7 @@ async def test_a_decision_counts_once() -> None:
 
 @requirement("R76", "R37")
 @pytest.mark.parametrize("approve", [True, False])
-async def test_a_remote_call_is_decided_by_the_same_mechanism(approve: bool) -> None:
+async def test_remote_call_is_decided_like_local_call(approve: bool) -> None:
     request = ResponsesScript(id="r1").mcp_approval_request("docs", "ask", {"q": "x"})
     async with FakeProvider([request.reply(), ResponsesScript(id="r2").text("ok").reply()]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[REMOTE])
@@ -184,7 +184,7 @@ async def test_a_remote_call_is_decided_by_the_same_mechanism(approve: bool) -> 
     assert (answer["approval_request_id"], answer["approve"]) == (waiting.approval_id, approve)
 
 
-async def test_a_policy_can_answer_for_the_person() -> None:
+async def test_policy_can_decide_for_approver() -> None:
     asked: list[Question] = []
 
     def policy(question: Question) -> bool:
@@ -202,7 +202,7 @@ async def test_a_policy_can_answer_for_the_person() -> None:
 
 
 @requirement("F41")
-async def test_a_sensitive_tool_is_never_run_unasked_after_reading_the_open_web() -> None:
+async def test_sensitive_tool_needs_approval_after_reading_open_web() -> None:
     desk = Desk()
     page = {"type": "url_citation", "url": "https://evil.example/", "title": "E", "start_index": 0, "end_index": 2}
     script = ResponsesScript().web_search("x").text("ok", annotations=[page]).function_call("delete", {"name": "a"})
@@ -219,7 +219,7 @@ async def test_a_sensitive_tool_is_never_run_unasked_after_reading_the_open_web(
 
 @requirement("R76", "R73")
 @pytest.mark.parametrize("decide", ["approve", "deny"])
-async def test_a_run_can_be_written_down_after_every_part_and_taken_up_elsewhere(decide: str) -> None:
+async def test_run_serialised_after_any_part_can_be_resumed(decide: str) -> None:
     def script() -> list[Any]:
         rounds = ResponsesScript(id="r1").text("First.").function_call("look", {"name": "a"}, "c1")
         more = (
@@ -271,7 +271,7 @@ async def test_a_run_can_be_written_down_after_every_part_and_taken_up_elsewhere
     assert stop_at > 20
 
 
-async def test_a_chat_waits_for_its_approval_and_goes_on() -> None:
+async def test_chat_waits_for_approval_and_continues() -> None:
     desk = Desk()
     async with FakeProvider([*two_calls(), ResponsesScript(id="r3").text("Bye.").reply()]) as fake:
         chat = Chat(agent_at(fake, desk))
@@ -283,12 +283,12 @@ async def test_a_chat_waits_for_its_approval_and_goes_on() -> None:
         assert fake.requests[2].json["previous_response_id"] == "r2"
 
 
-def test_a_run_state_of_a_newer_version_is_refused() -> None:
+def test_run_state_of_newer_version_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         RunState.from_json('{"turn": {"messages": []}, "version": 2}')
 
 
-async def test_requests_and_calls_stand_in_the_stream() -> None:
+async def test_stream_contains_calls_and_approval_requests() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         parts = await run_parts(agent_at(fake, desk).stream("clean up"))
@@ -300,7 +300,7 @@ async def test_requests_and_calls_stand_in_the_stream() -> None:
 
 
 @requirement("F42")
-async def test_only_the_call_that_was_asked_about_may_run() -> None:
+async def test_only_call_under_approval_runs() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
@@ -314,7 +314,7 @@ async def test_only_the_call_that_was_asked_about_may_run() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["yes", None, 1, "ask"])
-async def test_a_policy_that_speaks_unclearly_lets_nothing_run_unasked(verdict: Any) -> None:
+async def test_unclear_policy_result_asks_for_approval(verdict: Any) -> None:
     desk = Desk()
     async with FakeProvider([ResponsesScript().function_call("look", {"name": "a"}).reply()]) as fake:
         result = await agent_at(fake, desk, approval=lambda question: verdict).send("hi")
@@ -323,7 +323,7 @@ async def test_a_policy_that_speaks_unclearly_lets_nothing_run_unasked(verdict: 
 
 @requirement("R76")
 @pytest.mark.parametrize("word", ["always", "never", "alwyas", "", 1])
-def test_an_unknown_policy_is_refused_where_it_is_set_and_the_error_lists_the_words(word: Any) -> None:
+def test_unknown_policy_is_refused_with_allowed_values(word: Any) -> None:
     agent = Agent("openai-responses", base_url="http://127.0.0.1:1")
     for make in (
         lambda: Agent("openai-responses", base_url="http://127.0.0.1:1", approval=word),
@@ -338,7 +338,7 @@ def test_an_unknown_policy_is_refused_where_it_is_set_and_the_error_lists_the_wo
             make()
 
 
-async def test_an_agent_without_the_tool_tells_the_model_so() -> None:
+async def test_agent_without_tool_tells_model() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         first = await agent_at(fake, desk).send("clean up")
@@ -348,7 +348,7 @@ async def test_an_agent_without_the_tool_tells_the_model_so() -> None:
     assert second.messages[0].parts[0].is_error  # type: ignore[union-attr]
 
 
-async def test_a_run_that_is_over_or_no_run_cannot_be_resumed() -> None:
+async def test_finished_or_invalid_run_cannot_be_resumed() -> None:
     async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
         async with agent.stream("hi") as run:

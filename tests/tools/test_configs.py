@@ -18,7 +18,7 @@ AGENT = OpenAIResponsesOptions(store=False, temperature=0.1, reasoning=Reasoning
 
 
 @requirement("R104")
-def test_only_fields_that_were_set_count() -> None:
+def test_only_set_fields_override() -> None:
     merged = merged_configs(AGENT, OpenAIResponsesOptions(temperature=0.9))
     assert merged == OpenAIResponsesOptions(store=False, temperature=0.9, reasoning=AGENT.reasoning)
     assert merged_configs(AGENT, OpenAIResponsesOptions()) == AGENT
@@ -26,7 +26,7 @@ def test_only_fields_that_were_set_count() -> None:
 
 
 @requirement("R104")
-def test_a_field_that_was_set_to_its_default_was_set() -> None:
+def test_field_set_to_its_default_overrides() -> None:
     merged = merged_configs(AGENT, OpenAIResponsesOptions(store=None, include_obfuscation=False))
     assert merged.store is None
     assert merged.temperature == 0.1
@@ -34,7 +34,7 @@ def test_a_field_that_was_set_to_its_default_was_set() -> None:
 
 
 @requirement("R104")
-def test_a_nested_config_is_replaced_as_a_whole() -> None:
+def test_nested_config_is_replaced_as_whole() -> None:
     merged = merged_configs(AGENT, OpenAIResponsesOptions(reasoning=Reasoning(effort="high")))
     assert merged.reasoning == Reasoning(effort="high")
 
@@ -51,7 +51,7 @@ def test_extra_parameters_and_headers_are_merged_by_key() -> None:
 
 
 @requirement("R104")
-def test_what_cannot_go_together_is_refused_after_merging_too() -> None:
+def test_conflicting_fields_are_refused_after_merging() -> None:
     with pytest.raises(ConfigurationError):
         merged_configs(
             OpenAIResponsesOptions(previous_response_id="resp_1"), OpenAIResponsesOptions(conversation="conv_1")
@@ -68,14 +68,14 @@ COPIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("duplicate", COPIES.values(), ids=COPIES)
-def test_a_copy_keeps_the_record(duplicate: Any) -> None:
+def test_copy_keeps_record_of_set_fields(duplicate: Any) -> None:
     value = merged_configs(OpenAIResponsesOptions(store=None, top_p=0.5), OpenAIResponsesOptions(user=None))
     again = duplicate(value)
     assert again == value
     assert dict(levels_of(again)) == dict(levels_of(value)) == {"store": 0, "top_p": 0, "user": 1}
 
 
-def test_the_record_counts_neither_for_equality_nor_for_hash_repr_and_json() -> None:
+def test_record_is_excluded_from_equality_hash_repr_and_json() -> None:
     plain, explicit = WebSearch(), WebSearch(allowed_domains=())
     assert plain == explicit
     assert hash(plain) == hash(explicit)
@@ -83,7 +83,7 @@ def test_the_record_counts_neither_for_equality_nor_for_hash_repr_and_json() -> 
     assert msgspec.json.encode(plain) == msgspec.json.encode(explicit)
 
 
-def test_values_that_msgspec_creates_count_by_what_differs_from_the_defaults() -> None:
+def test_fields_decoded_by_msgspec_count_if_not_default() -> None:
     decoded = msgspec.json.decode(b'{"store": false, "user": null}', type=OpenAIResponsesOptions)
     assert levels_of(decoded).keys() == {"store"}
     replaced = msgspec.structs.replace(AGENT, temperature=0.7, user=None)
@@ -91,7 +91,7 @@ def test_values_that_msgspec_creates_count_by_what_differs_from_the_defaults() -
     assert levels_of(replaced).keys() == {"store", "temperature", "reasoning"}
 
 
-def test_a_changed_config_is_validated() -> None:
+def test_changed_config_is_validated() -> None:
     assert changed(AGENT, temperature=0.7) == msgspec.structs.replace(AGENT, temperature=0.7)
     with pytest.raises(ConfigurationError):
         changed(AGENT, temperature=7)

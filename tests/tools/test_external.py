@@ -57,7 +57,7 @@ def outputs(fake: FakeProvider) -> dict[str, Any]:
 ONE = ("ask_user", {"question": "Colour?"})
 
 
-async def test_the_model_sees_an_external_tool_like_any_other() -> None:
+async def test_external_tool_is_declared_like_any_tool() -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         loose = ExternalTool("loose", schema={"properties": {"a": {"type": "string"}}})
         await agent_at(fake).send("go", tools=[ASK, loose, ExternalTool("bare")])
@@ -68,7 +68,7 @@ async def test_the_model_sees_an_external_tool_like_any_other() -> None:
     assert (bare["name"], bare["parameters"]["type"]) == ("bare", "object")
 
 
-async def test_its_call_waits_and_the_answer_continues_the_run() -> None:
+async def test_external_call_waits_and_answer_continues_run() -> None:
     async with no_leaks(), FakeProvider(scripted(ONE)) as fake:
         agent = agent_at(fake)
         run = agent.stream("go")
@@ -108,7 +108,7 @@ async def test_its_call_waits_and_the_answer_continues_the_run() -> None:
         ),
     ],
 )
-async def test_an_answer_is_text_json_or_content(output: Any, sent: Any) -> None:
+async def test_answer_can_be_text_json_or_content(output: Any, sent: Any) -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         agent = agent_at(fake)
         first = await agent.send("go")
@@ -116,7 +116,7 @@ async def test_an_answer_is_text_json_or_content(output: Any, sent: Any) -> None
     assert outputs(fake) == {"call_0": sent}
 
 
-async def test_an_error_from_outside_is_an_error_for_the_model() -> None:
+async def test_external_error_is_error_result() -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         agent = agent_at(fake)
         first = await agent.send("go")
@@ -125,7 +125,7 @@ async def test_an_error_from_outside_is_an_error_for_the_model() -> None:
     assert (result.is_error, result.result) == (True, "the user left")
 
 
-async def test_a_long_answer_is_cut_at_the_limit_of_results() -> None:
+async def test_long_answer_is_truncated_at_result_limit() -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         agent = agent_at(fake, limits=Limits(max_tool_result_bytes=2000))
         first = await agent.send("go")
@@ -136,7 +136,7 @@ async def test_a_long_answer_is_cut_at_the_limit_of_results() -> None:
 
 @requirement("R73", "R76")
 @pytest.mark.parametrize("is_approved", [True, False])
-async def test_a_round_of_external_functions_and_approvals_is_one_message_in_call_order(is_approved: bool) -> None:
+async def test_mixed_round_is_one_message_in_call_order(is_approved: bool) -> None:
     done: list[str] = []
 
     def look(name: str) -> str:
@@ -169,7 +169,7 @@ async def test_a_round_of_external_functions_and_approvals_is_one_message_in_cal
     assert ("gone" in results["call_0"]) == is_approved
 
 
-async def test_a_denied_call_is_a_refusal_for_the_model() -> None:
+async def test_denied_call_is_refusal_for_model() -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         agent = agent_at(fake)
         first = await agent.send("go")
@@ -178,7 +178,7 @@ async def test_a_denied_call_is_a_refusal_for_the_model() -> None:
 
 
 @pytest.mark.parametrize("policy", ["run", "deny"])
-async def test_policies_are_not_asked_about_it(policy: Any) -> None:
+async def test_policies_are_not_asked_about_external_tools(policy: Any) -> None:
     asked: list[str] = []
 
     def note(question: Any) -> Any:
@@ -192,7 +192,7 @@ async def test_policies_are_not_asked_about_it(policy: Any) -> None:
     assert asked == []
 
 
-async def test_it_is_answered_also_by_an_agent_that_has_no_such_tool() -> None:
+async def test_agent_without_external_tool_can_resume_with_answer() -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         first = await agent_at(fake).send("go")
         other = Agent("openai-responses", base_url=fake.base_url)
@@ -201,7 +201,7 @@ async def test_it_is_answered_also_by_an_agent_that_has_no_such_tool() -> None:
     assert outputs(fake) == {"call_0": "red"}
 
 
-async def test_a_call_that_was_to_run_here_waits_where_the_tool_is_external_now() -> None:
+async def test_local_call_waits_if_tool_became_external() -> None:
     def ask_user(question: str) -> str:
         """Asks."""
         raise AssertionError("it must not run here")
@@ -230,7 +230,7 @@ async def test_a_call_that_was_to_run_here_waits_where_the_tool_is_external_now(
         lambda external, local: [external.answer("x"), local.answer("y")],
     ],
 )
-async def test_a_decision_of_the_wrong_kind_is_refused_and_nothing_runs(
+async def test_decision_of_wrong_kind_is_refused_and_runs_no_call(
     forge: Callable[[PendingApproval, PendingApproval], Any],
 ) -> None:
     done: list[str] = []
@@ -251,7 +251,7 @@ async def test_a_decision_of_the_wrong_kind_is_refused_and_nothing_runs(
 
 
 @requirement("R84")
-async def test_a_chat_with_a_store_takes_an_answer_once_in_another_process_too(tmp_path: Any) -> None:
+async def test_stored_chat_accepts_answer_once_across_processes(tmp_path: Any) -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         store = open_store(tmp_path / "log.db")
         first = await Chat(agent_at(fake), store=store, id="talk").send("go")
@@ -270,7 +270,7 @@ async def test_a_chat_with_a_store_takes_an_answer_once_in_another_process_too(t
     assert [message.role for message in other.messages] == ["user", "model", "tool", "model"]
 
 
-async def test_an_agent_as_a_tool_passes_the_call_and_its_answer_through() -> None:
+async def test_subagent_forwards_external_call_and_answer() -> None:
     inner_script = [
         ResponsesScript().function_call("ask_user", {"question": "?"}, "c").reply(),
         ResponsesScript().text("Red it is.").reply(),
@@ -299,12 +299,12 @@ async def test_an_agent_as_a_tool_passes_the_call_and_its_answer_through() -> No
         lambda: Agent("openai-responses", base_url="http://127.0.0.1:1", server_side_tools=[ASK]),  # type: ignore[list-item]
     ],
 )
-def test_a_tool_that_no_model_could_use_is_refused_where_it_is_made(make: Callable[[], Any]) -> None:
+def test_invalid_external_tool_is_refused_when_made(make: Callable[[], Any]) -> None:
     with pytest.raises(ConfigurationError):
         make()
 
 
-async def test_an_answer_without_json_form_is_a_type_error() -> None:
+async def test_answer_without_json_form_is_type_error() -> None:
     async with FakeProvider(scripted(ONE)) as fake:
         first = await agent_at(fake).send("go")
     with pytest.raises(TypeError):

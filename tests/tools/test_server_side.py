@@ -27,7 +27,7 @@ from sidestream.tools.server_side import (
 
 
 @requirement("R46")
-def test_a_config_is_frozen_and_has_defaults():
+def test_config_is_frozen_and_has_defaults():
     search = WebSearch()
     assert search.context_size == "medium"
     assert ImageGeneration().partial_images == 0
@@ -36,7 +36,7 @@ def test_a_config_is_frozen_and_has_defaults():
 
 
 @requirement("R46")
-def test_equal_configs_are_equal_whatever_sequence_they_were_made_from():
+def test_configs_from_list_and_tuple_are_equal():
     assert WebSearch(allowed_domains=["a.example"]) == WebSearch(allowed_domains=("a.example",))
     assert hash(WebSearch(allowed_domains=["a.example"])) == hash(WebSearch(allowed_domains=("a.example",)))
 
@@ -57,7 +57,7 @@ def test_equal_configs_are_equal_whatever_sequence_they_were_made_from():
         (lambda: RemoteMCP(label="a", url="https://x.example", require_approval="ask"), ["always", "never"]),  # pyright: ignore[reportArgumentType]
     ],
 )
-def test_a_wrong_value_is_refused_with_the_allowed_ones(make, allowed):
+def test_invalid_value_error_lists_allowed_values(make, allowed):
     with pytest.raises(ConfigurationError) as caught:
         make()
     assert all(word in str(caught.value) for word in allowed)
@@ -78,7 +78,7 @@ def test_a_wrong_value_is_refused_with_the_allowed_ones(make, allowed):
         lambda: Network(domain_secrets=[DomainSecret(domain="a.example", name="KEY", value="v")]),
     ],
 )
-def test_fields_that_would_have_no_effect_are_refused(make):
+def test_fields_without_effect_are_refused(make):
     with pytest.raises(ConfigurationError):
         make()
 
@@ -100,13 +100,13 @@ def test_secrets_stay_out_of_every_repr(tool: ServerSideTool):
     assert "hush-1" not in str(tool.__rich_repr__())
 
 
-def test_a_wrong_secret_is_not_shown_in_the_error():
+def test_invalid_secret_is_not_shown_in_error():
     with pytest.raises(ConfigurationError) as caught:
         RemoteMCP(label="a", url="https://x.example", headers={"X-Key": ["hush-1"]})  # pyright: ignore[reportArgumentType]
     assert "hush-1" not in str(caught.value)
 
 
-def test_a_repr_shows_what_was_set():
+def test_repr_shows_set_fields():
     assert repr(WebSearch(location=Location(city="Bern"))) == "WebSearch(location=Location(city='Bern'))"
 
 
@@ -116,26 +116,26 @@ def test_nested_filters_keep_their_values():
     assert MCPApproval(always=["delete"]).always == ("delete",)
 
 
-def test_a_tool_is_found_by_its_name_or_alias():
+def test_tool_is_found_by_name_or_alias():
     assert tool_named("web_search") == WebSearch()
     assert tool_named("code-execution") == CodeInterpreter()
     assert tool_named("google_search") == WebSearch()
     assert tool_named("url_context") == WebFetch()
 
 
-def test_every_alias_names_a_tool():
+def test_every_alias_names_known_tool():
     assert set(ALIASES.values()) <= TOOLS.keys()
     assert not ALIASES.keys() & TOOLS.keys()
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones():
+def test_unknown_name_error_lists_known_names():
     with pytest.raises(ConfigurationError) as caught:
         tool_named("web_serch")
     assert all(name in str(caught.value) for name in TOOLS)
 
 
 @pytest.mark.parametrize(("name", "needed"), [("file_search", "stores"), ("mcp", "url"), ("custom", "name")])
-def test_a_tool_that_needs_arguments_says_which(name: str, needed: str):
+def test_tool_missing_arguments_names_them(name: str, needed: str):
     with pytest.raises(ConfigurationError, match=needed):
         tool_named(name)
 

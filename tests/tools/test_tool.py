@@ -151,7 +151,7 @@ def test_importing_tools_loads_neither_pydantic_nor_griffe():
 
 
 @requirement("R72")
-def test_a_function_becomes_a_closed_object_schema_without_titles():
+def test_function_becomes_closed_object_schema_without_titles():
     made = Tool.from_function(google)
     assert made.name == "google"
     assert made.parameters == {
@@ -175,11 +175,11 @@ def test_descriptions_come_from_docstrings_of_each_style(function: Callable[...,
     assert described == {"city": "The city,\nby its own name.", "days": "How many days."}
 
 
-def test_notes_stay_in_the_description():
+def test_docstring_notes_stay_in_description():
     assert Tool.from_function(google).description.endswith("Note:\nIt may rain.")
 
 
-def test_a_lone_sphinx_field_at_the_end_is_found():
+def test_final_sphinx_field_is_parsed():
     def look(city: str) -> None:
         """Looks.
 
@@ -190,7 +190,7 @@ def test_a_lone_sphinx_field_at_the_end_is_found():
     assert made.parameters["properties"]["city"]["description"] == "Where."
 
 
-def test_what_a_function_returns_is_not_described_even_without_parameters():
+def test_return_section_is_left_out_of_description():
     def look() -> str:
         """Looks.
 
@@ -204,7 +204,7 @@ def test_what_a_function_returns_is_not_described_even_without_parameters():
     assert Tool.from_function(look).description == "Looks."
 
 
-def test_reading_docstrings_logs_nothing(caplog: pytest.LogCaptureFixture):
+def test_reading_docstrings_logs_no_messages(caplog: pytest.LogCaptureFixture):
     def look(city: str) -> None:
         """Looks.
 
@@ -219,7 +219,7 @@ def test_reading_docstrings_logs_nothing(caplog: pytest.LogCaptureFixture):
     assert not caplog.records
 
 
-def test_a_function_without_docstring_or_parameters_works():
+def test_function_without_docstring_or_parameters_works():
     def ping():
         return "pong"
 
@@ -233,7 +233,7 @@ def test_name_and_description_can_be_given():
     assert (made.name, made.description, made.timeout_s) == ("weather-2", "Weather.", 3)
 
 
-def test_annotated_descriptions_win_over_the_docstring():
+def test_annotated_descriptions_override_docstring():
     def look(
         city: Annotated[str, "From text."],
         days: Annotated[int, Field(description="From a field.", ge=1)] = 2,
@@ -278,7 +278,7 @@ def test_types_of_all_kinds_have_schemas():
     assert schema["$defs"]["Range"]["required"] == ["low", "high"]
 
 
-def test_a_property_called_title_is_no_noise():
+def test_property_named_title_is_kept():
     def take(title: str, city: City) -> None: ...
 
     schema = Tool.from_function(take).parameters
@@ -287,7 +287,7 @@ def test_a_property_called_title_is_no_noise():
     assert "title" not in schema["$defs"]["City"]
 
 
-async def test_parameters_may_have_names_that_models_use_themselves():
+async def test_parameters_can_use_pydantic_attribute_names():
     def take(schema: str, copy: int, model_config: str, _hidden: int = 3) -> list[Any]:
         return [schema, copy, model_config, _hidden]
 
@@ -296,7 +296,7 @@ async def test_parameters_may_have_names_that_models_use_themselves():
     assert outcome.result == ["s", 1, "m", 4]
 
 
-async def test_an_alias_is_the_name_that_the_model_uses():
+async def test_alias_is_parameter_name_for_model():
     def take(class_: Annotated[str, Field(alias="class")]) -> str:
         return class_
 
@@ -304,7 +304,7 @@ async def test_an_alias_is_the_name_that_the_model_uses():
     assert (await Tool.from_function(take).run({"class": "x"}, context(), LIMITS)).result == "x"
 
 
-async def test_annotations_may_be_text_even_of_local_types():
+async def test_string_annotations_of_local_types_are_resolved():
     scope: dict[str, Any] = {}
     exec(
         "from __future__ import annotations\n"
@@ -359,7 +359,7 @@ async def test_objects_with_call_are_tools():
     assert (await made.run({"city": "Oslo"}, context(), LIMITS)).result == "Oslo! rain"
 
 
-async def test_what_a_partial_has_bound_is_neither_shown_nor_settable():
+async def test_bound_arguments_of_partial_are_hidden_and_fixed():
     def ask(key: str, city: str, days: int = 1) -> str:
         """Asks."""
         return f"{key} {city} {days}"
@@ -374,7 +374,7 @@ async def test_what_a_partial_has_bound_is_neither_shown_nor_settable():
     assert list(by_position.parameters["properties"]) == ["city", "days"]
 
 
-async def test_a_decorated_function_keeps_its_schema():
+async def test_decorated_function_keeps_its_schema():
     def logged(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -390,7 +390,7 @@ async def test_a_decorated_function_keeps_its_schema():
     assert (await call(look, city="Oslo")).result == "Oslo"
 
 
-def test_the_decorator_makes_a_tool_that_can_still_be_called():
+def test_decorator_makes_callable_tool():
     @tool
     def plain(x: int) -> int:
         return x + 1
@@ -404,7 +404,7 @@ def test_the_decorator_makes_a_tool_that_can_still_be_called():
     assert (given_more.name, given_more.timeout_s) == ("other", 2.5)
 
 
-def test_a_tool_is_frozen():
+def test_tool_is_frozen():
     made = Tool.from_function(google)
     with pytest.raises(AttributeError):
         made.name = "other"  # pyright: ignore[reportAttributeAccessIssue]
@@ -439,7 +439,7 @@ unresolved.__annotations__["city"] = "Nowhere"
         (Station.ask, "self"),
     ],
 )
-def test_a_parameter_that_cannot_be_used_is_named(function: Callable[..., Any], parameter: str):
+def test_unusable_parameter_is_named(function: Callable[..., Any], parameter: str):
     with pytest.raises(ConfigurationError, match=f"{function.__name__}.*'{parameter}'"):
         as_tools([function])
 
@@ -455,13 +455,13 @@ def test_a_parameter_that_cannot_be_used_is_named(function: Callable[..., Any], 
     ],
     ids=["one name twice", "lambda", "class", "text", "partial of a lambda"],
 )
-def test_what_cannot_be_a_tool_is_refused(items: list[Any]):
+def test_as_tools_rejects_invalid_items(items: list[Any]):
     with pytest.raises(ConfigurationError):
         as_tools(items)
 
 
 @pytest.mark.parametrize("name", ["a b", "", "ä", "x" * 65, "a.b", "a\n"])
-def test_a_name_that_providers_refuse_is_refused(name: str):
+def test_name_refused_by_providers_is_refused(name: str):
     with pytest.raises(ConfigurationError):
         Tool(name=name, description="", parameters={}, function=google, bind=lambda arguments, context: {})
     with pytest.raises(ConfigurationError):
@@ -469,12 +469,12 @@ def test_a_name_that_providers_refuse_is_refused(name: str):
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
-def test_a_timeout_must_be_more_than_nothing(timeout_s: float):
+def test_timeout_must_be_positive(timeout_s: float):
     with pytest.raises(ConfigurationError):
         Tool.from_function(google, timeout_s=timeout_s)
 
 
-def test_a_schema_that_is_closed_anyway_is_strict():
+def test_closed_schema_is_strict():
     def closed(city: str, unit: Unit, limits: Range, spot: Annotated[Point, "Where."]) -> None: ...
 
     made = Tool.from_function(closed)
@@ -503,7 +503,7 @@ def with_inner_default(x: City) -> None: ...
     "function",
     [with_default, with_mapping, with_anything, with_pattern, with_recursion, with_inner_default],
 )
-def test_a_schema_that_strictness_would_change_is_not_strict(function: Callable[..., Any]):
+def test_schema_changed_by_strictness_is_not_strict(function: Callable[..., Any]):
     assert not Tool.from_function(function).strict
 
 
@@ -515,13 +515,13 @@ def test_strict_on_demand_requires_every_argument():
 
 
 @pytest.mark.parametrize("function", [with_mapping, with_anything])
-def test_an_open_schema_cannot_be_made_strict(function: Callable[..., Any]):
+def test_open_schema_cannot_be_strict(function: Callable[..., Any]):
     with pytest.raises(ConfigurationError, match=r"arguments\.x"):
         Tool.from_function(function, strict=True)
 
 
 @requirement("R72")
-async def test_arguments_become_what_the_types_say():
+async def test_arguments_are_converted_to_annotated_types():
     seen: list[Any] = []
 
     def take(unit: Unit, city: City, point: Point, day: date, pair: tuple[int, str], tags: set[str]) -> None:
@@ -540,7 +540,7 @@ async def test_arguments_become_what_the_types_say():
     assert seen == [Unit.KELVIN, City(name="Oslo"), Point(1.0, 2.5), date(2026, 3, 4), (1, "a"), {"t"}]
 
 
-async def test_a_default_of_the_signature_is_the_very_object():
+async def test_signature_default_is_passed_as_same_object():
     shared = [3]
     seen: list[object] = []
 
@@ -552,7 +552,7 @@ async def test_a_default_of_the_signature_is_the_very_object():
     assert seen[1] == [7]
 
 
-def test_a_default_without_json_form_is_left_out_of_the_schema():
+def test_default_without_json_form_is_left_out_of_schema():
     missing = object()
 
     def take(x: Any = missing) -> None: ...
@@ -561,7 +561,7 @@ def test_a_default_without_json_form_is_left_out_of_the_schema():
 
 
 @requirement("R72")
-async def test_wrong_arguments_are_listed_and_the_function_is_not_called():
+async def test_invalid_arguments_are_listed_and_function_is_not_called():
     calls: list[object] = []
 
     def take(city: str, days: int, spots: list[Point]) -> None:
@@ -580,7 +580,7 @@ async def test_wrong_arguments_are_listed_and_the_function_is_not_called():
 
 
 @pytest.mark.parametrize("arguments", [None, "{}", [], 3, {"x": object()}, {"x": "\ud800"}, {1: {2}}])
-async def test_arguments_that_are_no_json_object_are_an_error_result(arguments: object):
+async def test_non_object_arguments_are_error_result(arguments: object):
     calls: list[object] = []
 
     def take(x: str = "") -> None:
@@ -592,7 +592,7 @@ async def test_arguments_that_are_no_json_object_are_an_error_result(arguments: 
     assert calls == []
 
 
-async def test_many_wrong_arguments_make_a_short_message():
+async def test_many_invalid_arguments_make_short_message():
     def take(numbers: list[int]) -> None: ...
 
     outcome = await call(take, numbers=["x" * 1000] * 1000)
@@ -600,7 +600,7 @@ async def test_many_wrong_arguments_make_a_short_message():
     assert "980 more" in outcome.result["message"]
 
 
-async def test_a_validator_that_breaks_is_an_error_result():
+async def test_failing_validator_is_error_result():
     def explode(value: str) -> str:
         raise SystemExit(value)
 
@@ -611,7 +611,7 @@ async def test_a_validator_that_breaks_is_an_error_result():
     assert outcome.is_error
 
 
-async def test_the_context_is_passed_in_and_not_in_the_schema():
+async def test_context_is_passed_but_not_in_schema():
     async def look(city: str, ctx: ToolContext, maybe: ToolContext | None = None) -> list[Any]:
         return [city, ctx.call_id, ctx.name, maybe is ctx]
 
@@ -620,7 +620,7 @@ async def test_the_context_is_passed_in_and_not_in_the_schema():
 
 
 @requirement("R72")
-async def test_progress_of_a_thread_arrives_in_the_loop_before_the_result():
+async def test_thread_progress_arrives_in_loop_before_result():
     seen: list[tuple[object, int]] = []
 
     def work(ctx: ToolContext) -> int:
@@ -636,7 +636,7 @@ async def test_progress_of_a_thread_arrives_in_the_loop_before_the_result():
         assert outcome.result != home
 
 
-async def test_functions_may_wait_for_the_event_loop_that_calls_them():
+async def test_sync_function_can_wait_for_calling_event_loop():
     loop = asyncio.get_running_loop()
 
     async def answer(number: int) -> int:
@@ -652,7 +652,7 @@ async def test_functions_may_wait_for_the_event_loop_that_calls_them():
 
 
 @requirement("R72")
-async def test_progress_of_an_async_tool_arrives_at_once():
+async def test_async_tool_progress_arrives_at_once():
     seen: list[object] = []
 
     async def work(ctx: ToolContext) -> int:
@@ -662,14 +662,14 @@ async def test_progress_of_an_async_tool_arrives_at_once():
     assert (await Tool.from_function(work).run({}, context(seen.append), LIMITS)).result == 1
 
 
-async def test_progress_without_json_form_is_an_error_of_the_tool():
+async def test_progress_without_json_form_is_tool_error():
     def work(ctx: ToolContext) -> None:
         ctx.progress(object())
 
     assert (await call(work)).result["error"] == "TypeError"
 
 
-async def test_progress_after_the_call_is_over_is_dropped():
+async def test_progress_after_call_ended_is_dropped():
     seen: list[object] = []
     release = threading.Event()
     threads: list[threading.Thread] = []
@@ -690,7 +690,7 @@ async def run_and_watch(function: Callable[..., Any], seen: list[object]) -> Too
     return await Tool.from_function(function).run({}, context(seen.append), LIMITS)
 
 
-async def test_a_generator_yields_progress_and_then_its_result():
+async def test_generator_yields_progress_then_result():
     def count() -> Iterator[int]:
         yield 1
         yield 2
@@ -711,7 +711,7 @@ async def test_a_generator_yields_progress_and_then_its_result():
         assert seen == [1, 2]
 
 
-async def test_what_a_generator_returns_is_its_result():
+async def test_generator_return_value_is_result():
     def count():
         yield 1
         yield 2
@@ -722,7 +722,7 @@ async def test_what_a_generator_returns_is_its_result():
     assert seen == [1, 2]
 
 
-async def test_a_generator_that_yields_nothing_gives_null():
+async def test_generator_without_yields_returns_null():
     def nothing() -> Iterator[int]:
         yield from ()
 
@@ -734,7 +734,7 @@ async def test_a_generator_that_yields_nothing_gives_null():
     assert await call(nothing_async) == ToolOutcome(None)
 
 
-async def test_a_generator_that_fails_after_progress_is_an_error():
+async def test_generator_failing_after_progress_is_error():
     def count() -> Iterator[int]:
         yield 1
         yield 2
@@ -747,7 +747,7 @@ async def test_a_generator_that_fails_after_progress_is_an_error():
 
 
 @requirement("F31")
-async def test_an_endless_generator_is_closed_after_the_timeout():
+async def test_endless_generator_is_closed_after_timeout():
     closed = threading.Event()
 
     def endless() -> Iterator[int]:
@@ -763,7 +763,7 @@ async def test_an_endless_generator_is_closed_after_the_timeout():
 
 
 @requirement("R72")
-async def test_sync_tools_run_beside_each_other_and_see_context_variables():
+async def test_sync_tools_run_concurrently_and_see_context_variables():
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     variable.set("set")
     both = threading.Barrier(2)
@@ -777,7 +777,7 @@ async def test_sync_tools_run_beside_each_other_and_see_context_variables():
 
 
 @requirement("R72")
-async def test_async_tools_run_in_the_loop():
+async def test_async_tools_run_in_loop():
     async def where() -> int:
         return threading.get_ident()
 
@@ -790,7 +790,7 @@ class LookupFailed(ToolError):
 
 @requirement("R72")
 @pytest.mark.parametrize("error", [ToolError("no such city"), LookupFailed("no such city")])
-async def test_the_message_of_a_tool_error_reaches_the_model(error: ToolError):
+async def test_tool_error_message_reaches_model(error: ToolError):
     def sync_tool() -> None:
         raise error
 
@@ -822,7 +822,7 @@ class Odd(BaseException):
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_of_other_exceptions_the_model_sees_only_the_type(error: BaseException):
+async def test_other_exceptions_show_model_only_their_type(error: BaseException):
     def sync_tool() -> None:
         raise error
 
@@ -842,7 +842,7 @@ async def test_of_other_exceptions_the_model_sees_only_the_type(error: BaseExcep
         assert isinstance(outcome.exception, type(error) | RuntimeError)
 
 
-async def test_an_exception_is_logged_for_the_developer(caplog: pytest.LogCaptureFixture):
+async def test_exception_is_logged(caplog: pytest.LogCaptureFixture):
     def fail() -> None:
         raise ValueError("why")
 
@@ -854,7 +854,7 @@ async def test_an_exception_is_logged_for_the_developer(caplog: pytest.LogCaptur
     assert record.exc_info is None  # It would carry the locals of the frames.
 
 
-async def test_a_tool_error_whose_message_cannot_be_formatted_is_still_a_result():
+async def test_tool_error_with_failing_str_is_result():
     class Mute(ToolError):
         def __str__(self) -> str:
             raise RuntimeError
@@ -866,7 +866,7 @@ async def test_a_tool_error_whose_message_cannot_be_formatted_is_still_a_result(
 
 
 @requirement("F31")
-def test_exiting_inside_a_tool_leaves_the_process_alive():
+def test_exit_inside_tool_does_not_end_process():
     ran = script(
         "import asyncio, sys\n"
         "from sidestream.tools.tool import Tool, ToolContext\n"
@@ -881,7 +881,7 @@ def test_exiting_inside_a_tool_leaves_the_process_alive():
 
 
 @requirement("F31", "R72")
-async def test_a_sync_tool_that_hangs_is_a_timeout_at_once():
+async def test_hanging_sync_tool_times_out_at_once():
     release = threading.Event()
     began = time.monotonic()
     outcome = await call(hang(release), SHORT)
@@ -899,7 +899,7 @@ def hang(release: threading.Event) -> Callable[[], None]:
     return wait
 
 
-async def test_the_tools_own_timeout_wins_over_the_limit():
+async def test_tool_timeout_overrides_limit():
     release = threading.Event()
     made = Tool.from_function(hang(release), timeout_s=0.05)
     outcome = await made.run({}, context(), Limits(tool_timeout_s=3600))
@@ -908,7 +908,7 @@ async def test_the_tools_own_timeout_wins_over_the_limit():
 
 
 @requirement("F31", "R72")
-async def test_an_async_tool_is_cancelled_at_its_timeout_and_can_clean_up():
+async def test_async_tool_is_cancelled_at_timeout_and_cleans_up():
     cleaned: list[bool] = []
 
     async def wait() -> None:
@@ -924,7 +924,7 @@ async def test_an_async_tool_is_cancelled_at_its_timeout_and_can_clean_up():
 
 
 @requirement("F31")
-async def test_an_async_tool_that_ignores_cancellation_does_not_hold_the_run():
+async def test_async_tool_ignoring_cancellation_does_not_block_run():
     release = asyncio.Event()
     ended = asyncio.Event()
 
@@ -942,7 +942,7 @@ async def test_an_async_tool_that_ignores_cancellation_does_not_hold_the_run():
     await ended.wait()
 
 
-async def test_cancelling_the_run_cancels_an_async_tool_and_leaves_no_task():
+async def test_cancelled_run_cancels_async_tool_and_leaves_no_task():
     started = asyncio.Event()
     cleaned: list[bool] = []
 
@@ -963,7 +963,7 @@ async def test_cancelling_the_run_cancels_an_async_tool_and_leaves_no_task():
     assert asyncio.all_tasks() == before
 
 
-async def test_cancelling_the_run_does_not_wait_for_a_thread():
+async def test_cancelled_run_does_not_wait_for_thread():
     started = asyncio.Event()
     release = threading.Event()
     loop = asyncio.get_running_loop()
@@ -982,7 +982,7 @@ async def test_cancelling_the_run_does_not_wait_for_a_thread():
 
 
 @requirement("F31")
-def test_a_hung_thread_does_not_keep_the_process_alive():
+def test_hung_thread_does_not_keep_process_alive():
     ran = script(
         "import asyncio, threading\n"
         "from sidestream.tools.tool import Tool, ToolContext\n"
@@ -993,7 +993,7 @@ def test_a_hung_thread_does_not_keep_the_process_alive():
     assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, "TimeoutError", "")
 
 
-async def test_a_coroutine_that_comes_too_late_is_closed_without_a_warning():
+async def test_late_coroutine_is_closed_without_warning():
     release = threading.Event()
     late: list[Coroutine[Any, Any, None]] = []
     threads: list[threading.Thread] = []
@@ -1059,7 +1059,7 @@ def endless_list() -> list[Any]:
 
 @requirement("F31")
 @pytest.mark.parametrize("value", [object(), {"lock": threading.Lock()}, int, endless_list()], ids=type)
-async def test_a_result_without_json_form_is_a_type_error(value: object):
+async def test_result_without_json_form_is_type_error(value: object):
     def give() -> object:
         return value
 
@@ -1069,7 +1069,7 @@ async def test_a_result_without_json_form_is_a_type_error(value: object):
 
 
 @requirement("F31")
-async def test_a_long_text_is_cut_with_a_note_that_counts_bytes():
+async def test_long_text_is_truncated_with_byte_count():
     def give() -> str:
         return "x" * 5000
 
@@ -1081,7 +1081,7 @@ async def test_a_long_text_is_cut_with_a_note_that_counts_bytes():
     assert len(msgspec.json.encode(outcome.result)) <= 1000
 
 
-async def test_a_long_structure_becomes_the_beginning_of_its_json():
+async def test_long_structure_becomes_beginning_of_its_json():
     def give() -> list[int]:
         return list(range(1000))
 
@@ -1092,7 +1092,7 @@ async def test_a_long_structure_becomes_the_beginning_of_its_json():
 
 
 @requirement("F31")
-async def test_fifty_megabytes_are_cut_to_the_limit():
+async def test_fifty_megabytes_are_truncated_to_limit():
     def give() -> dict[str, str]:
         return {"data": "é" * 25_000_000}
 
@@ -1101,7 +1101,7 @@ async def test_fifty_megabytes_are_cut_to_the_limit():
     assert outcome.result.endswith(" of 50000011 bytes are shown]")
 
 
-async def test_long_errors_and_long_progress_are_cut_too():
+async def test_long_errors_and_progress_are_truncated():
     seen: list[Any] = []
     limits = Limits(max_tool_result_bytes=1000)
 
@@ -1116,7 +1116,7 @@ async def test_long_errors_and_long_progress_are_cut_too():
 
 
 @given(text=st.text(), max_bytes=st.integers(100, 400))
-def test_a_cut_text_is_a_prefix_that_fits(text: str, max_bytes: int):
+def test_truncated_text_is_longest_fitting_prefix(text: str, max_bytes: int):
     text = text * 20
     outcome = asyncio.run(echo_tool.run({"text": text}, context(), Limits(max_tool_result_bytes=max_bytes)))
     if outcome.is_error:

@@ -129,7 +129,7 @@ class Player:
 
 @requirement("R84", "F32")
 @pytest.mark.parametrize("more", [None, 1, 2], ids=lambda more: "once" if more is None else f"again after {more}")
-def test_a_turn_that_is_left_after_any_fact_comes_to_the_same_end(more):
+def test_turn_resumed_after_any_transition_reaches_same_end(more):
     whole = Player().play()
     count = sum(1 for _ in Player().facts())
     assert count > 50
@@ -156,7 +156,7 @@ def left(verdict: Verdict = "run", **settings) -> Drive:
     return drive.continued(state=resumable(written(drive.state)))
 
 
-def test_a_round_that_was_left_continues_with_the_policy_and_a_stream_of_its_own():
+def test_resumed_round_consults_policy_in_new_stream():
     drive = left()
     assert drive.reconsidered() == [StreamStart(())]
     assert isinstance(drive.command, Judge)
@@ -165,7 +165,7 @@ def test_a_round_that_was_left_continues_with_the_policy_and_a_stream_of_its_own
     assert drive.command == AwaitDecision()
 
 
-def test_questions_about_a_round_that_was_left_say_again_what_servers_say_of_their_tools():
+def test_resumed_round_asks_same_questions():
     drive = Drive({"page": Facts("docs", "pin_1", True)})
     drive.answer(call("a", "page"), *remote_request(), reason="tool-calls")
     questions = drive.command.questions
@@ -175,7 +175,7 @@ def test_questions_about_a_round_that_was_left_say_again_what_servers_say_of_the
     assert second.command.questions == questions
 
 
-def test_an_approved_call_that_was_left_before_it_ran_continues_with_a_stream_of_its_own():
+def test_approved_call_left_before_running_runs_in_new_stream():
     drive = left("ask")
     decided = drive.decided(drive.approvals["f"].approve())
     second = decided.continued(state=resumable(written(decided.state)))
@@ -184,14 +184,14 @@ def test_an_approved_call_that_was_left_before_it_ran_continues_with_a_stream_of
     assert second.answer(text("Hi"))[-1] == Finish("stop", used(2))
 
 
-def test_a_stream_that_begins_with_a_request_has_its_warnings():
+def test_stream_starting_with_request_has_its_warnings():
     drive = Drive(PLAIN)
     assert drive.reconsidered() == []
     assert drive.sending(("careful",), ()) == [StreamStart(("careful",))]
 
 
 @pytest.mark.parametrize("checks_output", [True, False])
-def test_an_answer_that_was_left_unchecked_is_not_requested_again(checks_output):
+def test_unchecked_answer_is_not_requested_again_after_resume(checks_output):
     drive = Drive(checks_output=True)
     drive.answer(text("{}"))
     state = resumable(written(drive.state))
@@ -207,7 +207,7 @@ def test_an_answer_that_was_left_unchecked_is_not_requested_again(checks_output)
 # The state as JSON
 
 
-def test_a_state_with_half_a_surrogate_pair_is_written_and_read():
+def test_state_with_lone_surrogate_round_trips():
     drive = Drive(PLAIN)
     drive.answer(*text("\ud83d"), call("a", input={"n": "\ude00"}), reason="tool-calls")
     state = written(drive.state)
@@ -218,12 +218,12 @@ def test_a_state_with_half_a_surrogate_pair_is_written_and_read():
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"turn": {"messages": 3}}', b"\xff", '{"turn": {"messages": []}, "version": 2}']
 )
-def test_what_is_no_state_of_a_run_is_refused(text):
+def test_run_state_from_json_rejects_invalid_state(text):
     with pytest.raises(ConfigurationError):
         RunState.from_json(text)
 
 
-def test_only_a_turn_that_waits_has_approvals():
+def test_only_waiting_turn_has_approvals():
     drive = Drive(PLAIN)
     drive.calls(call("a"), call("b", "g"), a="ask")
     assert drive.state.waiting

@@ -126,7 +126,7 @@ class Turn:
 @requirement("R84", "R161", "F32")
 @settings(max_examples=30)
 @given(STEPS, st.lists(st.integers(1, 25), max_size=4), st.booleans())
-async def test_no_call_runs_twice_unless_its_tool_or_a_person_says_so(
+async def test_call_runs_twice_only_if_tool_or_approver_allows(
     steps: list[list[str]], cuts: list[int], approves: bool
 ) -> None:
     turn = Turn(steps)
@@ -155,7 +155,7 @@ async def left_in_tools(turn: Turn) -> None:
     turn.resume(approves=False)
 
 
-async def test_each_policy_beside_the_others() -> None:
+async def test_interruption_policies_work_side_by_side() -> None:
     turn = Turn([["asked", "retried", "failed"]])
     await left_in_tools(turn)
     await turn.until(None)
@@ -174,7 +174,7 @@ async def test_each_policy_beside_the_others() -> None:
     assert all(len(set(keys)) == 1 for keys in turn.runs.values())
 
 
-async def test_an_interruption_is_reported_although_a_process_that_resumed_the_run_ended_first() -> None:
+async def test_interruption_is_reported_after_resuming_process_ended() -> None:
     turn = Turn([["failed"]])
     await left_in_tools(turn)
     await turn.run.begin()
@@ -187,7 +187,7 @@ async def test_an_interruption_is_reported_although_a_process_that_resumed_the_r
 
 
 @pytest.mark.parametrize("now", ["ask", "fail", None])
-async def test_a_call_is_not_retried_if_its_tool_no_longer_declares_it(now: Any) -> None:
+async def test_call_is_not_retried_if_tool_no_longer_declares_it(now: Any) -> None:
     turn = Turn([["retried"]])
     await left_in_tools(turn)
     tool = turn.tools.pop("retried")
@@ -205,7 +205,7 @@ async def test_a_call_is_not_retried_if_its_tool_no_longer_declares_it(now: Any)
     assert turn.told("call_0_0") == ["ask" if now == "ask" else "fail"]
 
 
-async def test_a_call_that_ends_its_process_each_time_is_left_to_a_person() -> None:
+async def test_call_that_repeatedly_ends_process_needs_approval() -> None:
     turn = Turn([["retried"]])
     for _attempt in range(MAX_TOOL_ATTEMPTS):
         runs = len(turn.runs["call_0_0"])
@@ -221,7 +221,7 @@ async def test_a_call_that_ends_its_process_each_time_is_left_to_a_person() -> N
 
 
 @pytest.mark.parametrize("policy", ["again", "", None, True, "hints"])
-def test_an_unknown_policy_is_refused_where_it_is_declared(policy: Any) -> None:
+def test_unknown_interruption_policy_is_refused(policy: Any) -> None:
     def act() -> str:
         """Acts."""
         return ""

@@ -129,23 +129,23 @@ PARTS = {
 
 
 @pytest.mark.parametrize(("given", "part", "changes"), PARTS.values(), ids=PARTS.keys())
-def test_what_a_part_means_for_the_state(given, part, changes):
+def test_part_changes_state(given, part, changes):
     assert after(state(**given), part) == changes
 
 
-def test_a_result_ends_its_call_and_whatever_waited_for_it():
+def test_result_ends_its_call_and_waiting_entries():
     given = state(calls=(A, B), waiting=(asked(A), asked(B)), suspended={"a": Suspended("s"), "b": Suspended("s")})
     assert after(given, result("a")) == {"calls": (B,), "waiting": (asked(B),), "suspended": {"b": Suspended("s")}}
 
 
-def test_a_reported_decision_ends_the_request_and_the_wait():
+def test_reported_decision_ends_request_and_wait():
     entry = replace(asked(A), approval_id="mcpr_1", is_remote=True)
     decision = Custom(APPROVAL_DECIDED, {"approval_id": "mcpr_1", "is_approved": True, "reason": None})
     given = state(requests=(REQUEST, replace(REQUEST, approval_id="mcpr_2")), waiting=(asked(B), entry))
     assert after(given, decision) == {"requests": (replace(REQUEST, approval_id="mcpr_2"),), "waiting": (asked(B),)}
 
 
-def test_a_step_begins_without_anything_of_the_last_round():
+def test_step_start_clears_last_round():
     given = state(
         calls=(A,),
         requests=(REQUEST,),
@@ -171,7 +171,7 @@ def ended(given: TurnState, reason="stop", *parts, **outcome):
     return kept.end_step(StepFinish(given.step, reason, used(), outcome=StepOutcome(**outcome)))
 
 
-def test_the_end_of_a_step_adds_its_message_and_its_usage():
+def test_step_end_adds_message_and_usage():
     given = state(usage=used(), defers_output=False)
     step = ended(given, "stop", *text("Hi"), raw_reason="end", metadata={"id": 1})
     assert step.messages == [ChatMessage("model", (TextPart("Hi", "t"),))]
@@ -182,7 +182,7 @@ def test_the_end_of_a_step_adds_its_message_and_its_usage():
     assert (given.ending.reason, given.ending.raw_reason, given.ending.metadata) == ("stop", "end", {"id": 1})
 
 
-def test_the_message_of_a_failed_step_is_returned_but_not_kept():
+def test_message_of_failed_step_is_returned_but_not_stored():
     given = state()
     step = ended(given, "error", *text("Hi"), A, REQUEST)
     assert step.messages == [ChatMessage("model", (TextPart("Hi", "t"), ToolCallPart("a", "f", {"n": "a"})))]
@@ -192,7 +192,7 @@ def test_the_message_of_a_failed_step_is_returned_but_not_kept():
 
 
 @pytest.mark.parametrize(("reason", "made"), [("tool-calls", 5), ("approval", 5), ("length", 3), ("limit", 3)])
-def test_only_calls_that_are_to_be_answered_are_counted(reason, made):
+def test_only_calls_to_be_answered_are_counted(reason, made):
     given = state(tool_calls_made=3)
     ended(given, reason, A, B)
     assert given.tool_calls_made == made
@@ -214,26 +214,26 @@ AFTER_TOOLS = [QUESTION, ChatMessage("tool", (ToolResultPart("a", "f", "done"),)
         ({"defers_output": True}, text("Hi"), "length", {}, False),
     ],
 )
-def test_when_a_step_is_repeated(fields, said, reason, outcome, is_repeated):
+def test_step_is_repeated_for_listed_outcomes(fields, said, reason, outcome, is_repeated):
     given = state(**{**fields, "messages": list(fields.get("messages", [QUESTION]))})
     assert ended(given, reason, *said, **outcome).is_repeated is is_repeated
     assert not given.defers_output
 
 
-def test_a_step_that_is_repeated_for_another_reason_does_not_yet_give_up_its_tools():
+def test_step_repeated_for_other_reason_keeps_its_tools():
     given = state(messages=list(AFTER_TOOLS), defers_output=True)
     ended(given)
     assert given.without == frozenset()
 
 
 @pytest.mark.parametrize(("limit", "is_known"), [(None, False), (("max_background_s", 1.0), True)])
-def test_an_answer_in_the_background_stays_known_only_if_a_limit_ended_the_step(limit, is_known):
+def test_background_answer_is_kept_only_if_limit_ended_step(limit, is_known):
     given = state(background=Background("p", "r_1", True), limit=limit)
     ended(given)
     assert (given.background is not None) is is_known
 
 
-def test_a_step_without_an_outcome_ends_too():
+def test_step_without_outcome_ends():
     given = state()
     kept = Ledger(given)
     kept.feed([StepStart(0), *text("Hi")])
@@ -242,7 +242,7 @@ def test_a_step_without_an_outcome_ends_too():
     assert not step.is_repeated
 
 
-def test_the_end_of_a_round_adds_the_results_in_the_order_of_the_calls_and_forgets_the_decisions():
+def test_round_end_orders_results_by_call_and_clears_decisions():
     given = state(pins={"a": "p"}, approved=frozenset({"a"}), started=frozenset({"a"}))
     kept = Ledger(given)
     ended(given, "tool-calls", A, B)
@@ -258,13 +258,13 @@ def test_the_end_of_a_round_adds_the_results_in_the_order_of_the_calls_and_forge
 # Facts
 
 
-def test_a_request_is_prepared():
+def test_prepare_sets_omissions_and_deferred_output():
     given = state(without=frozenset({"session"}))
     ledger.prepare(given, frozenset({"tools"}), defers_output=True)
     assert (given.without, given.defers_output) == ({"tools"}, True)
 
 
-def test_a_call_that_is_asked_about_is_no_longer_approved_and_its_request_no_longer_open():
+def test_asking_about_call_revokes_approval_and_closes_request():
     given = state(
         calls=(A, B),
         pins={"a": "p", "b": "q"},
@@ -283,7 +283,7 @@ def decided(given: TurnState, decision) -> dict[str, object]:
     return changed(before, given)
 
 
-def test_an_approved_call_is_remembered_with_what_its_tool_was():
+def test_approved_call_keeps_its_tool_pin():
     given = state(calls=(A, B), waiting=(asked(A, pin="p"), asked(B)))
     assert decided(given, asked(A).approve()) == {
         "waiting": (asked(B),),
@@ -309,7 +309,7 @@ OTHER_INPUT = call("a", input={"n": "another"})
     ],
     ids=["digest", "result of own call", "no result of external call", "changed call", "other call", "no call"],
 )
-def test_decision_must_fit_in_digest_kind_and_call(calls, waits, decision):
+def test_decision_must_match_digest_kind_and_call(calls, waits, decision):
     given = state(calls=calls, waiting=(waits,))
     assert decided(given, decision) == {"waiting": ()}
     assert (given.approved, given.pins, given.outputs) == (frozenset(), {}, {})
@@ -327,7 +327,7 @@ def interruption(policy: str, call_id: str = "a") -> Custom:
         ("ask", Attempt("k", "ask", 2, is_interrupted=True)),
     ],
 )
-def test_reported_interruption_has_its_policys_effect(policy, attempt):
+def test_reported_interruption_applies_its_policy(policy, attempt):
     other = Attempt("o", "ask", 2, is_interrupted=True)
     given = state(calls=(A, B), attempts={"a": Attempt("k", "ask", 2, is_interrupted=True), "b": other})
     Ledger(given).feed([interruption(policy), interruption(policy, "unknown")])
@@ -335,7 +335,7 @@ def test_reported_interruption_has_its_policys_effect(policy, attempt):
 
 
 @pytest.mark.parametrize("policy", ["retry", "fail", "ask"])
-def test_interruption_of_running_call_changes_nothing(policy):
+def test_interruption_of_running_call_is_ignored(policy):
     running = {"a": Attempt("k", "retry", 2, is_interrupted=False)}
     given = state(calls=(A,), attempts=dict(running))
     Ledger(given).feed([interruption(policy)])
@@ -345,12 +345,12 @@ def test_interruption_of_running_call_changes_nothing(policy):
 @pytest.mark.parametrize(
     ("entry", "is_approved"), [(asked(A, pin="p"), False), (asked(A, is_remote=True), True), (asked(A), False)]
 )
-def test_a_denied_or_remote_call_is_only_no_longer_waiting(entry, is_approved):
+def test_denied_or_remote_call_only_stops_waiting(entry, is_approved):
     given = state(calls=(A,), waiting=(entry,))
     assert decided(given, entry.approve() if is_approved else entry.deny()) == {"waiting": ()}
 
 
-def test_a_decision_for_a_suspended_agent_is_kept_for_it():
+def test_decision_for_suspended_agent_is_kept_for_it():
     one, other = approval("nested_1"), approval("nested_2")
     given = state(calls=(A, B), suspended={"a": Suspended("s", (approval("x"),)), "b": Suspended("s", (one, other))})
     ledger.decide(given, other.deny())
@@ -360,12 +360,12 @@ def test_a_decision_for_a_suspended_agent_is_kept_for_it():
     assert given.approved == frozenset()
 
 
-def test_a_decision_that_nothing_waits_for_changes_nothing():
+def test_unrelated_decision_is_ignored():
     given = state(calls=(A,), waiting=(asked(A),), suspended={"b": Suspended("s", (approval(),))})
     assert decided(given, asked(B).approve()) == {}
 
 
-def test_a_tool_that_starts_is_no_longer_suspended_and_one_that_is_suspended_no_longer_started():
+def test_tool_is_either_started_or_suspended():
     one, other = asked(A).approve(), asked(B).approve()
     given = state(calls=(A, B), suspended={"a": Suspended("s", (), (one,)), "b": Suspended("s", (), (other,))})
     ledger.start_tool(given, "a")
@@ -376,7 +376,7 @@ def test_a_tool_that_starts_is_no_longer_suspended_and_one_that_is_suspended_no_
     assert given.started == {"never suspended"}
 
 
-def test_a_tool_whose_work_is_done_elsewhere_continues_from_there_however_often_it_is_left():
+def test_suspended_tool_resumes_its_task_after_every_restart():
     given = state(calls=(A,), suspended={"a": Suspended("task 1")})
     for _ in range(3):
         ledger.start_tool(given, "a", "key")
@@ -432,7 +432,7 @@ LEFT = {
 
 @requirement("R84", "F32")
 @pytest.mark.parametrize(("fields", "command"), LEFT.values(), ids=LEFT.keys())
-def test_from_where_a_turn_that_was_left_continues(fields, command):
+def test_abandoned_turn_resumes_with_expected_command(fields, command):
     stale = {"command": CallTools(()), "error": Error("provider", "broke"), "limit": ("max_run_s", 1.0)}
     given = state(**{**stale, **fields})
     assert resumable(given) is given
@@ -442,7 +442,7 @@ def test_from_where_a_turn_that_was_left_continues(fields, command):
 
 
 @requirement("R84", "F32")
-def test_a_tool_that_may_have_run_and_those_beside_it_are_left_to_a_person():
+def test_tool_that_may_have_run_and_its_siblings_need_approval():
     given = resumable(
         state(
             calls=(A, B, call("c")),
@@ -460,7 +460,7 @@ def test_a_tool_that_may_have_run_and_those_beside_it_are_left_to_a_person():
 
 
 @requirement("F42")
-def test_a_call_that_is_interrupted_again_after_its_approval_needs_a_new_decision():
+def test_call_interrupted_after_approval_needs_new_decision():
     given = resumable(state(calls=(A,), started=frozenset("a")))
     ids = []
     for _ in range(3):
@@ -473,7 +473,7 @@ def test_a_call_that_is_interrupted_again_after_its_approval_needs_a_new_decisio
 
 
 @requirement("F43")
-def test_the_tool_of_a_call_that_may_have_run_is_still_the_one_that_was_approved():
+def test_call_that_may_have_run_keeps_approved_tool_pin():
     given = resumable(state(calls=(A, B), started=frozenset("a"), approved=frozenset("ab"), pins={"a": "p", "b": "q"}))
     assert [entry.pin for entry in given.waiting] == ["p", "q"]
     for entry in given.waiting:
@@ -481,20 +481,20 @@ def test_the_tool_of_a_call_that_may_have_run_is_still_the_one_that_was_approved
     assert given.pins == {"a": "p", "b": "q"}
 
 
-def test_the_request_about_a_call_that_may_have_run_names_its_server():
+def test_request_about_call_that_may_have_run_names_its_server():
     of_server = call("a", tool="mcp", provider_metadata={"sidestream": {"server_label": "docs"}})
     given = resumable(state(calls=(of_server, B), started=frozenset("a")))
     assert [entry.server_label for entry in given.waiting] == ["docs", None]
 
 
-def test_suspended_agents_keep_their_own_approvals_beside_a_tool_that_may_have_run():
+def test_suspended_agents_keep_approvals_beside_uncertain_tool():
     given = resumable(state(calls=(A, B), started=frozenset("a"), suspended={"b": UNDECIDED}))
     assert [entry.call_id for entry in given.waiting] == ["a"]
     assert given.suspended == {"b": UNDECIDED}
     assert given.command == AwaitDecision()
 
 
-def test_an_unfinished_step_is_forgotten_but_for_what_it_read_and_an_answer_in_the_background():
+def test_unfinished_step_keeps_sources_and_background_answer():
     given = state(
         step=2,
         is_in_step=True,
@@ -520,7 +520,7 @@ def test_an_unfinished_step_is_forgotten_but_for_what_it_read_and_an_answer_in_t
     assert fields_of(resumable(given)) == fields_of(left)
 
 
-def test_the_results_of_a_round_that_was_complete_are_in_the_history():
+def test_results_of_complete_round_are_in_history():
     given = state()
     ended(given, "tool-calls", A)
     Ledger(given).feed([result("a")])
@@ -529,18 +529,18 @@ def test_the_results_of_a_round_that_was_complete_are_in_the_history():
     assert (given.command, given.ending) == (Send(), None)
 
 
-def test_questions_of_a_turn_that_was_left_say_what_it_had_read():
+def test_questions_of_resumed_turn_list_its_sources():
     given = resumable(state(calls=(A,), requests=(REQUEST,), sources=("https://example.com",)))
     assert isinstance(given.command, Judge)
     assert [question.sources for question in given.command.questions] == [("https://example.com",)] * 2
 
 
-def test_every_request_of_the_provider_is_recorded_in_order():
+def test_provider_requests_are_recorded_in_order():
     other = ToolApprovalRequest("mcpr_2", "mcp_2", "ask", {}, "wiki")
     assert after(state(**IN_STEP), REQUEST, other) == {"requests": (REQUEST, other)}
 
 
-def test_a_state_left_in_the_middle_of_a_step_is_resumed_before_it_and_not_inside_it():
+def test_state_left_inside_step_resumes_before_it():
     left = state()
     Ledger(left).feed([StepStart(0)])
     assert (left.is_in_step, left.step) == (True, 0)
@@ -565,7 +565,7 @@ def test_open_call_outlives_step_until_its_result():
 
 
 @pytest.mark.parametrize("ends", ["left", "failed"])
-def test_step_made_again_reopens_calls_it_answered(ends):
+def test_repeated_step_reopens_calls_it_answered(ends):
     given = state(step=0, hosted={"a": OpenCall(HOSTED, 0)})
     ledger = Ledger(given)
     ledger.feed([StepStart(1), ANSWER, replace(HOSTED, id="b")])

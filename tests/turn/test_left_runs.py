@@ -296,7 +296,7 @@ STEPS = st.builds(
     st.booleans(),
     st.frozensets(st.integers(0, 60), max_size=4),
 )
-async def test_wherever_a_run_is_left_its_log_gives_the_state_of_the_live_turn(
+async def test_log_of_run_left_anywhere_restores_live_state(
     steps: list[Step], decisions: list[bool], max_calls: int | None, cuts: bool, steers: frozenset[int]
 ) -> None:
     limits = Limits() if max_calls is None else Limits(max_tool_calls=max_calls, max_steps=4)
@@ -312,7 +312,7 @@ async def test_wherever_a_run_is_left_its_log_gives_the_state_of_the_live_turn(
 
 @pytest.mark.parametrize("name", TOOLS)
 @pytest.mark.parametrize("is_approved", [True, False])
-async def test_each_kind_of_tool_beside_another(name: str, is_approved: bool) -> None:
+async def test_log_restores_state_for_each_kind_of_tool(name: str, is_approved: bool) -> None:
     steps = [Step(calls=("plain", name, "sensitive")), Step(calls=(name, name)), Step(text="The end.")]
     assert (await play(steps, decide=lambda number: is_approved)).checks > 20
 
@@ -320,7 +320,7 @@ async def test_each_kind_of_tool_beside_another(name: str, is_approved: bool) ->
 @requirement("R82", "R115")
 @pytest.mark.parametrize("output_type", [None, int])
 @pytest.mark.parametrize("place", range(0, 40, 2))
-async def test_a_message_after_any_part_of_a_run(place: int, output_type: Any) -> None:
+async def test_message_after_any_part_is_kept_once_and_in_order(place: int, output_type: Any) -> None:
     steps = [Step(calls=("plain", "approved")), *(Step(text=f'{{"value": {n}}}') for n in range(3))]
     log = await play(steps, steers=frozenset({place, place + 1}), output_type=output_type)
     assert log.run is not None
@@ -331,7 +331,7 @@ async def test_a_message_after_any_part_of_a_run(place: int, output_type: Any) -
     assert log.run.turn.state.steers == ()
 
 
-async def test_a_typed_answer_that_is_requested_again() -> None:
+async def test_log_restores_state_of_repeated_typed_answer() -> None:
     steps = [Step(calls=("plain",)), Step(text="no JSON"), Step(text='{"value": 1}')]
     assert (await play(steps, output_type=int)).checks > 10
 
@@ -349,7 +349,7 @@ _DELTAS = (TextDelta, ReasoningDelta, ToolInputDelta)
 @requirement("R82")
 @pytest.mark.parametrize("cuts", [False, True], ids=["whole", "in-increments"])
 @pytest.mark.parametrize("path", PLAYED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-async def test_a_recorded_conversation_whose_calls_are_answered(path: Path, cuts: bool) -> None:
+async def test_log_restores_state_of_recorded_conversation(path: Path, cuts: bool) -> None:
     recording = Recording.load(path)
     names: dict[str, None] = {}
     for run in replay(recording, ReplayTransport(recording)):
@@ -382,7 +382,7 @@ class Flaky(Server):
 
 
 @requirement("R73")
-async def test_decisions_have_no_effect_where_the_run_cannot_begin() -> None:
+async def test_decisions_have_no_effect_if_run_cannot_begin() -> None:
     log = Log(HISTORY)
     steps = [Step(calls=("plain", "open_page")), Step(text="The end.")]
     server = Flaky(log.check)

@@ -45,7 +45,7 @@ OUT_OF_TIME = Error("limit", "the run took longer than 2 s", code="max_run_s")
 # Answers
 
 
-def test_a_turn_begins_by_sending_its_history():
+def test_turn_begins_by_sending_history():
     turn = Turn([QUESTION])
     assert turn.command == Send()
     assert turn.state.messages == [QUESTION]
@@ -53,7 +53,7 @@ def test_a_turn_begins_by_sending_its_history():
 
 
 @requirement("R4", "R8")
-def test_a_plain_answer_is_one_step_and_the_end():
+def test_plain_answer_is_one_step_and_end():
     drive = Drive()
     assert drive.sending(("careful",), [Custom("note", 1)]) == [StreamStart(("careful",)), Custom("note", 1)]
     assert not drive.turn.is_receiving
@@ -82,7 +82,7 @@ def test_a_plain_answer_is_one_step_and_the_end():
 
 
 @pytest.mark.parametrize("reason", ["length", "content-filter", "other"])
-def test_an_answer_that_does_not_stop_by_itself_ends_the_run_with_its_reason(reason):
+def test_answer_without_natural_stop_ends_run_with_its_reason(reason):
     drive = Drive(PLAIN)
     drive.answer(text("Hi"), call("a"), reason=reason)
     assert drive.parts[-1] == Finish(reason, used())
@@ -102,7 +102,7 @@ def test_warnings_are_emitted_once_and_notices_with_each_request():
     assert drive.sending(("one", "two"), [Custom("note", 2)]) == [Custom("note", 2)]
 
 
-def test_a_response_in_one_piece_gives_the_same_parts_as_one_in_many():
+def test_response_in_one_piece_gives_same_parts_as_in_many():
     arrived: list[StreamPart] = [*text("Hi"), call("a"), Finish("tool-calls", used())]
     whole, pieces = Drive(PLAIN), Drive(PLAIN)
     for drive in (whole, pieces):
@@ -115,7 +115,7 @@ def test_a_response_in_one_piece_gives_the_same_parts_as_one_in_many():
     assert whole.state == pieces.state
 
 
-def test_a_paused_response_is_sent_again_with_what_it_said():
+def test_paused_response_is_resent_with_its_content():
     drive = Drive()
     parts = drive.answer(text("Let me"), reason="other", is_paused=True)
     assert parts[-1] == step_finish(0, "other", is_paused=True)
@@ -125,14 +125,14 @@ def test_a_paused_response_is_sent_again_with_what_it_said():
     assert drive.parts[-1] == Finish("stop", used(2))
 
 
-def test_a_paused_response_without_content_is_kept_for_its_session():
+def test_paused_response_without_content_is_kept_for_session():
     drive = Drive()
     drive.answer(reason="other", is_paused=True, message_metadata={"container": "c_1"})
     assert drive.answers == [ChatMessage("model", (), {"container": "c_1"})]
 
 
 @requirement("R74")
-def test_an_empty_answer_after_tools_is_requested_once_more_and_then_stands():
+def test_empty_answer_after_tools_is_requested_only_once_more():
     drive = Drive(PLAIN)
     drive.calls(call("a"))
     drive.tool("a")
@@ -144,7 +144,7 @@ def test_an_empty_answer_after_tools_is_requested_once_more_and_then_stands():
     assert drive.state.empty_answers == 2
 
 
-def test_an_empty_answer_to_the_user_stands():
+def test_empty_answer_to_user_is_final():
     drive = Drive()
     assert drive.answer() == [StreamStart(()), StepStart(0), step_finish(0), Finish("stop", used())]
     assert drive.answers == []
@@ -161,7 +161,7 @@ def fetching(*arrived: StreamPart, refs=(PLOT, TABLE), **settings) -> Drive:
 
 
 @requirement("R40")
-def test_files_of_an_answer_are_downloaded_before_its_step_ends():
+def test_files_of_answer_are_downloaded_before_step_ends():
     drive = fetching()
     assert drive.command == Fetch((PLOT, TABLE))
     assert drive.parts[-1] == TextEnd("t")
@@ -177,7 +177,7 @@ def test_files_of_an_answer_are_downloaded_before_its_step_ends():
     )
 
 
-def test_a_download_of_a_file_that_the_answer_has_already_delivered_is_dropped():
+def test_download_of_already_delivered_file_is_dropped():
     drive = fetching(File("inline", "image/png", "plot.png", PNG))
     assert drive.state.digests == {digest(PNG)}
     assert drive.fetched(PLOT, PNG) == []
@@ -189,7 +189,7 @@ def test_a_download_of_a_file_that_the_answer_has_already_delivered_is_dropped()
 
 
 @pytest.mark.parametrize(("ref", "name"), [(PLOT, "plot.png"), (TABLE, "file_2")])
-def test_a_failed_download_is_reported_and_the_answer_stands(ref, name):
+def test_failed_download_is_reported_and_answer_kept(ref, name):
     drive = fetching(refs=(ref,))
     error = Error("rate-limit", "too many", code="slow_down", status=429, retryable=True)
     assert drive.not_fetched(ref, error) == [
@@ -199,13 +199,13 @@ def test_a_failed_download_is_reported_and_the_answer_stands(ref, name):
     assert drive.answers == [SAID]
 
 
-def test_the_files_of_a_failed_answer_are_not_downloaded():
+def test_files_of_failed_answer_are_not_downloaded():
     drive = Drive()
     drive.answer(*text("Hi"), Error("provider", "broke"), reason="error", downloads=(PLOT,))
     assert drive.command == Over()
 
 
-def test_a_run_that_is_out_of_time_while_it_downloads_keeps_its_answer():
+def test_run_out_of_time_during_download_keeps_answer():
     drive = fetching()
     drive.fetched(PLOT, PNG)
     assert drive.stopped("max_run_s", 2.0) == [
@@ -219,7 +219,7 @@ def test_a_run_that_is_out_of_time_while_it_downloads_keeps_its_answer():
 # Time
 
 
-def test_a_run_that_is_out_of_time_while_it_receives_ends_as_a_limit_and_not_as_an_error():
+def test_run_out_of_time_while_receiving_ends_as_limit():
     drive = Drive()
     drive.sending((), ())
     drive.opened()
@@ -234,20 +234,20 @@ def test_a_run_that_is_out_of_time_while_it_receives_ends_as_a_limit_and_not_as_
     assert drive.answers == [SAID]
 
 
-def test_an_answer_that_is_too_long_for_its_limit_is_an_error():
+def test_answer_too_long_for_its_limit_is_error():
     drive = Drive()
     drive.answer(*text("Hi"), OUT_OF_TIME, reason="error")
     assert drive.parts[-2:] == [OUT_OF_TIME, Finish("error", used())]
 
 
-def test_a_run_that_is_out_of_time_before_its_first_request_is_a_whole_stream():
+def test_run_out_of_time_before_first_request_is_complete_stream():
     drive = Drive()
     limit = {"limit": "max_run_s", "reached": 0.5}
     assert drive.stopped("max_run_s", 0.5) == [StreamStart(()), Finish("limit", Usage(), metadata=limit)]
     assert drive.command == Over()
 
 
-def test_a_run_that_is_out_of_time_while_tools_run_keeps_the_results_that_it_has():
+def test_run_out_of_time_during_tools_keeps_their_results():
     drive = Drive(PLAIN)
     drive.calls(call("a"), call("b"))
     drive.tool("a")
@@ -262,7 +262,7 @@ def test_a_run_that_is_out_of_time_while_tools_run_keeps_the_results_that_it_has
 
 
 @requirement("F03")
-def test_an_error_in_a_step_is_emitted_after_its_end_and_its_message_is_no_history():
+def test_error_in_step_follows_step_finish_and_drops_message():
     drive = Drive(PLAIN)
     error = Error("truncated", "the stream ended early", retryable=True)
     assert drive.answer(text("Hi"), call("a"), error, reason="error")[-3:] == [
@@ -276,13 +276,13 @@ def test_an_error_in_a_step_is_emitted_after_its_end_and_its_message_is_no_histo
     assert drive.completed == [(drive.parts[-3], [partial])]
 
 
-def test_a_key_that_the_provider_repeats_in_its_error_is_redacted():
+def test_key_in_provider_error_is_redacted():
     drive = Drive()
     drive.answer(Error("provider", "bad key sk-abcdefghijkl", status=401), reason="error")
     assert drive.parts[-2] == Error("provider", "bad key [redacted]", status=401)
 
 
-def test_an_error_of_a_tool_in_a_step_changes_nothing():
+def test_tool_error_in_step_does_not_end_run():
     drive = Drive()
     problem = Error("tool", "no such container")
     drive.answer(problem, *text("Hi"))
@@ -290,7 +290,7 @@ def test_an_error_of_a_tool_in_a_step_changes_nothing():
     assert drive.parts[-1] == Finish("stop", used())
 
 
-def test_a_run_that_fails_before_its_first_request_is_a_whole_stream():
+def test_run_failing_before_first_request_is_complete_stream():
     drive = Drive()
     error = Error("provider", "no server", status=502)
     assert drive.failed(error) == [StreamStart(()), error, Finish("error", Usage(), "provider")]
@@ -304,7 +304,7 @@ DROP_SESSION = Recovery("session", Custom("sidestream.session-fallback", {"id": 
 
 
 @requirement("F24")
-def test_what_was_refused_is_left_out_once_and_a_second_refusal_fails_the_run():
+def test_refused_feature_is_dropped_once_then_run_fails():
     drive = Drive()
     drive.sending((), ())
     assert drive.refused(DROP_SESSION, REFUSAL) == [DROP_SESSION.notice]
@@ -315,7 +315,7 @@ def test_what_was_refused_is_left_out_once_and_a_second_refusal_fails_the_run():
     assert drive.command == Over()
 
 
-def test_two_different_things_may_be_refused_one_after_the_other():
+def test_different_features_can_be_refused_in_turn():
     drive = Drive()
     drive.sending((), (), defers_output=True)
     drive.refused(DROP_SESSION, REFUSAL)
@@ -324,12 +324,12 @@ def test_two_different_things_may_be_refused_one_after_the_other():
     assert drive.state.defers_output
 
 
-def test_a_refusal_without_recovery_fails_the_run():
+def test_refusal_without_recovery_fails_run():
     drive = Drive()
     assert drive.refused(None, REFUSAL) == [StreamStart(()), REFUSAL, Finish("error", Usage(), "provider")]
 
 
-def test_a_refused_session_is_tried_again_with_the_next_step_and_other_things_are_not():
+def test_only_refused_session_and_container_are_tried_next_step():
     drive = Drive(PLAIN)
     drive.sending((), ())
     for drop in ("session", "container", "summaries"):
@@ -342,7 +342,7 @@ def test_a_refused_session_is_tried_again_with_the_next_step_and_other_things_ar
 # Typed output
 
 
-def test_a_typed_answer_is_checked_before_the_run_ends():
+def test_typed_answer_is_checked_before_run_ends():
     drive = Drive(checks_output=True)
     assert drive.answer(text('{"n": 1}'))[-1] == step_finish(0)
     assert drive.command == Check('{"n": 1}')
@@ -350,19 +350,19 @@ def test_a_typed_answer_is_checked_before_the_run_ends():
     assert drive.command == Over()
 
 
-def test_an_empty_typed_answer_is_checked_too():
+def test_empty_typed_answer_is_checked():
     drive = Drive(checks_output=True)
     drive.answer()
     assert drive.command == Check("")
 
 
-def test_an_answer_that_was_cut_short_is_not_checked():
+def test_truncated_answer_is_not_checked():
     drive = Drive(checks_output=True)
     drive.answer(text('{"n"'), reason="length")
     assert drive.parts[-1] == Finish("length", used())
 
 
-def test_a_rejected_answer_is_requested_again_until_the_limit():
+def test_rejected_answer_is_requested_again_until_limit():
     drive = Drive(checks_output=True, limits=Limits(max_output_retries=1))
     drive.answer(text("one"))
     words = "n: a number is required\n\nAnswer again, with JSON that fits and nothing else."
@@ -378,7 +378,7 @@ def test_a_rejected_answer_is_requested_again_until_the_limit():
     assert drive.command == Over()
 
 
-def test_a_typed_answer_that_needs_a_request_of_its_own_is_made_without_tools():
+def test_deferred_typed_answer_is_requested_without_tools():
     drive = Drive(PLAIN, checks_output=True)
     drive.sending((), (), defers_output=True)
     drive.opened()
@@ -409,7 +409,7 @@ def test_a_typed_answer_that_needs_a_request_of_its_own_is_made_without_tools():
         (Limits(max_total_tokens=15), {"limit": "max_total_tokens", "reached": 15}),
     ],
 )
-def test_no_step_is_made_beyond_a_limit_and_the_results_of_the_round_are_kept(limits, limit):
+def test_no_step_exceeds_limit_and_round_results_are_kept(limits, limit):
     drive = Drive(PLAIN, limits=limits)
     drive.calls(call("a"))
     assert drive.tool("a") == [result("a"), Finish("limit", used(), metadata=limit)]
@@ -418,7 +418,7 @@ def test_no_step_is_made_beyond_a_limit_and_the_results_of_the_round_are_kept(li
     assert drive.completed[-1] == (drive.parts[-1], [drive.answers[-1]])
 
 
-def test_below_its_limits_a_run_continues():
+def test_run_below_its_limits_continues():
     drive = Drive(PLAIN, limits=Limits(max_steps=2, max_total_tokens=16, max_tool_calls=1))
     drive.calls(call("a"))
     drive.tool("a")
@@ -427,7 +427,7 @@ def test_below_its_limits_a_run_continues():
     assert drive.parts[-1] == Finish("stop", used(2))
 
 
-def test_a_call_beyond_the_limit_of_calls_does_not_run():
+def test_call_beyond_call_limit_does_not_run():
     drive = Drive(PLAIN, limits=Limits(max_tool_calls=2))
     drive.calls(call("a"))
     drive.tool("a")
@@ -442,7 +442,7 @@ def test_a_call_beyond_the_limit_of_calls_does_not_run():
 @pytest.mark.parametrize(
     "settings", [{"answers_calls": False}, {"handed_over": frozenset({"computer", "f"})}], ids=["all", "by name"]
 )
-def test_calls_that_are_handed_over_end_the_run(settings):
+def test_calls_handed_to_caller_end_run(settings):
     drive = Drive(**settings)
     drive.answer(call("a"), reason="tool-calls")
     assert drive.parts[-1] == Finish("tool-calls", used())
@@ -450,13 +450,13 @@ def test_calls_that_are_handed_over_end_the_run(settings):
     assert drive.answers[-1].tool_calls == (ToolCallPart("a", "f", {"n": "a"}),)
 
 
-def test_a_call_type_of_the_provider_that_a_tool_answers_is_not_handed_over():
+def test_provider_call_type_answered_by_tool_is_not_handed_off():
     drive = Drive(tools=["computer"], handed_over=frozenset({"computer"}))
     drive.answer(call("a", "computer"), reason="tool-calls")
     assert [question.tool for question in drive.command.questions] == ["computer"]
 
 
-def test_a_turn_that_answers_no_calls_does_not_continue_a_paused_response():
+def test_turn_not_answering_calls_ends_at_paused_response():
     drive = Drive(answers_calls=False)
     drive.answer(text("Hi"), reason="other", is_paused=True)
     assert drive.parts[-1] == Finish("other", used())
@@ -465,7 +465,7 @@ def test_a_turn_that_answers_no_calls_does_not_continue_a_paused_response():
 # Messages
 
 
-def test_each_message_of_the_history_is_completed_by_exactly_one_part():
+def test_each_history_message_is_completed_by_one_part():
     drive = Drive(PLAIN, checks_output=True)
     drive.calls(*text("Let me see."), call("a"), call("b"))
     drive.tool("b")
@@ -479,7 +479,7 @@ def test_each_message_of_the_history_is_completed_by_exactly_one_part():
     assert [message.role for message in drive.answers] == ["model", "tool", "model", "user", "model"]
 
 
-def test_message_metadata_may_keep_the_events_of_tools():
+def test_message_metadata_can_keep_tool_events():
     drive = Drive(message_metadata="full")
     search = ToolCall("ws_1", "web_search", "web_search", True, {})
     event = ToolEvent("web_search", "searching", {"type": "searching"}, call_id="ws_1")
@@ -488,7 +488,7 @@ def test_message_metadata_may_keep_the_events_of_tools():
     assert drive.answers[0].metadata == {"web_search": [{"type": "searching"}], "_provenance": read}
 
 
-def test_tools_that_are_set_later_replace_those_from_before():
+def test_tools_set_later_replace_earlier_tools():
     drive = Drive(PLAIN)
     drive.set_tools({"h": Facts()})
     drive.calls(call("a", "h"), call("b", "f"))

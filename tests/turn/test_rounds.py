@@ -62,7 +62,7 @@ APPROVAL = Finish("approval", used())
 
 
 @requirement("R73")
-def test_the_results_of_a_round_are_one_message_in_the_order_of_the_calls():
+def test_round_results_are_one_message_in_call_order():
     drive = Drive(PLAIN)
     assert drive.answer(call("a"), call("b", "g"), reason="tool-calls")[-1] == step_finish(0, "tool-calls")
     assert drive.command == Judge((question("a"), question("b", "g")))
@@ -84,7 +84,7 @@ def test_the_results_of_a_round_are_one_message_in_the_order_of_the_calls():
     assert drive.parts[-1] == Finish("stop", used(2))
 
 
-def test_progress_of_a_tool_is_emitted_and_changes_nothing():
+def test_tool_progress_is_emitted_without_state_change():
     drive = Drive(PLAIN)
     drive.calls(call("a"))
     drive.tool_started("a")
@@ -96,7 +96,7 @@ def test_progress_of_a_tool_is_emitted_and_changes_nothing():
     assert drive.answers[-1] == ChatMessage("tool", (ToolResultPart("a", "f", "done"),))
 
 
-def test_calls_that_the_provider_executes_are_no_round():
+def test_provider_executed_calls_do_not_start_round():
     drive = Drive(PLAIN)
     drive.answer(ToolCall("c", "run", "code_interpreter", True, {}), *text("Hi"))
     assert drive.parts[-1] == Finish("stop", used())
@@ -107,7 +107,7 @@ def test_calls_that_the_provider_executes_are_no_round():
 
 
 @requirement("R73")
-def test_an_unknown_tool_is_answered_with_the_names_of_the_tools():
+def test_unknown_tool_result_lists_available_tools():
     drive = Drive(PLAIN)
     problem = {"error": "UnknownTool", "message": "There is no tool 'h'. The tools are: f, g."}
     assert drive.answer(call("a", "h"), reason="tool-calls")[-1] == result("a", "h", problem, is_error=True)
@@ -115,14 +115,14 @@ def test_an_unknown_tool_is_answered_with_the_names_of_the_tools():
     assert drive.answers[-1] == ChatMessage("tool", (ToolResultPart("a", "h", problem, True),))
 
 
-def test_without_any_tool_an_unknown_one_is_answered_too():
+def test_unknown_tool_without_any_tools_gets_result():
     drive = Drive({})
     drive.answer(call("a"), reason="tool-calls")
     assert drive.parts[-1].result["message"] == "There is no tool 'f'. The tools are: none."
 
 
 @requirement("F13")
-def test_malformed_input_is_answered_while_the_other_calls_of_the_round_run():
+def test_malformed_input_is_answered_while_other_calls_run():
     drive = Drive(PLAIN)
     broken = call("a", input=None, input_error="it is no JSON", input_text="{")
     problem = {"error": "InvalidArguments", "message": "The call was not executed: it is no JSON."}
@@ -133,7 +133,7 @@ def test_malformed_input_is_answered_while_the_other_calls_of_the_round_run():
     assert [part.id for part in drive.answers[-1].parts] == ["a", "b"]
 
 
-def test_a_tool_that_has_gone_since_the_policy_was_asked_is_answered_as_unknown():
+def test_tool_removed_after_policy_decision_is_unknown():
     drive = Drive(PLAIN)
     drive.answer(call("a", "g"), reason="tool-calls")
     drive.set_tools({"f": Facts()})
@@ -142,13 +142,13 @@ def test_a_tool_that_has_gone_since_the_policy_was_asked_is_answered_as_unknown(
     assert drive.command == Send()
 
 
-def test_while_the_tools_are_unknown_no_call_is_refused_as_unknown():
+def test_no_call_is_refused_while_tools_are_unknown():
     drive = Drive(tools=None)
     drive.calls(call("a", "anything"))
     assert drive.command == CallTools((call("a", "anything"),))
 
 
-def test_a_call_that_the_policy_denies_is_answered_without_running():
+def test_call_denied_by_policy_is_answered_without_running():
     drive = Drive(PLAIN)
     drive.answer(call("a"), call("b", "g"), reason="tool-calls")
     assert drive.judged("run", a="deny") == [denied("a")]
@@ -159,7 +159,7 @@ def test_a_call_that_the_policy_denies_is_answered_without_running():
 
 
 @requirement("R76")
-def test_a_call_that_needs_an_approval_is_requested_and_the_run_waits():
+def test_call_needing_approval_is_requested_and_run_waits():
     drive = Drive(PLAIN)
     assert drive.calls(call("a"), verdict="ask")[-2:] == [request("approval_0", "a"), APPROVAL]
     assert drive.command == AwaitDecision()
@@ -169,7 +169,7 @@ def test_a_call_that_needs_an_approval_is_requested_and_the_run_waits():
 
 
 @requirement("R76")
-def test_an_approved_call_runs_in_the_next_stream():
+def test_approved_call_runs_in_next_stream():
     drive = Drive(PLAIN)
     drive.calls(call("a"), verdict="ask")
     second = drive.decided(drive.approvals["f"].approve())
@@ -182,7 +182,7 @@ def test_an_approved_call_runs_in_the_next_stream():
 
 
 @pytest.mark.parametrize("reason", [None, "not today"])
-def test_a_denied_call_is_answered_with_the_reason_and_the_model_continues(reason):
+def test_denied_call_is_answered_with_reason_and_model_continues(reason):
     drive = Drive(PLAIN)
     drive.calls(call("a"), verdict="ask")
     second = drive.decided(drive.approvals["f"].deny(reason))
@@ -206,7 +206,7 @@ def test_one_call_waits_while_another_runs():
     )
 
 
-def test_asked_denied_and_running_calls_of_one_round_end_in_one_message():
+def test_asked_denied_and_running_calls_share_one_message():
     drive = Drive(PLAIN)
     calls = [call("a"), call("b"), call("c", "g"), call("d", "g")]
     drive.calls(*calls, a="ask", b="deny", c="ask")
@@ -248,7 +248,7 @@ DECISIONS = {
 @requirement("F42")
 @pytest.mark.parametrize("made", DECISIONS.values(), ids=DECISIONS.keys())
 @pytest.mark.parametrize("fact", ["check_decisions", "resumed"])
-def test_decisions_that_do_not_fit_exactly_what_waits_are_refused_and_change_nothing(made, fact):
+def test_mismatched_decisions_are_refused(made, fact):
     drive = waiting().continued()
     decisions = made(*(entry.approve() for entry in drive.state.waiting))
     with pytest.raises(ApprovalError):
@@ -257,7 +257,7 @@ def test_decisions_that_do_not_fit_exactly_what_waits_are_refused_and_change_not
 
 
 @requirement("F42")
-def test_decisions_that_fit_are_accepted_in_any_order():
+def test_matching_decisions_are_accepted_in_any_order():
     drive = waiting()
     a, b = (entry.approve() for entry in drive.state.waiting)
     drive.continued().check_decisions([b, a])
@@ -265,7 +265,7 @@ def test_decisions_that_fit_are_accepted_in_any_order():
 
 
 @requirement("F42")
-def test_a_decision_counts_once():
+def test_decision_counts_once():
     drive = waiting()
     decisions = [entry.approve() for entry in drive.state.waiting]
     second = drive.decided(*decisions)
@@ -275,7 +275,7 @@ def test_a_decision_counts_once():
 
 
 @requirement("F42")
-def test_arguments_that_were_changed_in_the_stored_state_are_refused():
+def test_arguments_changed_in_stored_state_are_refused():
     drive = waiting()
     decisions = [entry.approve() for entry in drive.state.waiting]
     in_calls, in_entry = drive.continued(), drive.continued()
@@ -290,7 +290,7 @@ def test_arguments_that_were_changed_in_the_stored_state_are_refused():
 
 
 @requirement("F43")
-def test_an_approved_call_whose_tool_has_changed_since_is_requested_again():
+def test_approved_call_is_asked_again_if_its_tool_changed():
     drive = Drive(NOTES)
     drive.calls(call("a", "page"), verdict="ask")
     assert drive.approvals["page"].pin == "pin_1"
@@ -306,7 +306,7 @@ def test_an_approved_call_whose_tool_has_changed_since_is_requested_again():
     assert third.state.pins == {"a": "pin_9"}
 
 
-def test_calls_beside_one_whose_tool_has_changed_run():
+def test_calls_beside_changed_tool_still_run():
     drive = Drive(NOTES)
     drive.calls(call("a", "page"), call("b", "clock"), verdict="ask")
     decisions = [entry.approve() for entry in drive.state.waiting]
@@ -316,7 +316,7 @@ def test_calls_beside_one_whose_tool_has_changed_run():
     assert second.tool("b")[-1] == APPROVAL
 
 
-def test_an_approved_call_whose_tool_has_gone_is_answered_as_unknown():
+def test_approved_call_of_removed_tool_is_unknown():
     drive = Drive(NOTES)
     drive.calls(call("a", "page"), verdict="ask")
     second = drive.decided(drive.approvals["page"].approve(), tools={"f": Facts()})
@@ -333,7 +333,7 @@ def decision(is_approved: bool, reason: str | None = None, **more: bool) -> Cust
 
 @requirement("R76")
 @pytest.mark.parametrize(("verdict", "is_approved"), [("run", True), ("deny", False)])
-def test_the_policy_answers_a_request_of_the_provider(verdict, is_approved):
+def test_policy_answers_provider_request(verdict, is_approved):
     drive = Drive()
     drive.answer(*remote_request(), reason="approval", message_metadata={"_x_session": {}})
     asked = Question(call_id="mcpr_1", tool="ask", input={"q": 1}, server_label="wiki", is_remote=True)
@@ -346,7 +346,7 @@ def test_the_policy_answers_a_request_of_the_provider(verdict, is_approved):
 
 @requirement("R76")
 @pytest.mark.parametrize(("is_approved", "reason"), [(True, None), (False, "not this one")])
-def test_a_person_answers_a_request_of_the_provider(is_approved, reason):
+def test_approver_answers_provider_request(is_approved, reason):
     drive = Drive()
     drive.answer(*remote_request(), reason="approval", message_metadata={"_x_session": {}})
     assert drive.judged("ask") == [APPROVAL]
@@ -358,7 +358,7 @@ def test_a_person_answers_a_request_of_the_provider(is_approved, reason):
     assert second.answers[-1] == ChatMessage("tool", (ApprovalPart("mcpr_1", is_approved, reason),))
 
 
-def test_a_client_tool_runs_while_a_request_of_the_provider_waits():
+def test_client_tool_runs_while_provider_request_waits():
     drive = Drive(PLAIN)
     drive.answer(call("a"), *remote_request(), reason="approval")
     drive.judged("run", mcpr_1="ask")
@@ -368,7 +368,7 @@ def test_a_client_tool_runs_while_a_request_of_the_provider_waits():
     assert second.answers[-1].parts == (ApprovalPart("mcpr_1", True), ToolResultPart("a", "f", "done"))
 
 
-def test_a_request_of_the_provider_is_answered_beside_a_call_that_waits():
+def test_provider_request_is_answered_beside_waiting_call():
     drive = Drive(PLAIN)
     drive.answer(call("a"), *remote_request(), reason="approval")
     assert drive.judged("run", a="ask") == [request("approval_0", "a"), decision(True, is_automatic=True), APPROVAL]
@@ -380,7 +380,7 @@ def test_a_request_of_the_provider_is_answered_beside_a_call_that_waits():
 
 
 @requirement("R76")
-def test_the_requests_of_a_suspended_agent_are_those_of_the_run():
+def test_suspended_agent_requests_belong_to_run():
     drive = Drive(PLAIN)
     drive.calls(call("a"))
     first, second = approval("nested_1"), approval("nested_2", "move", sources=("https://example.com",))
@@ -395,7 +395,7 @@ def test_the_requests_of_a_suspended_agent_are_those_of_the_run():
     assert drive.state.started == frozenset()
 
 
-def test_a_suspended_agent_continues_with_its_decisions_and_may_wait_again():
+def test_suspended_agent_resumes_with_decisions_and_waits_again():
     drive = Drive(PLAIN)
     drive.calls(call("a"))
     entry = approval()
@@ -412,7 +412,7 @@ def test_a_suspended_agent_continues_with_its_decisions_and_may_wait_again():
     assert third.command == Send()
 
 
-def test_a_suspended_agent_waits_beside_a_call_of_the_run_itself():
+def test_suspended_agent_waits_beside_call_of_run():
     drive = Drive(PLAIN)
     drive.calls(call("a"), call("b", "g"), b="ask")
     entry = approval()
@@ -425,7 +425,7 @@ def test_a_suspended_agent_waits_beside_a_call_of_the_run_itself():
     assert second.command == CallTools((call("a"), call("b", "g")))
 
 
-def test_of_two_suspended_agents_each_gets_its_own_decisions():
+def test_each_suspended_agent_gets_its_own_decisions():
     drive = Drive(PLAIN)
     drive.calls(call("a"), call("b", "g"))
     one, other = approval("nested_1"), approval("nested_2")
@@ -447,7 +447,7 @@ def running(tools=PLAIN) -> Drive:
 
 
 @requirement("R8")
-def test_what_an_agent_used_counts_for_the_run_once():
+def test_agent_usage_counts_once_for_run():
     drive = running()
     inner = forwarded("inner_1", Finish("stop", used(7)), "inner")
     drive.tool_reported([forwarded("a", inner)])
@@ -460,7 +460,7 @@ def test_what_an_agent_used_counts_for_the_run_once():
 
 
 @requirement("R8")
-def test_what_a_suspended_agent_used_is_counted_when_it_has_finished():
+def test_suspended_agent_usage_is_counted_when_it_finishes():
     drive = running()
     drive.tool_reported([forwarded("a", Finish("approval", used(2)))])
     drive.tool_suspended("a", Suspended("its state", (approval(),)))
@@ -498,7 +498,7 @@ MARKED = {"sidestream": {"source": "docs page"}}
         (result("x", "page", tool="mcp"), "mcp page"),
     ],
 )
-def test_what_an_agent_has_read_counts_for_the_run_at_any_depth(part, source, depth):
+def test_agent_sources_count_for_run_at_any_depth(part, source, depth):
     drive = running()
     drive.tool_reported([nested(part, depth), nested(part, depth)])
     assert drive.state.sources == (source,)
@@ -520,13 +520,13 @@ def test_what_an_agent_has_read_counts_for_the_run_at_any_depth(part, source, de
         forwarded("a", ToolEvent("x", "progress", {"type": "progress"})),
     ],
 )
-def test_other_events_of_a_tool_are_emitted_and_count_for_nothing(event):
+def test_other_tool_events_are_emitted_without_state_change(event):
     drive = running()
     assert drive.tool_reported([event]) == [event]
     assert (drive.state.sources, drive.state.usage) == ((), used())
 
 
-def test_events_of_a_server_side_tool_are_not_taken_for_parts_of_an_agent():
+def test_server_side_tool_events_are_not_agent_parts():
     drive = Drive()
     drive.answer(forwarded("a", Finish("stop", used(9))), forwarded("a", Source("s", "url", url=PAGE)), *text("Hi"))
     assert drive.parts[-1] == Finish("stop", used())
@@ -547,7 +547,7 @@ def test_events_of_a_server_side_tool_are_not_taken_for_parts_of_an_agent():
     ],
 )
 @pytest.mark.parametrize("is_error", [False, True])
-def test_what_a_tool_brings_from_outside_is_noted_with_its_result(name, marks, sources, is_error):
+def test_external_sources_of_tool_are_noted_with_result(name, marks, sources, is_error):
     drive = Drive(NOTES)
     drive.calls(call("a", name))
     tool = "mcp" if NOTES[name].server_label else name
@@ -558,7 +558,7 @@ def test_what_a_tool_brings_from_outside_is_noted_with_its_result(name, marks, s
     assert drive.state.sources == sources
 
 
-def test_a_call_of_a_tool_of_a_server_looks_like_one_of_a_hosted_server():
+def test_local_mcp_call_looks_like_hosted_mcp_call():
     drive = Drive(NOTES)
     given = call("a", "page", provider_metadata={"openai": 1})
     marked = replace(given, tool="mcp", provider_metadata={"openai": 1, "sidestream": {"server_label": "docs"}})
@@ -570,7 +570,7 @@ def test_a_call_of_a_tool_of_a_server_looks_like_one_of_a_hosted_server():
 
 
 @requirement("F41")
-def test_a_call_of_a_server_that_does_not_run_has_read_nothing():
+def test_mcp_call_without_execution_adds_no_sources():
     drive = Drive(NOTES)
     marks = {"sidestream": {"server_label": "docs"}}
     broken = call("a", "page", input=None, input_error="it is no JSON", input_text="{")
@@ -582,7 +582,7 @@ def test_a_call_of_a_server_that_does_not_run_has_read_nothing():
 
 
 @requirement("F41")
-def test_what_the_provider_has_read_is_known_when_the_policy_is_asked():
+def test_provider_sources_are_known_to_policy():
     drive = Drive(PLAIN)
     cited = Source("s_1", "url", url=PAGE)
     searched = ToolCall("ws_1", "web_search", "web_search", True, {})

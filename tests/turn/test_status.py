@@ -11,7 +11,7 @@ from support.places import ROOT
 DOCS = ROOT / "docs" / "store.md"
 
 
-def test_every_status_has_a_meaning_an_exit_code_and_a_row_in_the_docs() -> None:
+def test_every_status_has_meaning_exit_code_and_docs_row() -> None:
     names = set(get_args(TurnStatus))
     assert set(TURN_STATUSES) == set(EXIT_CODES) == names
     table = DOCS.read_text("utf-8").partition("| status | meaning |")[2].partition("\n\n")[0]
@@ -19,7 +19,7 @@ def test_every_status_has_a_meaning_an_exit_code_and_a_row_in_the_docs() -> None
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == names
 
 
-def test_a_finish_reason_says_how_the_turn_stands() -> None:
+def test_finish_reason_determines_turn_status() -> None:
     reasons = ["stop", "length", "content-filter", "approval", "error", None]
     assert [status_after(reason) for reason in reasons] == [
         *["complete", "complete", "complete"],

@@ -33,7 +33,7 @@ def statuses(drive: Drive) -> list[tuple[str, str]]:
 
 @requirement("R115")
 @pytest.mark.parametrize("reason", ["stop", "length", "content-filter", "other"])
-def test_a_message_makes_one_more_step_however_the_answer_ended(reason: Any) -> None:
+def test_message_adds_one_step_however_answer_ended(reason: Any) -> None:
     drive = begun()
     drive.steered(steer())
     ended(drive, *text("Hm."), reason=reason)
@@ -46,7 +46,7 @@ def test_a_message_makes_one_more_step_however_the_answer_ended(reason: Any) -> 
 
 
 @requirement("R115")
-def test_the_message_of_a_round_is_complete_before_that_of_the_user() -> None:
+def test_round_message_precedes_user_message() -> None:
     drive = begun()
     drive.opened()
     drive.received([call("a"), Finish("tool-calls", used())])
@@ -62,7 +62,7 @@ def test_the_message_of_a_round_is_complete_before_that_of_the_user() -> None:
 
 
 @requirement("R115")
-def test_a_typed_answer_is_not_checked_if_more_was_said() -> None:
+def test_typed_answer_is_not_checked_if_message_follows() -> None:
     drive = begun(checks_output=True)
     drive.steered(steer())
     ended(drive, *text("no JSON"))
@@ -72,7 +72,7 @@ def test_a_typed_answer_is_not_checked_if_more_was_said() -> None:
 
 @requirement("R115")
 @pytest.mark.parametrize("problem", [None, "no JSON"])
-def test_a_message_that_comes_before_the_check_is_answered_instead(problem: str | None) -> None:
+def test_message_before_check_is_answered_instead(problem: str | None) -> None:
     drive = begun(checks_output=True)
     ended(drive, *text("1"))
     assert isinstance(drive.command, Check)
@@ -84,7 +84,7 @@ def test_a_message_that_comes_before_the_check_is_answered_instead(problem: str 
 
 @requirement("R115")
 @pytest.mark.parametrize("in_step", [True, False])
-def test_the_request_for_the_typed_answer_has_tools_again_if_more_was_said(in_step: bool) -> None:
+def test_typed_answer_request_regains_tools_after_message(in_step: bool) -> None:
     drive = Drive(PLAIN)
     drive.sending((), (), defers_output=True)
     if in_step:
@@ -99,7 +99,7 @@ def test_the_request_for_the_typed_answer_has_tools_again_if_more_was_said(in_st
 
 
 @requirement("R115")
-def test_an_answer_that_the_provider_still_works_on_takes_nothing() -> None:
+def test_background_answer_takes_no_messages() -> None:
     drive = begun()
     drive.steered(steer())
     assert drive.turn.due_steers == (steer(),)
@@ -108,7 +108,7 @@ def test_an_answer_that_the_provider_still_works_on_takes_nothing() -> None:
 
 
 @requirement("R115")
-def test_calls_that_are_handed_over_end_the_run_without_the_message() -> None:
+def test_calls_handed_to_caller_end_run_without_message() -> None:
     drive = begun(handed_over=frozenset({"shell"}))
     drive.steered(steer())
     ended(drive, call("a", "shell"), reason="tool-calls")
@@ -118,7 +118,7 @@ def test_calls_that_are_handed_over_end_the_run_without_the_message() -> None:
 
 
 @requirement("R115")
-def test_a_run_that_fails_or_waits_keeps_the_message() -> None:
+def test_failed_or_waiting_run_keeps_message() -> None:
     failing = begun()
     failing.steered(steer())
     failing.failed(Error("provider", "no"))
@@ -136,7 +136,7 @@ def test_a_run_that_fails_or_waits_keeps_the_message() -> None:
 
 
 @requirement("R115", "R73")
-def test_the_step_for_a_message_counts() -> None:
+def test_step_for_message_counts_towards_limit() -> None:
     drive = begun(limits=Limits(max_steps=1))
     drive.steered(steer())
     ended(drive, *text("Hm."))

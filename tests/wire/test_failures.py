@@ -21,13 +21,13 @@ NOW_S = 1_800_000_000.0
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529, 599])
-def test_these_statuses_are_retried(status: int):
+def test_retryable_statuses_are_retried(status: int):
     assert is_retryable(status, {})
     assert not is_retryable(status, {"x-should-retry": "false"})
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_these_statuses_are_not(status: int):
+def test_other_statuses_are_not_retried(status: int):
     assert not is_retryable(status, {})
     assert is_retryable(status, {"x-should-retry": "True"})
     assert not is_retryable(status, {"x-should-retry": "perhaps"})
@@ -65,14 +65,14 @@ def test_these_statuses_are_not(status: int):
         ({"retry-after": "Fri, 99 Foo 2026 00:00:00 GMT"}, None),
     ],
 )
-def test_the_wait_that_the_server_requests_is_read(headers: dict[str, str], wait_s: float | None):
+def test_retry_after_header_is_parsed(headers: dict[str, str], wait_s: float | None):
     assert retry_after_s(headers, NOW_S) == wait_s
 
 
 @given(
     st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text(max_size=40)), st.floats(0, 4e9)
 )
-def test_no_header_gives_a_negative_wait_or_an_error(headers: dict[str, str], now_s: float):
+def test_retry_after_is_never_negative_for_any_header(headers: dict[str, str], now_s: float):
     wait_s = retry_after_s(headers, now_s)
     assert wait_s is None or wait_s >= 0
 
@@ -109,14 +109,14 @@ def test_no_header_gives_a_negative_wait_or_an_error(headers: dict[str, str], no
         (b"[" * 100_000, "[" * 499 + "…", None),
     ],
 )
-def test_message_and_code_are_found_in_each_shape_of_body(body: bytes, said: str, code: str | None):
+def test_message_and_code_are_found_in_any_body(body: bytes, said: str, code: str | None):
     error = status_error(CALL, 418, {}, body)
     assert error.message == f"https://host.example answered 418: {said}"
     assert error.code == code
     assert error.status == 418
 
 
-def test_an_empty_body_leaves_the_status():
+def test_empty_body_leaves_status_in_message():
     assert status_error(CALL, 502, {}, b"").message == "https://host.example answered 502"
 
 
@@ -124,20 +124,20 @@ def test_an_empty_body_leaves_the_status():
     ("status", "kind"),
     [(401, AuthenticationError), (403, AuthenticationError), (429, RateLimitedError), (500, ProviderError)],
 )
-def test_the_status_chooses_the_error(status: int, kind: type[ProviderError]):
+def test_status_selects_error_class(status: int, kind: type[ProviderError]):
     error = status_error(CALL, status, {"retry-after": "7"}, b"{}")
     assert type(error) is kind
     assert error.retry_after == 7
     assert error.retryable == (status in (429, 500))
 
 
-def test_a_refused_key_names_its_variable_and_not_itself():
+def test_refused_key_error_names_variable_not_key():
     error = status_error(CALL, 401, {}, b'{"error": {"message": "Incorrect API key provided: sk-abcdef123456"}}')
     assert "SOME_KEY" in error.message
     assert "sk-abc" not in error.message
 
 
-def test_a_message_holds_at_most_500_characters_of_a_body_and_no_half_of_a_secret():
+def test_message_quotes_500_characters_and_no_partial_secret():
     body = b"x " * 245 + b"sk-abcdefghijklmnop " + b"y" * 1000
     error = status_error(CALL, 500, {}, body)
     assert "sk-" not in error.message
@@ -156,7 +156,7 @@ def test_a_message_holds_at_most_500_characters_of_a_body_and_no_half_of_a_secre
         ("", "an invalid URL"),
     ],
 )
-def test_only_the_origin_of_a_url_is_shown(url: str, origin: str):
+def test_only_origin_of_url_is_shown(url: str, origin: str):
     assert origin_of(url) == origin
 
 
@@ -185,7 +185,7 @@ OS_ERROR = OSError(111, "Connection refused")
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_each_failure_to_connect_has_a_name_and_shows_no_secret(exc: BaseException, code: str, retryable: bool):
+def test_connect_errors_have_codes_and_show_no_secret(exc: BaseException, code: str, retryable: bool):
     error = connect_error(exc, CALL.url)
     assert isinstance(error, ConnectError)
     assert error.code == code
@@ -196,14 +196,14 @@ def test_each_failure_to_connect_has_a_name_and_shows_no_secret(exc: BaseExcepti
     assert not isinstance(error.__cause__, aiohttp.ClientError)
 
 
-def test_an_answer_that_is_not_http_is_a_protocol_error():
+def test_non_http_answer_is_protocol_error():
     info = aiohttp.RequestInfo(URL(CALL.url), "POST", {"Authorization": "Bearer abc"}, URL(CALL.url))  # type: ignore[arg-type]
     error = connect_error(aiohttp.ClientResponseError(info, (), status=400, message="Bearer abc"), CALL.url)
     assert isinstance(error, ProtocolError)
     assert "abc" not in error.message
 
 
-def test_a_wait_in_the_body_counts_where_no_header_has_one() -> None:
+def test_retry_delay_in_body_is_used_without_header() -> None:
     body = b'{"error": {"code": 429, "message": "slow", "details": [{"@type": "x"}, {"retryDelay": "34.5s"}]}}'
     call = HttpCall(url="https://api.example/v1")
     assert status_error(call, 429, {}, body).retry_after == 34.5

@@ -221,7 +221,7 @@ def transport() -> HttpTransport:
 # What is sent
 
 
-async def test_a_call_is_sent_with_its_headers_and_ours(transport: HttpTransport):
+async def test_call_is_sent_with_its_headers_and_defaults(transport: HttpTransport):
     async with serve(events_of(1)) as server:
         await whole(
             transport, server.call("/v1/x?alt=sse&q=a%2Fb", headers={"Authorization": "Bearer abc"}, body=b"[1]")
@@ -236,7 +236,7 @@ async def test_a_call_is_sent_with_its_headers_and_ours(transport: HttpTransport
     assert "cookie" not in request.headers
 
 
-async def test_the_headers_of_the_caller_win_whatever_their_case(transport: HttpTransport):
+async def test_caller_headers_override_defaults_in_any_case(transport: HttpTransport):
     mine = {"idempotency-key": "mine", "USER-AGENT": "mine", "accept": "mine", "content-type": "mine"}
     async with serve(answer(200, "application/json", b"{}")) as server:
         exchange = await transport.open(server.call(stream=False, headers=mine), LIMITS)
@@ -244,7 +244,7 @@ async def test_the_headers_of_the_caller_win_whatever_their_case(transport: Http
     assert {name: server.requests[0].headers[name.lower()] for name in mine} == dict.fromkeys(mine, "mine")
 
 
-async def test_headers_that_changed_since_the_call_before_are_sent(transport: HttpTransport):
+async def test_changed_headers_are_sent_in_next_call(transport: HttpTransport):
     headers = {"authorization": "Bearer first"}
     async with serve(events_of(1)) as server:
         assert await whole(transport, server.call(headers=headers)) == [1]
@@ -255,7 +255,7 @@ async def test_headers_that_changed_since_the_call_before_are_sent(transport: Ht
     assert ["content-type" in request.headers for request in server.requests] == [True, True, False]
 
 
-async def test_a_key_that_is_used_again_and_again_stays_known_as_a_secret(transport: HttpTransport):
+async def test_repeatedly_used_key_stays_redacted(transport: HttpTransport):
     headers = {"authorization": f"Bearer {CANARY}"}
     async with serve(events_of(1)) as server:
         assert await whole(transport, server.call(headers=headers)) == [1]
@@ -265,7 +265,7 @@ async def test_a_key_that_is_used_again_and_again_stays_known_as_a_secret(transp
     assert CANARY not in redact(f"the key {CANARY} is wrong")
 
 
-async def test_a_whole_answer_is_requested_as_json_and_a_call_without_body_has_no_content_type(
+async def test_non_streaming_call_asks_for_json(
     transport: HttpTransport,
 ):
     async with serve(answer(200, "application/json", b"{}")) as server:
@@ -276,14 +276,14 @@ async def test_a_whole_answer_is_requested_as_json_and_a_call_without_body_has_n
     assert "content-type" not in server.requests[0].headers
 
 
-async def test_a_large_body_arrives_whole(transport: HttpTransport):
+async def test_large_body_arrives_complete(transport: HttpTransport):
     body = b"x" * (3 * MIB)
     async with serve(events_of(1)) as server:
         assert await whole(transport, server.call(body=body)) == [1]
     assert server.requests[0].body == body
 
 
-async def test_connections_are_used_again(transport: HttpTransport):
+async def test_connections_are_reused(transport: HttpTransport):
     async with serve(events_of(1, 2)) as server:
         for _ in range(3):
             assert await whole(HttpTransport(), server.call()) == [1, 2]
@@ -299,7 +299,7 @@ async def test_cookies_are_not_kept(transport: HttpTransport):
     assert "cookie" not in server.requests[1].headers
 
 
-async def test_a_key_with_a_line_break_is_refused_before_anything_is_sent(transport: HttpTransport):
+async def test_key_with_line_break_is_refused_before_sending(transport: HttpTransport):
     call = HttpCall(url="http://127.0.0.1:1/", headers={"Authorization": f"Bearer {CANARY}\n"}, key_variable="SOME_KEY")
     with pytest.raises(ConfigurationError) as caught:
         await transport.open(call, LIMITS)
@@ -310,7 +310,7 @@ async def test_a_key_with_a_line_break_is_refused_before_anything_is_sent(transp
 # What is handed on
 
 
-async def test_events_come_as_soon_as_they_are_there(transport: HttpTransport):
+async def test_events_are_delivered_as_they_arrive(transport: HttpTransport):
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -330,7 +330,7 @@ async def test_events_come_as_soon_as_they_are_there(transport: HttpTransport):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="streams are paused on Linux only")
-async def test_what_arrives_while_a_stream_is_paused_is_read_at_once_when_it_resumes(transport: HttpTransport):
+async def test_events_received_during_pause_are_read_on_resume(transport: HttpTransport):
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -360,7 +360,7 @@ def _arrived(connection: socket.socket) -> int:
     return struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.FIONREAD, b"\0\0\0\0"))[0]
 
 
-async def test_a_connection_whose_stream_was_paused_when_it_ended_serves_the_next_request(transport: HttpTransport):
+async def test_connection_paused_at_stream_end_is_reused(transport: HttpTransport):
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -384,7 +384,7 @@ async def test_a_connection_whose_stream_was_paused_when_it_ended_serves_the_nex
         assert server.connections == 1
 
 
-async def test_a_stream_without_events_ends_at_once(transport: HttpTransport):
+async def test_stream_without_events_ends_at_once(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(b": nothing\n\ndata: [DONE]\n\n"), END)
 
@@ -393,7 +393,7 @@ async def test_a_stream_without_events_ends_at_once(transport: HttpTransport):
 
 
 @requirement("F08")
-async def test_a_last_event_without_its_blank_line_is_handed_on(transport: HttpTransport):
+async def test_last_event_without_blank_line_is_delivered(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)), chunk(event(2).rstrip()), END)
 
@@ -401,7 +401,7 @@ async def test_a_last_event_without_its_blank_line_is_handed_on(transport: HttpT
         assert await whole(transport, server.call()) == [1, 2]
 
 
-async def test_a_compressed_stream_is_read(transport: HttpTransport):
+async def test_compressed_stream_is_read(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         packed = gzip.compress(event(1) + event(2))
         await connection.write(stream_head(Content_Encoding="gzip"), chunk(packed[:20]), chunk(packed[20:]), END)
@@ -412,7 +412,7 @@ async def test_a_compressed_stream_is_read(transport: HttpTransport):
 
 @pytest.mark.parametrize("body", [b'{"id": "r1"}', b'{"error": null, "id": "r1"}', b"[]", b"not json", b""])
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/problem+json"])
-async def test_a_whole_answer_to_a_stream_call_is_handed_on(transport: HttpTransport, body: bytes, kind: str):
+async def test_non_streaming_body_of_stream_call_is_returned(transport: HttpTransport, body: bytes, kind: str):
     async with serve(answer(200, kind, body)) as server:
         exchange = await transport.open(server.call(), LIMITS)
         assert not exchange.is_stream
@@ -421,7 +421,7 @@ async def test_a_whole_answer_to_a_stream_call_is_handed_on(transport: HttpTrans
         assert await exchange.body() == body
 
 
-async def test_a_whole_answer_is_returned_at_its_head_and_read_later(transport: HttpTransport):
+async def test_non_streaming_response_opens_at_head_and_is_read_later(transport: HttpTransport):
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -450,9 +450,7 @@ async def test_a_whole_answer_is_returned_at_its_head_and_read_later(transport: 
         (None, b""),
     ],
 )
-async def test_another_content_type_than_a_streams_is_an_error_with_the_start_of_the_body(
-    transport: HttpTransport, kind: str | None, body: bytes
-):
+async def test_wrong_content_type_raises_with_start_of_body(transport: HttpTransport, kind: str | None, body: bytes):
     async with serve(answer(200, kind, body)) as server:
         with pytest.raises(ProviderError) as caught:
             await transport.open(server.call(headers={"Authorization": f"Bearer {CANARY}"}), LIMITS)
@@ -463,7 +461,7 @@ async def test_another_content_type_than_a_streams_is_an_error_with_the_start_of
 
 
 @requirement("F16")
-async def test_a_login_page_is_no_answer_to_a_whole_call_either(transport: HttpTransport):
+async def test_login_page_is_error_for_non_streaming_call(transport: HttpTransport):
     async with serve(answer(200, "text/html", b"<html>Please log in")) as server:
         with pytest.raises(ProviderError) as caught:
             await transport.open(server.call(stream=False), LIMITS)
@@ -471,7 +469,7 @@ async def test_a_login_page_is_no_answer_to_a_whole_call_either(transport: HttpT
 
 
 @requirement("F16")
-async def test_an_error_in_json_with_a_good_status_is_an_error(transport: HttpTransport):
+async def test_json_error_with_success_status_is_error(transport: HttpTransport):
     body = b'{"error": {"message": "No such model", "code": "model_not_found"}}'
     async with serve(answer(200, "application/json", body)) as server:
         with pytest.raises(ProviderError) as caught:
@@ -490,9 +488,7 @@ async def test_an_error_in_json_with_a_good_status_is_an_error(transport: HttpTr
         (422, ProviderError),
     ],
 )
-async def test_a_client_error_is_typed_and_not_tried_again(
-    transport: HttpTransport, status: int, kind: type[ProviderError]
-):
+async def test_client_error_is_typed_and_not_retried(transport: HttpTransport, status: int, kind: type[ProviderError]):
     body = json.dumps({"error": {"message": f"bad {CANARY}", "code": "c"}}).encode()
     async with serve(answer(status, "application/json", body)) as server:
         with pytest.raises(ProviderError) as caught:
@@ -504,7 +500,7 @@ async def test_a_client_error_is_typed_and_not_tried_again(
     assert len(server.requests) == 1
 
 
-async def test_only_the_start_of_an_endless_error_body_is_read(transport: HttpTransport):
+async def test_only_start_of_endless_error_body_is_read(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(head(400, "text/plain", Transfer_Encoding="chunked"))
         while True:
@@ -517,7 +513,7 @@ async def test_only_the_start_of_an_endless_error_body_is_read(transport: HttpTr
 
 
 @pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "stalled"])
-async def test_an_error_whose_body_does_not_come_keeps_its_status(transport: HttpTransport, is_reset: bool):
+async def test_error_without_body_keeps_its_status(transport: HttpTransport, is_reset: bool):
     async def script(connection: Connection) -> None:
         await connection.write(head(400, "text/plain", Content_Length="100"), b"the start")
         if not is_reset:
@@ -532,9 +528,7 @@ async def test_an_error_whose_body_does_not_come_keeps_its_status(transport: Htt
 
 
 @pytest.mark.parametrize("location", ["https://user:pass@elsewhere.example/login?token=abc", "/login?token=abc", None])
-async def test_a_post_is_not_redirected_and_only_the_targets_origin_is_named(
-    transport: HttpTransport, location: str | None
-):
+async def test_post_redirect_is_not_followed_and_names_only_origin(transport: HttpTransport, location: str | None):
     headers = {} if location is None else {"Location": location}
     async with serve(answer(307, None, b"", **headers)) as server:
         with pytest.raises(ProviderError) as caught:
@@ -551,7 +545,7 @@ async def test_a_post_is_not_redirected_and_only_the_targets_origin_is_named(
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-async def test_a_passing_failure_is_tried_again_with_the_same_key(transport: HttpTransport, status: int):
+async def test_transient_failure_is_retried_with_same_key(transport: HttpTransport, status: int):
     failed = answer(status, "application/json", b"{}")
     async with serve(failed, failed, events_of(1, 2)) as server:
         assert await whole(transport, server.call()) == [1, 2]
@@ -562,7 +556,7 @@ async def test_a_passing_failure_is_tried_again_with_the_same_key(transport: Htt
     assert keys[3] != keys[0]
 
 
-async def test_after_three_tries_the_error_is_final(transport: HttpTransport):
+async def test_error_is_final_after_three_tries(transport: HttpTransport):
     async with serve(answer(503, "text/plain", b"no")) as server:
         with pytest.raises(ProviderError) as caught:
             await transport.open(server.call(), LIMITS)
@@ -571,7 +565,7 @@ async def test_after_three_tries_the_error_is_final(transport: HttpTransport):
 
 
 @pytest.mark.parametrize("headers", [{"Retry-After-Ms": "1", "Retry-After": "100"}, {"Retry-After": "0.001"}])
-async def test_a_wait_that_the_server_asks_for_is_kept(headers: dict[str, str]):
+async def test_requested_retry_wait_is_respected(headers: dict[str, str]):
     transport = HttpTransport(retry=RetryPolicy(wait_initial_s=3600, wait_max_s=3600))
     async with serve(answer(429, None, b"", **headers), events_of(1)) as server, asyncio.timeout(10):
         assert await whole(transport, server.call()) == [1]
@@ -580,7 +574,7 @@ async def test_a_wait_that_the_server_asks_for_is_kept(headers: dict[str, str]):
 @pytest.mark.parametrize(
     ("requested", "retry_after"), [("3600", 3600.0), ("inf", math.inf), ("Fri, 31 Dec 9999 00:00:00 GMT", None)]
 )
-async def test_too_long_a_wait_fails_at_once(transport: HttpTransport, requested: str, retry_after: float | None):
+async def test_too_long_retry_wait_fails_at_once(transport: HttpTransport, requested: str, retry_after: float | None):
     async with serve(answer(429, None, b"", Retry_After=requested)) as server, asyncio.timeout(10):
         with pytest.raises(RateLimitedError) as caught:
             await transport.open(server.call(), LIMITS)
@@ -591,7 +585,7 @@ async def test_too_long_a_wait_fails_at_once(transport: HttpTransport, requested
 
 
 @pytest.mark.parametrize(("status", "override", "tries"), [(503, "false", 1), (400, "true", 3)])
-async def test_the_server_can_overrule_the_table(transport: HttpTransport, status: int, override: str, tries: int):
+async def test_server_header_overrides_retry_table(transport: HttpTransport, status: int, override: str, tries: int):
     async with serve(answer(status, None, b"", x_should_retry=override)) as server:
         with pytest.raises(ProviderError):
             await transport.open(server.call(), LIMITS)
@@ -601,9 +595,7 @@ async def test_the_server_can_overrule_the_table(transport: HttpTransport, statu
 @requirement("F02")
 @pytest.mark.parametrize("before", [b"", stream_head(), stream_head() + chunk(b": hi\n\n" + event(1)[:15])])
 @pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
-async def test_a_connection_that_breaks_before_the_first_event_is_tried_again(
-    transport: HttpTransport, before: bytes, is_reset: bool
-):
+async def test_connection_broken_before_first_event_is_retried(transport: HttpTransport, before: bytes, is_reset: bool):
     async def script(connection: Connection) -> None:
         await connection.write(before)
         if is_reset:
@@ -624,9 +616,7 @@ async def test_a_connection_that_breaks_before_the_first_event_is_tried_again(
 
 @requirement("F02")
 @pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
-async def test_a_stream_that_breaks_after_an_event_is_truncated_without_its_half_event(
-    transport: HttpTransport, is_reset: bool
-):
+async def test_stream_broken_after_event_is_truncated(transport: HttpTransport, is_reset: bool):
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -650,7 +640,7 @@ async def test_a_stream_that_breaks_after_an_event_is_truncated_without_its_half
 
 
 @requirement("F02")
-async def test_events_that_came_before_the_break_reach_a_consumer_who_was_late(transport: HttpTransport):
+async def test_events_before_break_reach_late_consumer(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)))
         for number in range(2, 50):
@@ -669,7 +659,7 @@ async def test_events_that_came_before_the_break_reach_a_consumer_who_was_late(t
 
 
 @pytest.mark.parametrize("garbage", [b"zz\r\nnot a chunk\r\n", b"-5\r\n"])
-async def test_broken_framing_in_the_middle_is_a_truncated_stream(transport: HttpTransport, garbage: bytes):
+async def test_broken_framing_in_mid_stream_is_truncated_stream(transport: HttpTransport, garbage: bytes):
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -690,7 +680,7 @@ async def test_broken_framing_in_the_middle_is_a_truncated_stream(transport: Htt
 @requirement("F15", "F22")
 @pytest.mark.parametrize("rest", [b"", b"ff\r\n" + event(2)[:5], b"5"], ids=["whole", "half chunk", "half size"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
-async def test_half_event_then_silence_meets_idle_timeout(transport: HttpTransport, is_first: bool, rest: bytes):
+async def test_partial_event_then_silence_is_idle_timeout(transport: HttpTransport, is_first: bool, rest: bytes):
     async def script(connection: Connection) -> None:
         before = b"" if is_first else chunk(event(1))
         await connection.write(stream_head(), before + chunk(event(2)[:10]) + rest)
@@ -704,7 +694,7 @@ async def test_half_event_then_silence_meets_idle_timeout(transport: HttpTranspo
 
 
 @requirement("F22")
-async def test_half_event_before_late_read_meets_idle_timeout(transport: HttpTransport):
+async def test_partial_event_before_late_read_is_idle_timeout(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)))
         await connection.write(chunk(event(2)[:10]))
@@ -723,7 +713,7 @@ async def test_half_event_before_late_read_meets_idle_timeout(transport: HttpTra
 
 @requirement("F22", "F02")
 @pytest.mark.parametrize("broken", [b"zz\r\n", b"-5\r\n", b"5\r\nabcdefgh\r\n"])
-async def test_half_event_then_broken_framing_is_noticed(transport: HttpTransport, broken: bytes):
+async def test_partial_event_then_broken_framing_is_connect_error(transport: HttpTransport, broken: bytes):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)[:10]) + broken)
         await connection.client_left()
@@ -735,7 +725,7 @@ async def test_half_event_then_broken_framing_is_noticed(transport: HttpTranspor
 
 
 @requirement("F22")
-async def test_whole_body_with_broken_framing_is_noticed(transport: HttpTransport):
+async def test_non_streaming_body_with_broken_framing_is_truncated(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(head(kind="application/json", Transfer_Encoding="chunked"), chunk(b'{"a": ') + b"zz\r\n")
         await connection.client_left()
@@ -767,7 +757,7 @@ async def test_comments_before_first_event_do_not_start_idle_limit(transport: Ht
 
 @requirement("F02", "R2")
 @pytest.mark.parametrize("packets", [1, 2], ids=["with the head", "after the head"])
-async def test_events_in_the_packet_in_which_the_framing_breaks_are_delivered(transport: HttpTransport, packets: int):
+async def test_events_in_packet_with_broken_framing_are_delivered(transport: HttpTransport, packets: int):
     async def script(connection: Connection) -> None:
         body = chunk(event(1)) + chunk(event(2)) + b"zz\r\nnot a chunk\r\n"
         if packets == 1:
@@ -790,9 +780,7 @@ async def test_events_in_the_packet_in_which_the_framing_breaks_are_delivered(tr
 @requirement("F02")
 @pytest.mark.parametrize("sent", [b"", b": hi\n\n", event(1)[:20]], ids=["nothing", "comment", "half an event"])
 @pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
-async def test_a_body_without_length_that_ends_before_its_first_event_is_tried_again(
-    transport: HttpTransport, sent: bytes, is_reset: bool
-):
+async def test_unsized_body_ending_before_first_event_is_retried(transport: HttpTransport, sent: bytes, is_reset: bool):
     async def script(connection: Connection) -> None:
         await connection.write(head(), sent)
         if is_reset:
@@ -805,7 +793,7 @@ async def test_a_body_without_length_that_ends_before_its_first_event_is_tried_a
     assert len(server.requests) == 2
 
 
-async def test_unread_events_are_found_through_the_public_calls_of_aiohttp_alone():
+async def test_unread_events_are_found_with_public_aiohttp_api():
     class PublicOnly:
         """A reader without aiohttp's private methods."""
 
@@ -831,7 +819,7 @@ async def test_unread_events_are_found_through_the_public_calls_of_aiohttp_alone
         await exchange.aclose()
 
 
-async def test_a_whole_answer_that_breaks_off_is_truncated(transport: HttpTransport):
+async def test_cut_non_streaming_body_is_truncated(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(head(200, "application/json", Content_Length="100"), b"{")
         connection.writer.close()
@@ -848,7 +836,7 @@ async def test_a_whole_answer_that_breaks_off_is_truncated(transport: HttpTransp
 
 @requirement("F22")
 @pytest.mark.parametrize("before", [b"", stream_head(), stream_head() + chunk(b": keep-alive\n\n" + event(1)[:15])])
-async def test_a_stall_before_the_first_event_is_a_first_byte_timeout(transport: HttpTransport, before: bytes):
+async def test_stall_before_first_event_is_first_byte_timeout(transport: HttpTransport, before: bytes):
     async def script(connection: Connection) -> None:
         await connection.write(before)
         await connection.client_left()
@@ -862,7 +850,7 @@ async def test_a_stall_before_the_first_event_is_a_first_byte_timeout(transport:
 
 
 @requirement("F22")
-async def test_a_stall_between_events_is_an_idle_timeout_after_what_had_come(transport: HttpTransport):
+async def test_stall_between_events_is_idle_timeout(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)), chunk(event(2)), chunk(event(3)[:9]))
         await connection.client_left()
@@ -890,7 +878,7 @@ async def test_a_stall_between_events_is_an_idle_timeout_after_what_had_come(tra
     ],
     ids=repr,
 )
-async def test_only_data_resets_the_idle_timeout(transport: HttpTransport, before: bytes, trickle: bytes):
+async def test_only_data_resets_idle_timeout(transport: HttpTransport, before: bytes, trickle: bytes):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1) + before))
         while True:
@@ -909,9 +897,7 @@ async def test_only_data_resets_the_idle_timeout(transport: HttpTransport, befor
 
 @requirement("F15", "F22")
 @pytest.mark.parametrize("pace_s", [0.0, 0.05, None], ids=["flood", "steady", "silence"])
-async def test_comments_alone_time_out_at_the_limit_and_not_at_the_next_check(
-    transport: HttpTransport, pace_s: float | None
-):
+async def test_comments_alone_time_out_at_idle_limit(transport: HttpTransport, pace_s: float | None):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)))
         if pace_s is None:
@@ -932,7 +918,7 @@ async def test_comments_alone_time_out_at_the_limit_and_not_at_the_next_check(
 
 
 @requirement("F15", "F22")
-async def test_a_flood_of_comments_from_another_process_times_out_as_well(transport: HttpTransport):
+async def test_comment_flood_from_other_process_times_out(transport: HttpTransport):
     """Each time the timer looks, there is something to read."""
     flood = Keepalives(b": keep-alive\n\n" * 5000, interval_s=0)
     with FakeProvider([sse([event(1)], keepalives=flood)]).in_thread() as fake:
@@ -947,7 +933,7 @@ async def test_a_flood_of_comments_from_another_process_times_out_as_well(transp
 
 
 @requirement("F15", "F22")
-async def test_events_that_the_reader_ignored_do_not_reset_the_idle_timeout(transport: HttpTransport):
+async def test_ignored_events_do_not_reset_idle_timeout(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)))
         while True:
@@ -968,7 +954,7 @@ async def test_events_that_the_reader_ignored_do_not_reset_the_idle_timeout(tran
 
 
 @requirement("F15")
-async def test_a_steady_stream_outlives_the_idle_timeout(transport: HttpTransport):
+async def test_steady_stream_outlives_idle_timeout(transport: HttpTransport):
     loop = asyncio.get_running_loop()
     started_s = loop.time()
 
@@ -989,7 +975,7 @@ async def test_a_steady_stream_outlives_the_idle_timeout(transport: HttpTranspor
 
 
 @requirement("F22")
-async def test_the_time_that_the_consumer_takes_does_not_count(transport: HttpTransport):
+async def test_consumer_time_does_not_count_as_idle(transport: HttpTransport):
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -1013,7 +999,7 @@ async def test_the_time_that_the_consumer_takes_does_not_count(transport: HttpTr
         await exchange.aclose()
 
 
-async def test_a_whole_body_that_stalls_is_a_timeout(transport: HttpTransport):
+async def test_stalled_non_streaming_body_is_timeout(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(head(200, "application/json", Content_Length="100"), b"{")
         await connection.client_left()
@@ -1029,7 +1015,7 @@ async def test_a_whole_body_that_stalls_is_a_timeout(transport: HttpTransport):
 
 
 @requirement("F14")
-async def test_a_huge_event_below_the_cap_is_handed_on(transport: HttpTransport):
+async def test_huge_event_below_cap_is_delivered(transport: HttpTransport):
     data = b'{"b64": "' + b"A" * 20_000_000 + b'"}'
 
     async def script(connection: Connection) -> None:
@@ -1044,7 +1030,7 @@ async def test_a_huge_event_below_the_cap_is_handed_on(transport: HttpTransport)
 
 @requirement("F14")
 @pytest.mark.parametrize("first", [b"", event(1)], ids=["at once", "after an event"])
-async def test_an_event_over_the_cap_closes_the_connection_with_bounded_memory(transport: HttpTransport, first: bytes):
+async def test_event_over_cap_closes_connection_with_bounded_memory(transport: HttpTransport, first: bytes):
     cap = 8 * MIB
     has_left = asyncio.Event()
     piece = chunk(b"A" * 16_384)
@@ -1072,7 +1058,7 @@ async def test_an_event_over_the_cap_closes_the_connection_with_bounded_memory(t
 
 
 @requirement("F15")
-async def test_an_endless_stream_meets_the_cap_of_all_bytes_with_flat_memory(transport: HttpTransport):
+async def test_endless_stream_hits_response_cap_with_flat_memory(transport: HttpTransport):
     has_left = asyncio.Event()
     batch = chunk(b"".join(event(number) for number in range(1000)))
 
@@ -1109,7 +1095,7 @@ async def test_an_endless_stream_meets_the_cap_of_all_bytes_with_flat_memory(tra
 
 
 @requirement("F28")
-async def test_a_reader_that_sleeps_pauses_the_server_while_other_runs_continue():
+async def test_sleeping_reader_pauses_server_but_not_other_runs():
     most = 64 * MIB
     sent, paused, go_on = 0, asyncio.Event(), asyncio.Event()
     opening = responses_text("Hello")
@@ -1158,7 +1144,7 @@ async def test_a_reader_that_sleeps_pauses_the_server_while_other_runs_continue(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_whole_answer_over_the_cap_is_a_limit_error(transport: HttpTransport, stream: bool):
+async def test_non_streaming_body_over_cap_is_limit_error(transport: HttpTransport, stream: bool):
     async with serve(answer(200, "application/json", b"x" * 2000)) as server:
 
         async def read_body() -> bytes:
@@ -1174,9 +1160,7 @@ async def test_a_whole_answer_over_the_cap_is_a_limit_error(transport: HttpTrans
 # No connection
 
 
-async def test_a_closed_port_is_a_connect_error_after_all_tries(
-    transport: HttpTransport, caplog: pytest.LogCaptureFixture
-):
+async def test_closed_port_is_connect_error_after_all_tries(transport: HttpTransport, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "sidestream.wire")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -1189,7 +1173,7 @@ async def test_a_closed_port_is_a_connect_error_after_all_tries(
     assert caplog.text.count("retrying in") == 2
 
 
-async def test_an_unknown_host_is_a_connect_error():
+async def test_unknown_host_is_connect_error():
     class Nowhere(AbstractResolver):
         async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET):
             raise OSError("Name or service not known")
@@ -1203,7 +1187,7 @@ async def test_an_unknown_host_is_a_connect_error():
         assert not session.closed
 
 
-async def test_a_plain_server_behind_https_is_a_tls_error(transport: HttpTransport):
+async def test_plain_server_behind_https_is_tls_error(transport: HttpTransport):
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await reader.read()
@@ -1215,7 +1199,7 @@ async def test_a_plain_server_behind_https_is_a_tls_error(transport: HttpTranspo
 
 
 @pytest.mark.parametrize("is_pool_ours", [True, False], ids=["our session", "a session passed in"])
-async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(is_pool_ours: bool):
+async def test_slow_connect_is_connect_error(is_pool_ours: bool):
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -1227,7 +1211,7 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(
     assert caught.value.code == "connect-timeout"
 
 
-async def test_the_connect_timeout_includes_the_lookup_of_the_host(transport: HttpTransport):
+async def test_connect_timeout_includes_dns_lookup(transport: HttpTransport):
     class Silent(AbstractResolver):
         async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> Any:
             await asyncio.Event().wait()
@@ -1246,7 +1230,7 @@ async def test_the_connect_timeout_includes_the_lookup_of_the_host(transport: Ht
     assert caught.value.code == "connect-timeout"
 
 
-async def test_the_wait_for_a_free_connection_of_a_session_passed_in_is_no_connect_timeout():
+async def test_waiting_for_pooled_connection_is_not_connect_timeout():
     go_on = asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -1270,7 +1254,7 @@ async def test_the_wait_for_a_free_connection_of_a_session_passed_in_is_no_conne
         assert await second == [2]
 
 
-async def test_a_server_that_does_not_speak_http_is_a_protocol_error(transport: HttpTransport):
+async def test_server_not_speaking_http_is_protocol_error(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
 
@@ -1281,7 +1265,7 @@ async def test_a_server_that_does_not_speak_http_is_a_protocol_error(transport: 
 
 
 @pytest.mark.parametrize("url", ["", "host/path", "ftp://host/", "http://", "http://[::1", "http://h:x/"])
-async def test_a_bad_url_is_refused(transport: HttpTransport, url: str):
+async def test_invalid_url_is_refused(transport: HttpTransport, url: str):
     with pytest.raises(SidestreamError):
         await transport.open(HttpCall(url=url), NO_RETRY)
 
@@ -1296,7 +1280,7 @@ async def test_credentials_in_both_url_and_header_are_refused(transport: HttpTra
 # Proxies
 
 
-async def test_the_proxy_of_the_environment_is_used_except_where_it_may_not(
+async def test_environment_proxy_is_used_except_for_no_proxy_hosts(
     transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
 ):
     async with serve(events_of(1)) as proxy, serve(events_of(2)) as server:
@@ -1308,7 +1292,7 @@ async def test_the_proxy_of_the_environment_is_used_except_where_it_may_not(
 
 
 @pytest.mark.parametrize("script", [answer(407, None, b""), answer(403, None, b"")])
-async def test_a_proxy_that_refuses_is_named_without_its_password(
+async def test_refusing_proxy_is_named_without_password(
     transport: HttpTransport, monkeypatch: pytest.MonkeyPatch, script: Script
 ):
     async with serve(script) as proxy:
@@ -1322,7 +1306,7 @@ async def test_a_proxy_that_refuses_is_named_without_its_password(
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_a_proxy_that_is_not_there_is_a_connect_error(transport: HttpTransport, monkeypatch: pytest.MonkeyPatch):
+async def test_missing_proxy_is_connect_error(transport: HttpTransport, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("http_proxy", f"http://user:{CANARY}@127.0.0.1:1")
     with pytest.raises(ConnectError) as caught:
         await transport.open(HttpCall(url="http://host.example/v1"), LIMITS)
@@ -1330,7 +1314,7 @@ async def test_a_proxy_that_is_not_there_is_a_connect_error(transport: HttpTrans
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_a_proxy_of_another_kind_is_a_configuration_error(
+async def test_unsupported_proxy_scheme_is_configuration_error(
     transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("all_proxy", f"socks5://user:{CANARY}@127.0.0.1:1")
@@ -1343,7 +1327,7 @@ async def test_a_proxy_of_another_kind_is_a_configuration_error(
 
 
 @pytest.mark.parametrize("before", [b"", stream_head(), stream_head() + chunk(event(1))])
-async def test_cancelling_closes_the_connection(transport: HttpTransport, before: bytes):
+async def test_cancelling_closes_connection(transport: HttpTransport, before: bytes):
     has_come, has_left = asyncio.Event(), asyncio.Event()
 
     async def script(connection: Connection) -> None:
@@ -1362,7 +1346,7 @@ async def test_cancelling_closes_the_connection(transport: HttpTransport, before
         await has_left.wait()
 
 
-async def test_closing_while_another_task_reads_ends_its_wait(transport: HttpTransport):
+async def test_closing_ends_wait_of_other_reader(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)))
         await connection.client_left()
@@ -1377,7 +1361,7 @@ async def test_closing_while_another_task_reads_ends_its_wait(transport: HttpTra
             await task
 
 
-async def test_many_streams_run_at_once(transport: HttpTransport):
+async def test_many_streams_run_concurrently(transport: HttpTransport):
     arrived = 0
     all_here = asyncio.Event()
 
@@ -1395,7 +1379,7 @@ async def test_many_streams_run_at_once(transport: HttpTransport):
     assert results == [[1, 2]] * 200
 
 
-async def test_a_session_that_was_handed_in_is_used_and_not_closed():
+async def test_given_session_is_used_and_not_closed():
     async with serve(events_of(1)) as server, aiohttp.ClientSession(headers={"X-Mine": "yes"}) as session:
         transport = HttpTransport(session)
         assert await whole(transport, server.call()) == [1]
@@ -1408,7 +1392,7 @@ async def test_a_session_that_was_handed_in_is_used_and_not_closed():
             await transport.open(server.call(), LIMITS)
 
 
-async def test_after_the_shared_session_is_closed_the_next_call_makes_a_new_one(transport: HttpTransport):
+async def test_next_call_after_close_makes_new_session(transport: HttpTransport):
     async with serve(events_of(1)) as server:
         await close_session()
         for _ in range(2):
@@ -1418,7 +1402,7 @@ async def test_after_the_shared_session_is_closed_the_next_call_makes_a_new_one(
         assert server.connections == 2
 
 
-def test_a_program_that_only_runs_its_main_leaves_nothing_open():
+def test_program_running_only_main_leaves_no_open_sockets():
     program = """
 import asyncio, sys
 from sidestream.transport.calls import HttpCall
@@ -1470,9 +1454,7 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize(("setting", "is_taken"), [(None, True), ("0", False)])
-def test_the_block_for_malloc_is_taken_at_the_first_request_and_can_be_switched_off(
-    setting: str | None, is_taken: bool
-):
+def test_malloc_block_is_taken_at_first_request_unless_disabled(setting: str | None, is_taken: bool):
     program = """
 import asyncio, tracemalloc
 from sidestream.errors import ConnectError
@@ -1502,7 +1484,7 @@ asyncio.run(main())
     assert done.stdout.split() == [str(is_taken), "False"]
 
 
-def test_sockets_are_not_imported_before_the_transport_is():
+def test_sockets_are_imported_only_with_transport():
     program = """
 import sys
 import sidestream, sidestream.text.redaction, sidestream.wire.sse
@@ -1514,7 +1496,7 @@ assert not {"aiohttp", "ssl"} & sys.modules.keys()
 # Secrets
 
 
-async def test_no_secret_is_in_an_error_its_causes_or_the_log(
+async def test_secrets_are_absent_from_errors_causes_and_log(
     transport: HttpTransport, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.DEBUG)
@@ -1539,7 +1521,7 @@ async def test_no_secret_is_in_an_error_its_causes_or_the_log(
 # Downloads
 
 
-async def test_a_download_is_a_get_whose_whole_body_is_returned(transport: HttpTransport):
+async def test_download_is_get_and_returns_whole_body(transport: HttpTransport):
     body = bytes(range(256)) * 5000
     async with serve(answer(200, "image/png", body)) as server:
         call = server.call("/file%20a?sig=a%2Fb%7E", method="GET", body=None, headers={"Authorization": "Bearer abc"})
@@ -1549,7 +1531,7 @@ async def test_a_download_is_a_get_whose_whole_body_is_returned(transport: HttpT
     assert request.headers["authorization"] == "Bearer abc"
 
 
-async def test_a_download_is_tried_again(transport: HttpTransport):
+async def test_download_is_retried(transport: HttpTransport):
     async def cut(connection: Connection) -> None:
         await connection.write(head(200, "image/png", Content_Length="100"), b"half")
         connection.writer.close()
@@ -1559,7 +1541,7 @@ async def test_a_download_is_tried_again(transport: HttpTransport):
         assert len(server.requests) == 3
 
 
-async def test_a_download_over_the_cap_is_a_limit_error_before_it_is_read(transport: HttpTransport):
+async def test_download_over_cap_is_limit_error_before_reading(transport: HttpTransport):
     async def endless(connection: Connection) -> None:
         await connection.write(head(200, "image/png", Transfer_Encoding="chunked"))
         while True:
@@ -1577,7 +1559,7 @@ async def test_a_download_over_the_cap_is_a_limit_error_before_it_is_read(transp
         assert len(server.requests) == 1
 
 
-async def test_a_download_that_stalls_is_a_timeout(transport: HttpTransport):
+async def test_stalled_download_is_timeout(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(head(200, "image/png", Content_Length="100"), b"half")
         await connection.client_left()
@@ -1587,13 +1569,13 @@ async def test_a_download_that_stalls_is_a_timeout(transport: HttpTransport):
             await transport.download(server.call(), Limits(first_byte_timeout_s=0.1, max_retries=1))
 
 
-async def test_a_refused_download_is_a_typed_error(transport: HttpTransport):
+async def test_refused_download_is_typed_error(transport: HttpTransport):
     async with serve(answer(401, None, b"")) as server:
         with pytest.raises(AuthenticationError):
             await transport.download(server.call(), LIMITS)
 
 
-async def test_credentials_follow_a_redirect_only_within_their_origin():
+async def test_credentials_follow_redirects_only_within_origin():
     transport = HttpTransport(retry=QUICK, address_policy=lambda address: None)
     headers = {"Authorization": "Bearer abc", "X-Gateway-Pass": "abc", "User-Agent": "mine"}
     async with serve(answer(200, "image/png", b"bytes")) as elsewhere:
@@ -1617,7 +1599,7 @@ async def test_more_than_five_redirects_are_not_followed(transport: HttpTranspor
 
 
 @pytest.mark.parametrize("location", ["ftp://host/x", "file:///etc/passwd", "http://[::1", ""])
-async def test_a_redirect_to_something_else_than_http_is_refused(transport: HttpTransport, location: str):
+async def test_redirect_to_other_scheme_is_refused(transport: HttpTransport, location: str):
     async with serve(answer(302, None, b"", Location=location)) as server:
         with pytest.raises(ProviderError) as caught:
             await transport.download(server.call(), LIMITS)

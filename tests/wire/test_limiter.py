@@ -32,7 +32,7 @@ def test_limits_below_one_are_refused(settings: Any):
         Limiter(**settings)
 
 
-async def test_agents_that_share_a_limiter_never_run_more_requests_than_it_allows():
+async def test_shared_limiter_bounds_concurrent_requests():
     limiter = Limiter(concurrent=2)
     gate = asyncio.Event()
     reply = sse([asyncio.Event(), *responses_text("Hello")])
@@ -47,7 +47,7 @@ async def test_agents_that_share_a_limiter_never_run_more_requests_than_it_allow
         await close_session()
 
 
-async def test_requests_wait_in_the_order_in_which_they_came_and_a_cancelled_one_leaves_the_queue():
+async def test_limiter_is_fair_and_cancelled_request_leaves_queue():
     limiter, order = Limiter(concurrent=1), []
 
     async def work(name: int) -> None:
@@ -68,7 +68,7 @@ async def test_requests_wait_in_the_order_in_which_they_came_and_a_cancelled_one
     assert (limiter.running, limiter.waiting) == (0, 0)
 
 
-async def test_no_more_requests_begin_in_a_minute_than_allowed(monkeypatch: pytest.MonkeyPatch):
+async def test_limiter_bounds_requests_per_minute(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "MINUTE_S", 0.2)
     limiter = Limiter(requests_per_minute=3)
     loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ async def test_no_more_requests_begin_in_a_minute_than_allowed(monkeypatch: pyte
     assert starts_s[2] - starts_s[0] < 0.19
 
 
-async def test_a_request_that_fails_or_is_cancelled_frees_its_place():
+async def test_failed_or_cancelled_request_frees_its_slot():
     limiter = Limiter(concurrent=1)
     async with FakeProvider([error_reply(400), Reply(gate=asyncio.Event()), sse(responses_text("Hello"))]) as fake:
         agent = agent_at(fake, limiter=limiter)
@@ -98,7 +98,7 @@ async def test_a_request_that_fails_or_is_cancelled_frees_its_place():
         await close_session()
 
 
-async def test_the_time_waited_and_the_attempts_are_in_the_stream():
+async def test_wait_and_attempts_are_reported_in_stream():
     limiter = Limiter(concurrent=1)
     async with FakeProvider([error_reply(503), error_reply(529), sse(responses_text("Hello"))]) as fake:
         await limiter.acquire()
@@ -120,14 +120,14 @@ async def collected(run: Any) -> list[Any]:
     return [part async for part in run]
 
 
-async def test_a_request_that_was_not_delayed_reports_nothing():
+async def test_undelayed_request_reports_no_delay():
     async with FakeProvider([sse(responses_text("Hello"))]) as fake:
         parts = await collected(agent_at(fake, limiter=Limiter(concurrent=1)).stream("hi"))
         await close_session()
     assert not [part for part in parts if isinstance(part, Custom)]
 
 
-async def test_the_error_of_a_request_that_failed_for_good_counts_its_attempts():
+async def test_final_error_counts_attempts():
     async with FakeProvider([error_reply(503)] * 3) as fake:
         with pytest.raises(ProviderError) as caught:
             await agent_at(fake, limits=Limits(max_retries=2)).send("hi")
@@ -160,7 +160,7 @@ def test_one_limiter_serves_several_event_loops():
     assert (peak <= 2, done, limiter.running, limiter.waiting) == (True, 80, 0, 0)
 
 
-async def test_a_response_that_was_dropped_without_being_closed_frees_its_place():
+async def test_dropped_response_frees_its_slot():
     limiter = Limiter(concurrent=1)
     async with FakeProvider([Reply(body=b"{}", content_type="application/json")]) as fake:
         transport = module.LimitedTransport(HttpTransport(retry=QUICK), limiter)

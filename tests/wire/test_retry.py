@@ -21,12 +21,12 @@ QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1))
-def test_the_backoff_doubles_from_half_a_second_to_eight_less_some_jitter(retries: int, chance: float):
+def test_backoff_doubles_from_half_second_to_eight_with_jitter(retries: int, chance: float):
     full_s = min(0.5 * 2 ** min(retries, 10), 8.0)
     assert 0.75 * full_s <= RetryPolicy().backoff_s(retries, chance) <= full_s
 
 
-def test_a_longer_wait_than_allowed_and_a_used_up_budget_make_the_error_final():
+def test_too_long_wait_or_spent_budget_makes_error_final():
     limits = Limits(max_retries=2, max_retry_wait_s=120)
 
     def wait_s(error: RunError, retries: int = 0) -> float | None:
@@ -42,7 +42,7 @@ def test_a_longer_wait_than_allowed_and_a_used_up_budget_make_the_error_final():
     assert wait_s(RateLimitedError("", retryable=True, retry_after=0.0)) == 0
 
 
-async def test_a_request_is_retried_until_it_succeeds_and_each_retry_is_logged(caplog: pytest.LogCaptureFixture):
+async def test_request_is_retried_until_success_and_retries_are_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "sidestream.wire")
     errors: list[RunError] = [
         ProviderError("", status=503, retryable=True),
@@ -61,7 +61,7 @@ async def test_a_request_is_retried_until_it_succeeds_and_each_retry_is_logged(c
 
 
 @pytest.mark.parametrize("max_retries", [0, 2, 4])
-async def test_the_last_error_is_raised_after_all_tries(max_retries: int):
+async def test_last_error_is_raised_after_all_tries(max_retries: int):
     raised: list[RunError] = []
 
     async def send() -> None:
@@ -74,7 +74,7 @@ async def test_the_last_error_is_raised_after_all_tries(max_retries: int):
     assert caught.value is raised[-1]
 
 
-async def test_the_wait_that_the_server_requests_overrides_the_backoff():
+async def test_requested_wait_overrides_backoff():
     errors: list[RunError] = [RateLimitedError("", retryable=True, retry_after=0.0)]
 
     async def send() -> str:
@@ -86,7 +86,7 @@ async def test_the_wait_that_the_server_requests_overrides_the_backoff():
     assert await asyncio.wait_for(with_retries(send, CALL, Limits(), forever), 10) == "answer"
 
 
-async def test_waits_double_with_jitter_unless_the_server_requests_one():
+async def test_waits_double_with_jitter_unless_server_requests_one():
     errors: list[RunError] = [
         ProviderError("", status=500, retryable=True),
         ConnectError("", code="reset", retryable=True),
@@ -113,7 +113,7 @@ async def test_waits_double_with_jitter_unless_the_server_requests_one():
 
 @requirement("F19")
 @pytest.mark.parametrize(("asked_s", "tries"), [(0.0, 3), (119.999, 3), (120.0, 3), (120.001, 1), (math.inf, 1)])
-async def test_a_requested_wait_is_kept_up_to_120_s_and_fails_at_once_above(asked_s: float, tries: int):
+async def test_requested_wait_is_respected_up_to_120_s(asked_s: float, tries: int):
     waits_s: list[float] = []
     raised: list[RunError] = []
 
@@ -131,7 +131,7 @@ async def test_a_requested_wait_is_kept_up_to_120_s_and_fails_at_once_above(aske
     assert waits_s == [asked_s] * (tries - 1)
 
 
-async def test_no_retry_begins_after_the_deadline_of_all_tries():
+async def test_no_retry_begins_after_total_deadline():
     now_s = 1000.0
 
     async def send() -> None:
@@ -172,7 +172,7 @@ async def test_attempts_are_counted_with_their_causes_and_waits():
     assert attempts.opening.retry_wait_s == 3.0
 
 
-def test_the_docs_show_the_table():
+def test_docs_show_retry_table():
     page = (ROOT / "docs/retries.md").read_text("utf-8")
     shown = {line for line in page.partition("## Retries")[2].splitlines() if line.startswith("| `")}
     rows = {f"| `{code}` | {cause.what} | {'yes' if cause.is_retried else 'no'} |" for code, cause in CAUSES.items()}
@@ -181,7 +181,7 @@ def test_the_docs_show_the_table():
     assert shown == rows
 
 
-async def test_errors_of_earlier_tries_are_not_chained_to_the_last():
+async def test_earlier_errors_are_not_chained_to_last():
     async def send() -> None:
         raise ConnectError("", retryable=True)
 
@@ -191,7 +191,7 @@ async def test_errors_of_earlier_tries_are_not_chained_to_the_last():
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyError("a fault of ours")])
-async def test_what_is_no_failure_of_the_wire_passes_through_at_once(error: BaseException):
+async def test_other_exceptions_are_not_retried(error: BaseException):
     tries = 0
 
     async def send() -> None:
@@ -204,7 +204,7 @@ async def test_what_is_no_failure_of_the_wire_passes_through_at_once(error: Base
     assert tries == 1
 
 
-async def test_a_wait_can_be_cancelled():
+async def test_retry_wait_can_be_cancelled():
     has_failed = asyncio.Event()
 
     async def send() -> None:
@@ -218,7 +218,7 @@ async def test_a_wait_can_be_cancelled():
         await task
 
 
-def test_a_retry_prints_nothing_where_no_logging_is_set_up():
+def test_retry_prints_no_output_without_logging():
     program = """
 import asyncio, sys
 from sidestream.transport.calls import HttpCall

@@ -94,19 +94,19 @@ BATCHES = st.builds(
 
 @requirement("F08")
 @given(STREAMS)
-def test_the_events_are_those_of_the_whatwg_rules(stream: bytes):
+def test_events_follow_whatwg_rules(stream: bytes):
     assert once(stream + b"\n\n") == reference(stream + b"\n\n")
 
 
 @requirement("F08")
 @given(BATCHES)
-def test_many_events_at_once_are_those_of_the_whatwg_rules(stream: bytes):
+def test_batched_events_follow_whatwg_rules(stream: bytes):
     assert once(stream + b"\n\n") == reference(stream + b"\n\n")
 
 
 @requirement("F08")
 @given(st.one_of(STREAMS, BATCHES), st.lists(st.integers(0, 1 << 16), max_size=12))
-def test_any_cut_of_the_bytes_gives_the_same_events(stream: bytes, cuts: list[int]):
+def test_events_do_not_depend_on_chunking(stream: bytes, cuts: list[int]):
     whole = split([stream])
     assert split([bytes([byte]) for byte in stream]) == whole
     assert split(cut_at(stream, cuts)) == whole
@@ -114,7 +114,7 @@ def test_any_cut_of_the_bytes_gives_the_same_events(stream: bytes, cuts: list[in
 
 @requirement("F14")
 @given(st.one_of(STREAMS, BATCHES), st.lists(st.integers(0, 1 << 16), max_size=12), st.integers(0, 200))
-def test_any_cut_of_the_bytes_meets_the_cap_at_the_same_event(stream: bytes, cuts: list[int], cap: int):
+def test_cap_does_not_depend_on_chunking(stream: bytes, cuts: list[int], cap: int):
     whole = split([stream], cap)
     assert split([bytes([byte]) for byte in stream], cap) == whole
     assert split(cut_at(stream, cuts), cap) == whole
@@ -148,7 +148,7 @@ def test_garbage_never_raises(chunks: list[bytes]):
         (b"data: a\x00b\n\n", [b"a\x00b"]),
     ],
 )
-def test_each_form_of_a_line_is_read(stream: bytes, events: list[bytes]):
+def test_every_line_form_is_parsed(stream: bytes, events: list[bytes]):
     assert once(stream) == events
 
 
@@ -173,11 +173,11 @@ def test_each_form_of_a_line_is_read(stream: bytes, events: list[bytes]):
         (b"", []),
     ],
 )
-def test_at_the_end_a_whole_event_without_blank_line_counts_and_half_a_line_does_not(tail: bytes, events: list[bytes]):
+def test_flush_keeps_complete_event_and_drops_partial_line(tail: bytes, events: list[bytes]):
     assert once(b"data: first\n\n" + tail) == [b"first", *events]
 
 
-def test_flush_leaves_nothing_behind():
+def test_flush_clears_buffer():
     splitter = Splitter(CAP)
     splitter.feed(b"data: a\n")
     assert splitter.flush() == [b"a"]
@@ -185,14 +185,14 @@ def test_flush_leaves_nothing_behind():
 
 
 @requirement("F14")
-def test_an_event_at_the_cap_passes_and_one_above_it_raises():
+def test_event_at_cap_passes_and_above_cap_raises():
     event = b"event: x\ndata: " + b"a" * 100
     assert split([event + b"\n\n"], len(event)) == ([b"a" * 100], False)
     assert split([event + b"\n\n"], len(event) - 1) == ([], True)
 
 
 @requirement("F14")
-def test_what_came_before_an_event_over_the_cap_is_handed_out_first():
+def test_events_before_oversized_event_are_delivered_first():
     splitter = Splitter(10)
     assert splitter.feed(b"data: a\n\ndata: " + b"b" * 20) == [b"a"]
     for verb in (lambda: splitter.feed(b"data: c\n\n"), lambda: splitter.feed(b""), splitter.flush):
@@ -203,7 +203,7 @@ def test_what_came_before_an_event_over_the_cap_is_handed_out_first():
 
 @requirement("F14")
 @pytest.mark.parametrize("line", [b"A" * 16_000, b"A"], ids=["one line", "many lines"])
-def test_a_huge_event_needs_less_than_three_times_the_cap(line: bytes):
+def test_huge_event_uses_less_than_three_times_cap(line: bytes):
     """Many short lines are the worst case: an object per line would need a multiple of their bytes."""
     if line == b"A":
         chunks = [b"data:A\n" * 2000] * 20 + [b"\n"]
@@ -222,7 +222,7 @@ def test_a_huge_event_needs_less_than_three_times_the_cap(line: bytes):
 
 
 @requirement("F14")
-def test_an_endless_event_is_dropped_at_the_cap():
+def test_endless_event_is_dropped_at_cap():
     chunk = b"x" * 16_384
     tracemalloc.start()
     try:
@@ -236,7 +236,7 @@ def test_an_endless_event_is_dropped_at_the_cap():
 
 @requirement("F14")
 @pytest.mark.parametrize("size", [16_384, 1_000], ids=["chunks of 16 KiB", "chunks of 1 kB"])
-def test_a_20_mb_event_takes_time_in_proportion(size: int):
+def test_event_of_20_mb_takes_linear_time(size: int):
     """Joining or scanning again at each chunk would last minutes here."""
     stream = b'data: {"b64": "' + b"A" * 20_000_000 + b'"}\n\n'
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
@@ -246,7 +246,7 @@ def test_a_20_mb_event_takes_time_in_proportion(size: int):
     assert time.process_time() - started < 3
 
 
-def test_a_plain_json_object_without_a_field_name_is_handed_out() -> None:
+def test_plain_json_object_without_field_name_is_delivered() -> None:
     """Servers put their error there when a stream breaks."""
     stream = b'data: {"a": 1}\n\n{\n  "error": {\n    "code": 503\n  }\n}\n\n'
     splitter = Splitter(1 << 20)

@@ -35,7 +35,7 @@ PAGE = """<html><head><title> The  title </title></head><body>
 
 
 @requirement("R124")
-async def test_a_page_becomes_markdown_without_what_surrounds_its_content():
+async def test_html_becomes_markdown_without_page_chrome():
     document = await read(PAGE.encode(), mime_type="text/html", url="https://example.com/a/")
     assert document.title == "The title"
     assert "# Rivers" in document.text
@@ -47,20 +47,20 @@ async def test_a_page_becomes_markdown_without_what_surrounds_its_content():
     assert document.links == ("https://example.com/nav", "https://example.com/oder?x=1")
 
 
-async def test_a_page_about_cookies_is_kept():
+async def test_page_about_cookies_keeps_its_text():
     html = f"<body><div class='cookie-recipes'>{'Bake the cookies. ' * 20}</div></body>"
     assert "Bake the cookies." in (await read(html.encode(), mime_type="text/html")).text
 
 
 @requirement("R124", "R126")
-async def test_a_pdf_has_the_offsets_of_its_pages():
+async def test_pdf_document_has_page_offsets():
     document = await read(pdf_of(["First page", "Second page", "Third page"]), name="a.pdf")
     assert document.text == "First page\n\nSecond page\n\nThird page"
     assert document.pages == (0, 12, 25)
     assert [document.page_at(at) for at in (0, 11, 12, 30)] == [1, 1, 2, 3]
 
 
-async def test_a_word_document_becomes_markdown():
+async def test_word_document_becomes_markdown():
     import docx
 
     made = docx.Document()
@@ -89,16 +89,16 @@ async def test_a_word_document_becomes_markdown():
         (b"abc", "rot13", "abc"),
     ],
 )
-def test_a_character_set_that_is_wrong_or_missing_is_found_out(data: bytes, charset: str | None, text: str):
+def test_wrong_or_missing_charset_is_detected(data: bytes, charset: str | None, text: str):
     assert decoded(data, charset) == (text, ())
 
 
-async def test_the_page_itself_may_name_its_character_set():
+async def test_charset_can_be_declared_in_html():
     html = '<meta charset="windows-1251"><p>Привет</p>'.encode("cp1251")
     assert (await read(html, mime_type="text/html")).text == "Привет"
 
 
-def test_characters_that_cannot_be_read_are_reported():
+def test_undecodable_characters_are_reported():
     text, warnings = decoded(b"\x81\x8d abc", None)
     assert "abc" in text
     assert warnings
@@ -114,13 +114,13 @@ def test_characters_that_cannot_be_read_are_reported():
         (b"<div>" * 50_000 + b"x", "a.html", "nested"),
     ],
 )
-async def test_what_cannot_be_read_is_an_error_with_a_reason(data: bytes, name: str, reason: str):
+async def test_unreadable_document_raises_with_reason(data: bytes, name: str, reason: str):
     with pytest.raises(DocumentError) as raised:
         await read(data, name=name)
     assert raised.value.reason == reason
 
 
-async def test_a_file_above_the_limit_is_refused_and_a_long_text_is_cut():
+async def test_oversized_file_is_refused_and_long_text_truncated():
     with pytest.raises(DocumentError) as raised:
         await read(b"x" * 100, name="a.txt", limits=DocumentLimits(max_bytes=99))
     assert raised.value.reason == "too-large"
@@ -151,7 +151,7 @@ def pdf_bomb() -> bytes:
 
 
 @requirement("R124")
-async def test_a_pdf_bomb_ends_with_an_error_or_no_text_and_leaves_no_process():
+async def test_pdf_bomb_is_contained_and_leaves_no_process():
     limits = DocumentLimits(timeout_s=20, memory_bytes=300 * 1024 * 1024)
     before = _children()
     try:
@@ -163,7 +163,7 @@ async def test_a_pdf_bomb_ends_with_an_error_or_no_text_and_leaves_no_process():
     assert _children() <= before
 
 
-async def test_an_archive_that_grows_a_thousandfold_is_refused():
+async def test_archive_with_thousandfold_expansion_is_refused():
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/document.xml", b" " * 100_000_000)
@@ -172,7 +172,7 @@ async def test_an_archive_that_grows_a_thousandfold_is_refused():
     assert raised.value.reason == "bomb"
 
 
-async def test_a_document_that_takes_too_long_is_killed():
+async def test_slow_document_is_killed():
     with pytest.raises(DocumentError) as raised:
         await read(pdf_of(["x"] * 5), name="a.pdf", limits=DocumentLimits(timeout_s=0.001))
     assert raised.value.reason == "timeout"
@@ -211,7 +211,7 @@ def stuck(data, limits):
 """
 
 
-async def test_a_package_can_bring_another_format(package: Path):
+async def test_package_can_register_format(package: Path):
     document = await read(b"hello", mime_type="application/x-shout")
     assert (document.text, document.mime_type) == ("HELLO", "application/x-shout")
     assert "odd_formats" not in sys.modules
@@ -439,7 +439,7 @@ for attempt in (lambda: open("/etc/passwd"), socket.socket, lambda: bytearray(25
 
 
 @requirement("F53")
-def test_parsing_process_opens_nothing():
+def test_parsing_process_cannot_open_files_or_sockets():
     done = subprocess.run([sys.executable, "-c", _CLOSED], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["OSError", "OSError", "MemoryError"]
 
@@ -490,7 +490,7 @@ def test_every_label_selects_its_codec():
 
 
 @pytest.mark.parametrize("charset", ["utf-16", "utf-16be", "utf-16le"])
-async def test_page_that_claims_utf16_in_ascii_is_utf8(charset: str):
+async def test_page_claiming_utf16_in_ascii_is_read_as_utf8(charset: str):
     html = f'<meta charset="{charset}"><p>plain words</p>'.encode()
     assert (await read(html, mime_type="text/html", charset="unknown")).text == "plain words"
 

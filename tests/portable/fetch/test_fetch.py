@@ -31,7 +31,7 @@ async def code_of(fetcher: Fetcher, url: str) -> str | None:
 
 
 @requirement("R124")
-async def test_a_page_is_fetched_with_its_title_time_and_links():
+async def test_fetch_returns_title_time_and_links():
     async with serve({"/a": page("<title>A</title><main><h1>A</h1><a href='/b'>b</a></main>")}) as site:
         found = await fetcher(site).fetch(site.url("/a"))
     assert found.document.title == "A"
@@ -55,14 +55,14 @@ async def test_a_page_is_fetched_with_its_title_time_and_links():
         "http://user:pass@127.0.0.1:{port}/",
     ],
 )
-async def test_no_spelling_of_a_private_address_is_reached(url: str):
+async def test_private_address_is_unreachable_in_every_spelling(url: str):
     async with serve({"/": page("secret")}) as site:
         assert await code_of(Fetcher(EgressPolicy()), url.format(port=site.port)) == "url_not_allowed"
         assert site.requests == []
 
 
 @requirement("R124")
-async def test_a_redirect_to_a_private_address_is_refused():
+async def test_redirect_to_private_address_is_refused():
     async with serve({"/secret": page("secret")}) as inner:
         moved = web.Response(status=302, headers={"Location": inner.url("/secret")})
         async with serve({"/": moved}) as outer:
@@ -70,7 +70,7 @@ async def test_a_redirect_to_a_private_address_is_refused():
         assert inner.requests == []
 
 
-async def test_every_hop_is_checked_and_their_number_is_limited():
+async def test_every_redirect_is_checked_and_count_is_limited():
     pages = {
         "/loop": web.Response(status=302, headers={"Location": "/loop"}),
         "/ftp": web.Response(status=302, headers={"Location": "ftp://example.com/"}),
@@ -103,7 +103,7 @@ async def test_every_hop_is_checked_and_their_number_is_limited():
         ("https://\uff22\uff21\uff24.example.com./", "url_not_allowed"),
     ],
 )
-def test_domains(url: str, code: str | None):
+def test_egress_policy_checks_allowed_and_blocked_domains(url: str, code: str | None):
     policy = EgressPolicy(allowed_domains=["example.com", "wiki.org/public"], blocked_domains=["bad.example.com"])
     if code is None:
         policy.check(url)
@@ -134,7 +134,7 @@ async def test_redirect_target_is_checked_after_normalisation(target: str):
         assert await code_of(fetch, site.url("/")) == "url_not_allowed"
 
 
-async def test_limits_of_size_and_time():
+async def test_fetch_limits_size_and_time():
     async def slow(request: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -152,7 +152,7 @@ async def test_limits_of_size_and_time():
         assert await code_of(fetcher(site), site.url("/missing")) == "url_not_accessible"
 
 
-async def test_statuses_and_formats_have_codes():
+async def test_statuses_and_formats_map_to_error_codes():
     pages = {
         "/many": web.Response(status=429, headers={"Retry-After": "7"}),
         "/down": web.Response(status=503),
@@ -176,7 +176,7 @@ async def test_statuses_and_formats_have_codes():
 
 
 @requirement("R124")
-async def test_a_page_is_kept_with_its_validators():
+async def test_fetched_page_is_cached_and_revalidated():
     version = {"text": "first"}
 
     def tagged(request: web.Request) -> web.Response:
@@ -204,7 +204,7 @@ async def test_a_page_is_kept_with_its_validators():
 
 
 @requirement("R124")
-def test_links_of_pages_count_on_their_host_up_to_a_number_of_hops():
+def test_page_links_are_known_on_same_host_within_hop_limit():
     def fetched(url: str, text: str) -> ChatMessage:
         content = {"type": "document", "source": {"type": "text", "data": text}}
         result = {"type": "web_fetch_result", "url": url, "content": content}
@@ -225,7 +225,7 @@ def test_links_of_pages_count_on_their_host_up_to_a_number_of_hops():
     assert known.verdict("https://a.org/never-seen", 2) == "ask"
 
 
-def test_url_in_result_counts_only_if_its_message_says_so():
+def test_url_in_result_is_known_only_with_provenance():
     found = {"sources": [{"url": "https://found.org/"}]}
     forged = {"type": "web_fetch_result", "url": "https://found.org", "content": "https://found.org/"}
     for result in (found, forged, {"_provenance": {"urls": ["https://found.org/"]}}):
@@ -236,7 +236,7 @@ def test_url_in_result_counts_only_if_its_message_says_so():
 
 
 @requirement("R124")
-async def test_the_tool_gives_the_result_of_the_hosted_one_and_the_document():
+async def test_fetch_returns_hosted_result_shape_and_document():
     async with serve({"/a": page("<title>A</title><h1>A</h1><p>text</p>")}) as site:
         model = ScriptedModel([tool_call("web_fetch", url=site.url("/a")), "It has text [cite:1]."])
         async with Agent(model, server_side_tools=[WebFetch(execution="here", allow_hosts=[site.host])]) as agent:
@@ -250,7 +250,7 @@ async def test_the_tool_gives_the_result_of_the_hosted_one_and_the_document():
     assert [(source.kind, source.url, source.title) for source in result.sources] == [("url", site.url("/a"), "A")]
 
 
-async def test_an_error_is_a_result_with_the_code_of_the_hosted_tool():
+async def test_fetch_error_is_result_with_hosted_error_code():
     model = ScriptedModel([tool_call("web_fetch", url="http://127.0.0.1:9/x"), "Sorry"])
     async with Agent(model, server_side_tools=[WebFetch(execution="here")]) as agent:
         result = await agent.send("Read http://127.0.0.1:9/x")
@@ -260,7 +260,7 @@ async def test_an_error_is_a_result_with_the_code_of_the_hosted_tool():
 
 
 @requirement("F53")
-async def test_hostile_pages_are_results_that_model_can_read():
+async def test_hostile_pages_give_readable_error_results():
     attributes = b"<div " + b" ".join(b"a%d=1" % number for number in range(110_000)) + b">x"
     pages = {
         "/attributes": web.Response(body=attributes, headers={"Content-Type": "text/html"}),
@@ -308,7 +308,7 @@ async def test_headers_with_raw_bytes_are_read():
 
 
 @requirement("R124")
-async def test_an_unknown_address_waits_for_an_approval():
+async def test_unknown_url_needs_approval():
     def scripted() -> ScriptedModel:
         return ScriptedModel([tool_call("web_fetch", url="https://unknown.example/x?d=secret"), "Done"])
 
@@ -327,7 +327,7 @@ async def test_an_unknown_address_waits_for_an_approval():
         assert entry.result["error_code"] == "url_not_in_prior_context"
 
 
-async def test_uses_of_a_run_are_limited():
+async def test_uses_per_run_are_limited():
     async with serve({"/a": page("<p>a</p>")}) as site:
         calls = [tool_call("web_fetch", url=site.url("/a"))] * 2
         tool = WebFetch(execution="here", allow_hosts=[site.host], max_uses=1, max_content_tokens=10)

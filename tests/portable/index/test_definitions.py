@@ -52,7 +52,7 @@ def chunks(text: str, name: str = "a.py") -> list[Chunk]:
 
 
 @requirement("R126")
-def test_a_definition_is_a_span_with_its_decorators_and_the_comment_above_it():
+def test_definition_spans_decorators_and_preceding_comment():
     assert names(PYTHON) == [
         ("", '"""A module."""'),
         ("", "import os"),
@@ -63,7 +63,7 @@ def test_a_definition_is_a_span_with_its_decorators_and_the_comment_above_it():
     ]
 
 
-def test_a_class_that_is_too_long_is_cut_at_its_members():
+def test_long_class_is_split_at_members():
     found = names(PYTHON, max_chars=120)
     assert found[4:7] == [
         ("Tall", "class Tall:"),
@@ -73,7 +73,7 @@ def test_a_class_that_is_too_long_is_cut_at_its_members():
 
 
 @requirement("R126")
-def test_functions_stay_whole_and_passages_have_the_names_above_them():
+def test_functions_stay_whole_and_passages_name_their_parents():
     body = "".join(f"    total += step_{n}(values)\n" for n in range(20))
     code = "".join(f"def part_{n}(values):\n    total = 0\n{body}    return total\n\n\n" for n in range(5))
     found = chunks(code)
@@ -104,13 +104,13 @@ def test_functions_stay_whole_and_passages_have_the_names_above_them():
         ("a.rb", "class A\n  def x\n  end\nend\n\ndef y\nend\n", ["A", "y"]),
     ],
 )
-def test_other_languages_follow_the_same_rule(name: str, code: str, expected: list[str]):
+def test_definitions_are_found_in_other_languages(name: str, code: str, expected: list[str]):
     assert [each.name for each in definitions_in(code, 10_000)] == expected
     assert (mime_type_of(name) or "").startswith("text/x-")
 
 
 @given(st.text(alphabet="def class(){}:@#/* \n\tab\"';=>", max_size=400))
-def test_no_character_but_white_space_is_lost_or_repeated(text: str):
+def test_only_white_space_is_lost_between_definitions(text: str):
     found = chunks(text)
     assert "".join("".join(text[chunk.start : chunk.end].split()) for chunk in found) == "".join(text.split())
     assert all(chunk.end - chunk.start <= MAX_CHARS for chunk in found)

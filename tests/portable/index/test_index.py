@@ -48,7 +48,7 @@ def names(found: Sequence[object]) -> list[str]:
 
 
 @requirement("R126")
-async def test_files_are_found_by_their_words_at_once_and_by_their_meaning_later(index: Index, docs: Path):
+async def test_search_finds_words_at_once_and_meaning_after_embedding(index: Index, docs: Path):
     never = asyncio.Event()
 
     async def wait(texts: Sequence[str]) -> list[list[float]]:
@@ -70,7 +70,7 @@ async def test_files_are_found_by_their_words_at_once_and_by_their_meaning_later
 
 
 @requirement("R126")
-async def test_a_hit_has_its_place_in_the_file(index: Index, docs: Path):
+async def test_hit_has_position_in_file(index: Index, docs: Path):
     (docs / "report.pdf").write_bytes(pdf_of(["An introduction", "The harvest was good", "An appendix"]))
     await index.add(docs)
     (hit, *_) = await index.search("harvest")
@@ -84,7 +84,7 @@ async def test_a_hit_has_its_place_in_the_file(index: Index, docs: Path):
 
 
 @requirement("R126")
-async def test_only_what_has_changed_is_read_and_embedded_again(driver: Driver, tmp_path: Path, docs: Path):
+async def test_only_changed_files_are_read_and_embedded_again(driver: Driver, tmp_path: Path, docs: Path):
     embedded: list[str] = []
 
     async def counting(texts: Sequence[str]) -> list[list[float]]:
@@ -108,7 +108,7 @@ async def test_only_what_has_changed_is_read_and_embedded_again(driver: Driver, 
         assert not [file for file in await index.list() if file.filename == "cats.html"]
 
 
-async def test_remove_takes_a_folder_out(index: Index, docs: Path):
+async def test_remove_deletes_folder_from_index(index: Index, docs: Path):
     await index.add(docs)
     assert await index.remove(docs / "sub") == 1
     assert "cats.html" not in names(await index.search("windowsill"))
@@ -118,7 +118,7 @@ async def test_remove_takes_a_folder_out(index: Index, docs: Path):
 
 
 @requirement("R126")
-async def test_filters_are_those_of_the_hosted_tools(index: Index, docs: Path):
+async def test_filters_match_hosted_tools(index: Index, docs: Path):
     await index.add(docs / "cars.md", attributes={"year": 2024, "team": "a"})
     await index.add(docs / "cooking.txt", attributes={"year": 2025})
     await index.complete()
@@ -138,19 +138,19 @@ async def test_filters_are_those_of_the_hosted_tools(index: Index, docs: Path):
         ("lte", 3, True), ("in", [1, 3], True), ("nin", [1, 3], False), ("gt", "2", False),
     ],
 )  # fmt: skip
-def test_a_comparison(operator: str, value: object, holds: bool):
+def test_comparison_operators_match_attribute(operator: str, value: object, holds: bool):
     assert fits({"n": 3}, Comparison(attribute="n", operator=operator, value=value)) is holds  # type: ignore[arg-type]
     assert fits({}, Comparison(attribute="n", operator=operator, value=value)) is (operator in ("ne", "nin"))  # type: ignore[arg-type]
 
 
-def test_what_both_rankings_have_comes_first():
+def test_fusion_ranks_common_hits_first():
     assert fused([1, 2, 3], [3, 4], None)[0][0] == 3
     assert fused([1], [1], None) == [(1, 1.0)]
     weights = HybridSearch(embedding_weight=0.0, text_weight=1.0)
     assert [number for number, _ in fused([1, 2], [9], weights)] == [1, 2]
 
 
-async def test_an_index_of_a_newer_version_is_left_alone(tmp_path: Path, docs: Path):
+async def test_index_of_newer_version_is_left_unchanged(tmp_path: Path, docs: Path):
     path = tmp_path / "index.db"
     async with Index(SqliteIndex(path), None, "words") as index:
         await index.add(docs)
@@ -164,7 +164,7 @@ async def test_an_index_of_a_newer_version_is_left_alone(tmp_path: Path, docs: P
     assert path.read_bytes() == before
 
 
-async def test_a_file_of_another_program_or_a_damaged_one_is_refused(tmp_path: Path):
+async def test_foreign_or_damaged_index_file_is_refused(tmp_path: Path):
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE t (x)")
@@ -189,7 +189,7 @@ async def test_vectors_of_another_model_are_not_compared(tmp_path: Path, docs: P
             await index.search("cars")
 
 
-async def test_without_the_model_files_are_found_by_their_words(tmp_path: Path, docs: Path):
+async def test_files_are_found_by_words_without_model(tmp_path: Path, docs: Path):
     async def fails(texts: Sequence[str]) -> list[list[float]]:
         raise ConfigurationError("the model is not installed")
 
@@ -204,7 +204,7 @@ async def test_without_the_model_files_are_found_by_their_words(tmp_path: Path, 
         assert names(await index.search("windowsill")) == ["cats.html"]
 
 
-async def test_a_process_without_the_extension_and_one_with_it_share_an_index(tmp_path: Path, docs: Path):
+async def test_index_is_shared_with_and_without_vector_extension(tmp_path: Path, docs: Path):
     path = tmp_path / "index.db"
     for driver in ("apsw", "matrix", "apsw", "matrix"):
         async with Index(SqliteIndex(path, driver), bag_of_words, "words") as index:
@@ -218,7 +218,7 @@ async def test_a_process_without_the_extension_and_one_with_it_share_an_index(tm
             assert len(best) == (await index.counts()).vectors
 
 
-async def test_a_folder_that_is_gone_keeps_its_files_until_it_is_removed(index: Index, docs: Path):
+async def test_missing_folder_keeps_its_files_until_removed(index: Index, docs: Path):
     await index.add(docs)
     os.rename(docs, f"{docs}-elsewhere")
     report = await index.refresh()
@@ -226,7 +226,7 @@ async def test_a_folder_that_is_gone_keeps_its_files_until_it_is_removed(index: 
     assert names(await index.search("windowsill"))[0] == "cats.html"
 
 
-async def test_a_file_that_cannot_be_read_does_not_stop_the_others(index: Index, docs: Path):
+async def test_unreadable_file_does_not_stop_other_files(index: Index, docs: Path):
     (docs / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
     (docs / "empty.pdf").write_bytes(pdf_of([""]))
     report = await index.add(docs)
@@ -284,7 +284,7 @@ async def test_two_processes_may_index_one_folder(tmp_path: Path):
 
 
 @requirement("R126")
-async def test_an_index_whose_writer_is_killed_anywhere_is_completed_by_the_next_one(tmp_path: Path):
+async def test_index_is_completed_after_writer_is_killed_anywhere(tmp_path: Path):
     docs, path = tmp_path / "docs", tmp_path / "index.db"
     write_corpus(docs)
     for number in range(9):
@@ -306,7 +306,7 @@ async def test_an_index_whose_writer_is_killed_anywhere_is_completed_by_the_next
         assert names(await index.search("feline"))[0] == "cats.html"
 
 
-def test_passages_follow_the_structure_and_hold_all_of_the_text():
+def test_passages_follow_structure_and_cover_whole_text():
     text = (
         "# A\n\n"
         + "First. " * 60
@@ -346,12 +346,12 @@ def test_hostile_text_is_cut_in_linear_time(text: str, mime_type: str):
 @pytest.mark.parametrize(
     ("line", "title"), [("# A #", "A"), ("## A ## ", "A"), ("# #", "#"), ("# a # b", "a # b"), ("#  x\t", "x")]
 )
-def test_heading_without_its_marks(line: str, title: str):
+def test_heading_drops_its_marks(line: str, title: str):
     (chunk,) = chunks_of(Document(text=f"{line}\n\nText.", mime_type="text/markdown"))
     assert chunk.heading == title
 
 
-async def test_a_query_may_hold_anything(index: Index, docs: Path):
+async def test_search_accepts_any_query_string(index: Index, docs: Path):
     await index.add(docs)
     for query in ('"', "AND OR NOT", "a* OR (b", "\x00", "; DROP TABLE files", "", " ", "x" * 100_000, "🙂", "\ud800"):
         await index.search(query)
@@ -359,7 +359,7 @@ async def test_a_query_may_hold_anything(index: Index, docs: Path):
 
 
 @pytest.mark.skipif(HAS_EXTENSIONS, reason="this Python itself runs that way")
-def test_another_python_runs_the_way_of_the_standard_library(tmp_path: Path):
+def test_index_works_with_standard_library_sqlite(tmp_path: Path):
     """Debian's own interpreter can load extensions, and uses the packages of this environment."""
     import shutil
     import subprocess

@@ -37,7 +37,7 @@ def racing(patch: pytest.MonkeyPatch, change: Callable[[FolderEntry], None]) -> 
     patch.setattr(Root, "contents", contents)
 
 
-async def test_files_that_change_or_go_while_they_are_indexed(
+async def test_files_added_or_deleted_during_indexing_are_handled(
     index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def change(entry: FolderEntry) -> None:
@@ -54,7 +54,7 @@ async def test_files_that_change_or_go_while_they_are_indexed(
     assert [file.filename for file in await index.list()] == ["cars.md", "new.txt", "cats.html"]
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_changed_during_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a.txt"
     path.write_text("old")
     root = Root(str(path))
@@ -210,7 +210,7 @@ async def test_deep_folders_are_reported(index: Index, docs: Path):
     assert ["nested" in problem for problem in report.problems.values()] == [True]
 
 
-async def test_root_that_is_link_is_followed(index: Index, docs: Path, tmp_path: Path):
+async def test_root_link_is_followed(index: Index, docs: Path, tmp_path: Path):
     (tmp_path / "named").symlink_to(docs)
     (tmp_path / "note.md").symlink_to(docs / "cars.md")
     assert await index.add(tmp_path / "named", tmp_path / "note.md") == AddReport(added=4)

@@ -73,7 +73,7 @@ def names(found: list[object]) -> list[str]:
 
 
 @requirement("R126")
-async def test_an_index_on_postgresql_does_what_one_in_a_file_does(url: str, docs: Path):
+async def test_postgres_index_behaves_like_file_index(url: str, docs: Path):
     async with Index(PostgresIndex(url), bag_of_words, "words") as index:
         assert await index.add(docs, attributes={"year": 2024}) == AddReport(added=4)
         assert names(await index.search("disc brakes", 1)) == ["cars.md"]

@@ -9,7 +9,7 @@ from support.sandboxes import given_to_user, needs
 
 
 @requirement("R120")
-async def test_calls_here_need_the_approvals_of_hosted_ones_whatever_the_policy_for_functions(tmp_path: Path):
+async def test_local_calls_need_approvals_of_hosted_calls(tmp_path: Path):
     """Not asked: what only reads or stays in a sandbox. Asked: what changes files, keeps notes, or is not isolated."""
     needs("monty")
     asked: dict[str, bool] = {}

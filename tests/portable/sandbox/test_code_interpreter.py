@@ -48,7 +48,7 @@ async def parts_of(agent: Agent, prompt: Any = "go") -> list[StreamPart]:
 
 
 @requirement("R122")
-async def test_code_runs_here_with_the_stages_and_the_result_of_a_hosted_call() -> None:
+async def test_local_code_has_hosted_stages_and_result() -> None:
     needs("bubblewrap")
     async with (
         FakeProvider(scripts("print(6 * 7)\nopen('n.csv', 'w').write('1')\nNone")) as fake,
@@ -68,7 +68,7 @@ async def test_code_runs_here_with_the_stages_and_the_result_of_a_hosted_call() 
 
 
 @requirement("R122")
-async def test_calls_of_a_run_share_a_container_and_two_runs_do_not() -> None:
+async def test_container_is_shared_within_run_but_not_across_runs() -> None:
     needs("bubblewrap")
     async with FakeProvider([*scripts("x = 1", "x + 1"), *scripts("x")]) as fake, agent_of(fake) as agent:
         first, second = results(await parts_of(agent))
@@ -79,7 +79,7 @@ async def test_calls_of_a_run_share_a_container_and_two_runs_do_not() -> None:
 
 
 @requirement("R122")
-async def test_a_conversation_can_keep_its_container_and_an_id_names_one() -> None:
+async def test_container_is_reused_by_conversation_or_id() -> None:
     needs("bubblewrap")
     script = [*scripts("x = 5"), *scripts("x"), *scripts("x * 2")]
     async with FakeProvider(script) as fake, agent_of(fake, CodeInterpreter(reuse_container=True)) as agent:
@@ -93,7 +93,7 @@ async def test_a_conversation_can_keep_its_container_and_an_id_names_one() -> No
 
 
 @requirement("R122")
-async def test_a_container_that_is_gone_is_replaced_visibly_and_files_of_the_conversation_are_there_again() -> None:
+async def test_lost_container_is_replaced_with_note_and_files() -> None:
     needs("bubblewrap")
     codes = [
         "open('a.txt', 'w').write('kept')\nx = 1",
@@ -112,7 +112,7 @@ async def test_a_container_that_is_gone_is_replaced_visibly_and_files_of_the_con
 
 
 @requirement("R122")
-async def test_files_that_the_user_attached_are_in_the_working_folder() -> None:
+async def test_attached_files_are_in_working_folder() -> None:
     needs("bubblewrap")
     prompt = ChatMessage("user", (TextPart("sum it"), DataPart(b"1\n2\n", "text/csv", "n.csv")))
     async with FakeProvider(scripts("sum(map(int, open('/mnt/data/n.csv')))")) as fake, agent_of(fake) as agent:
@@ -127,7 +127,7 @@ async def test_files_that_the_user_attached_are_in_the_working_folder() -> None:
     assert "m.csv" in refused["message"]
 
 
-async def test_a_figure_is_a_file_and_not_a_part_of_the_models_context() -> None:
+async def test_figure_is_file_outside_model_context() -> None:
     needs("bubblewrap")
     async with (
         FakeProvider(scripts("import matplotlib.pyplot as plt\nplt.plot([1, 2])")) as fake,
@@ -140,7 +140,7 @@ async def test_a_figure_is_a_file_and_not_a_part_of_the_models_context() -> None
     assert len(str(sent)) < 2000
 
 
-async def test_an_agent_that_was_never_closed_leaves_no_container() -> None:
+async def test_unclosed_agent_leaves_no_container() -> None:
     needs("bubblewrap")
     async with FakeProvider(scripts("1")) as fake:
         agent = agent_of(fake)
@@ -149,7 +149,7 @@ async def test_an_agent_that_was_never_closed_leaves_no_container() -> None:
         gc.collect()
 
 
-def test_a_sync_program_keeps_its_container_between_two_sends() -> None:
+def test_sync_agent_keeps_container_between_sends() -> None:
     needs("bubblewrap")
     import asyncio
     import threading
@@ -182,13 +182,13 @@ def test_a_sync_program_keeps_its_container_between_two_sends() -> None:
     assert second.tool_results[0].result["outputs"] == [{"type": "logs", "logs": "5\n"}]
 
 
-async def test_settings_that_only_a_provider_has_are_refused() -> None:
+async def test_provider_only_settings_are_refused() -> None:
     async with FakeProvider([]) as fake:
         with pytest.raises(UnsupportedError):
             await agent_of(fake, CodeInterpreter(network=Network(allowed_domains=["a.com"]))).send("x")
 
 
-async def test_an_unknown_sandbox_is_an_error_before_anything_is_sent() -> None:
+async def test_unknown_sandbox_raises_before_any_request() -> None:
     async with FakeProvider([]) as fake:
         with pytest.raises(ConfigurationError, match="known: auto, bubblewrap"):
             await agent_of(fake, CodeInterpreter(sandbox="docker")).send("x")
@@ -196,7 +196,7 @@ async def test_an_unknown_sandbox_is_an_error_before_anything_is_sent() -> None:
 
 
 @requirement("R122")
-async def test_without_any_sandbox_code_is_not_run_and_the_error_says_how_to_get_one(
+async def test_code_without_sandbox_is_not_run_and_error_names_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from sidestream.portable.sandbox import bubblewrap
@@ -220,7 +220,7 @@ async def test_without_any_sandbox_code_is_not_run_and_the_error_says_how_to_get
         {"name": "file_search", "stores": ["/etc"]},
     ],
 )
-def test_a_request_to_a_server_cannot_choose_folders_or_turn_isolation_off(tool: dict[str, Any]) -> None:
+def test_server_request_cannot_set_folders_or_disable_isolation(tool: dict[str, Any]) -> None:
     from sidestream.durable.log.jobs import Job
 
     agent = Agent("openai", api_key="k")

@@ -55,7 +55,7 @@ def processes(of: str) -> Iterator[int]:
 
 @requirement("R122")
 @pytest.mark.parametrize("backend", [*ISOLATING, "monty"])
-async def test_variables_live_between_cells_and_a_last_expression_is_printed(backend: str) -> None:
+async def test_variables_persist_and_last_expression_is_printed(backend: str) -> None:
     async with started(backend) as container:
         assert (await run(container, "x = 2 ** 64\nprint('set')")).logs == "set\n"
         assert (await run(container, "x + 1")).logs == "18446744073709551617\n"
@@ -65,7 +65,7 @@ async def test_variables_live_between_cells_and_a_last_expression_is_printed(bac
         assert (await run(container, "x")).logs == "18446744073709551616\n"
 
 
-async def test_a_traceback_shows_the_cell_and_nothing_of_the_kernel() -> None:
+async def test_traceback_shows_cell_without_kernel_frames() -> None:
     async with started() as container:
         logs = (await run(container, "def f():\n    return 1 / 0\nf()")).logs
         assert logs.splitlines()[:3] == ["Traceback (most recent call last):", '  File "<cell 1>", line 3, in <module>', "    f()"]  # fmt: skip
@@ -76,7 +76,7 @@ async def test_a_traceback_shows_the_cell_and_nothing_of_the_kernel() -> None:
 
 @requirement("R122")
 @pytest.mark.parametrize("backend", ISOLATING)
-async def test_output_arrives_while_the_code_runs(backend: str) -> None:
+async def test_output_is_streamed_while_code_runs(backend: str) -> None:
     async with started(backend) as container:
         seen: list[str] = []
         first = asyncio.Event()
@@ -121,7 +121,7 @@ async def test_written_files_and_figures_are_deliverables(backend: str) -> None:
 
 
 @requirement("R122")
-async def test_code_that_never_ends_is_killed_with_everything_that_it_started() -> None:
+async def test_endless_code_is_killed_with_its_processes() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, cell_s=1.0)
     async with started(limits=limits) as container:
         marker = f"sleep 98{os.getpid()}"
@@ -134,7 +134,7 @@ async def test_code_that_never_ends_is_killed_with_everything_that_it_started() 
         assert list(processes(marker)) == []
 
 
-async def test_the_clock_of_a_cell_stops_while_it_waits_for_a_tool() -> None:
+async def test_cell_clock_pauses_while_waiting_for_tool() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, cell_s=2.0)
 
     async def slow(name: str, arguments: object) -> ToolAnswer:
@@ -147,7 +147,7 @@ async def test_the_clock_of_a_cell_stops_while_it_waits_for_a_tool() -> None:
         assert (outcome.ending, outcome.logs) == ("completed", "late\n")
 
 
-async def test_the_limit_of_a_cell_holds_where_code_ignores_signals() -> None:
+async def test_cell_limit_holds_when_code_ignores_signals() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, cell_s=1.0)
     code = "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nsignal.pause()"
     async with started(limits=limits) as container:
@@ -156,7 +156,7 @@ async def test_the_limit_of_a_cell_holds_where_code_ignores_signals() -> None:
 
 @requirement("R122")
 @pytest.mark.parametrize("backend", ISOLATING)
-async def test_a_gigabyte_of_output_ends_the_container_and_the_beginning_is_kept(backend: str) -> None:
+async def test_gigabyte_of_output_ends_container_and_keeps_beginning(backend: str) -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, output_bytes=8 * MIB, log_bytes=1000)
     async with started(backend, limits) as container:
         outcome = await run(container, "print('begin')\nfor _ in range(1 << 14): print('x' * (1 << 16))")
@@ -165,7 +165,7 @@ async def test_a_gigabyte_of_output_ends_the_container_and_the_beginning_is_kept
         assert len(outcome.logs) < 1200
 
 
-async def test_long_output_is_cut_and_the_container_lives() -> None:
+async def test_long_output_is_truncated_and_container_survives() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, log_bytes=1000)
     async with started(limits=limits) as container:
         outcome = await run(container, "print('ä' * 100_000)")
@@ -174,7 +174,7 @@ async def test_long_output_is_cut_and_the_container_lives() -> None:
 
 
 @pytest.mark.parametrize("code", ["import os\nos._exit(3)", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\nimport ctypes\nctypes.string_at(0)"])  # fmt: skip
-async def test_code_that_ends_its_process_ends_the_container_only(code: str) -> None:
+async def test_code_exiting_its_process_ends_only_container(code: str) -> None:
     async with started() as container:
         assert (await run(container, code)).ending == "died"
         assert not container.is_alive
@@ -183,7 +183,7 @@ async def test_code_that_ends_its_process_ends_the_container_only(code: str) -> 
 
 
 @requirement("R122")
-async def test_names_links_pipes_and_large_files_in_the_folder_do_no_harm() -> None:
+async def test_odd_names_links_pipes_and_large_files_are_harmless() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, file_bytes=1 * MIB, files=8)
     code = """
 import os, socket
@@ -210,7 +210,7 @@ open("deep/er/x.txt", "w").write("4")
         assert many.notes
 
 
-async def test_a_full_disk_is_an_error_inside_and_the_container_lives() -> None:
+async def test_full_disk_is_error_inside_and_container_survives() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, disk_bytes=4 * MIB, file_bytes=1 * MIB)
     async with started(limits=limits) as container:
         outcome = await run(container, "open('.a', 'wb').write(bytes(3 << 20))\nopen('.b', 'wb').write(bytes(3 << 20))")
@@ -220,7 +220,7 @@ async def test_a_full_disk_is_an_error_inside_and_the_container_lives() -> None:
             await container.put([CodeFile("c", bytes(8 * MIB))])
 
 
-async def test_code_that_writes_frames_of_its_own_reaches_nothing() -> None:
+async def test_frames_forged_by_code_have_no_effect() -> None:
     forged = [
         "file 9 1\\n../../etcx",
         "file 99999999999\\n",
@@ -238,7 +238,7 @@ async def test_code_that_writes_frames_of_its_own_reaches_nothing() -> None:
 
 
 @requirement("R122")
-async def test_a_fork_bomb_hits_the_limit_and_ends_with_the_container() -> None:
+async def test_fork_bomb_hits_limit_and_ends_with_container() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, cell_s=3.0, processes=16)
     async with started(limits=limits) as container:
         outcome = await run(container, "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass")
@@ -265,7 +265,7 @@ async def test_shell_commands_stream_both_outputs_and_end_in_time(backend: str) 
 
 
 @requirement("R122")
-async def test_the_memory_of_the_whole_container_is_bounded_where_a_cgroup_may_be_had() -> None:
+async def test_container_memory_is_bounded_by_cgroup_when_available() -> None:
     from sidestream.portable.sandbox import bubblewrap
 
     group = bubblewrap.create(DEFAULT_SANDBOX_LIMITS)
@@ -289,7 +289,7 @@ print(len(pids), "were killed")
 
 
 @requirement("R122")
-async def test_cancelling_a_cell_ends_its_container() -> None:
+async def test_cancelled_cell_ends_its_container() -> None:
     async with started() as container:
         begun = asyncio.Event()
         task = asyncio.create_task(container.run("print('on')\nwhile True: pass", lambda text: begun.set()))
@@ -301,7 +301,7 @@ async def test_cancelling_a_cell_ends_its_container() -> None:
         assert not container.is_alive
 
 
-async def test_an_unknown_package_or_sandbox_is_named() -> None:
+async def test_unknown_package_or_sandbox_is_named_in_error() -> None:
     needs("bubblewrap")
     with pytest.raises(SandboxError, match="no-such-package"):
         await choice.start("bubblewrap", ContainerSpec(packages=["no-such-package"]))
@@ -319,7 +319,7 @@ async def test_only_named_packages_can_be_imported() -> None:
     assert "ModuleNotFoundError" in outcome.logs
 
 
-async def test_a_run_keeps_its_container_and_an_idle_one_expires() -> None:
+async def test_container_lasts_for_run_and_expires_when_idle() -> None:
     needs("bubblewrap")
     containers = Containers("bubblewrap", ContainerSpec(packages=()), idle_s=0.2)
     async with containers.use(None, "run") as (first, is_replaced):
@@ -347,7 +347,7 @@ async def test_twenty_containers_at_once_work() -> None:
     assert [outcome.logs for outcome in outcomes] == [f"{n * 2}\n" for n in range(20)]
 
 
-def test_nothing_is_left_when_the_program_is_killed(tmp_path: Path) -> None:
+def test_killed_program_leaves_no_processes(tmp_path: Path) -> None:
     needs("bubblewrap")
     script = tmp_path / "program.py"
     marker = f"sleep 97{os.getpid()}"

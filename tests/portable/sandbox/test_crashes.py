@@ -47,9 +47,7 @@ async def child(store: Path, url: str, *mode: str, until: str | None = None) -> 
 
 @requirement("R122", "F32")
 @pytest.mark.parametrize("decision", ["approve", "deny"])
-async def test_code_that_was_killed_with_its_process_is_decided_on_and_its_lost_container_is_reported(
-    tmp_path: Path, decision: str
-) -> None:
+async def test_killed_code_needs_decision_and_lost_container_is_noted(tmp_path: Path, decision: str) -> None:
     needs("bubblewrap")
     marker = f"sleep 96{os.getpid()}"
     # Only the first container has the variable, so only the first process hangs.
@@ -91,9 +89,7 @@ async def test_kept_container_is_replaced_after_restart(tmp_path: Path) -> None:
     ("provider", "script"),
     [("openai-responses", ResponsesScript), ("anthropic", MessagesScript), ("google", GeminiScript)],
 )
-async def test_a_conversation_continues_at_a_provider_that_hosts_the_tool_without_our_container(
-    provider: str, script: Any
-) -> None:
+async def test_local_container_is_not_sent_to_hosting_provider(provider: str, script: Any) -> None:
     needs("bubblewrap")
     tool = CodeInterpreter(reuse_container=provider != "google")  # Google has a new sandbox for each request.
     async with FakeProvider(calls(WRITES)) as here, FakeProvider([script().text("Hosted").reply()]) as hosted:
@@ -112,7 +108,7 @@ async def test_a_conversation_continues_at_a_provider_that_hosts_the_tool_withou
 
 
 @requirement("R122")
-async def test_a_conversation_with_a_provider_s_container_continues_here_in_a_new_one_and_says_so() -> None:
+async def test_hosted_container_is_replaced_locally_with_note() -> None:
     needs("bubblewrap")
     tool = CodeInterpreter(reuse_container=True)
     hosted_call = ResponsesScript().code_interpreter("x = 1", logs="").text("Ran")
@@ -131,7 +127,7 @@ async def test_a_conversation_with_a_provider_s_container_continues_here_in_a_ne
 
 
 @requirement("R122", "R84")
-async def test_a_history_that_breaks_off_in_a_call_that_runs_here_is_repaired_for_every_provider(
+async def test_history_interrupted_in_local_call_is_repaired(
     tmp_path: Path,
 ) -> None:
     needs("bubblewrap")

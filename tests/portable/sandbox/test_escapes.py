@@ -23,7 +23,7 @@ WARNINGS = [
 ]
 
 
-def test_battery_has_fifty_attempts_besides_what_must_work() -> None:
+def test_battery_has_fifty_escape_attempts() -> None:
     assert len(escapes.ATTEMPTS.keys() - escapes.MUST_WORK) >= 50
     assert all(names <= escapes.ATTEMPTS.keys() for names in escapes.OPEN.values())
 
@@ -31,7 +31,7 @@ def test_battery_has_fifty_attempts_besides_what_must_work() -> None:
 @requirement("R122", "F52")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.filterwarnings(*WARNINGS)
-async def test_every_attempt_ends_as_the_table_of_the_sandbox_says(backend: str) -> None:
+async def test_escape_attempts_end_as_documented(backend: str) -> None:
     needs(backend)
     assert await escapes.battery(backend, escapes.tried(backend)) == escapes.expected(backend, as_root=IS_ROOT)
 
@@ -39,7 +39,7 @@ async def test_every_attempt_ends_as_the_table_of_the_sandbox_says(backend: str)
 @requirement("F47")
 @pytest.mark.parametrize(("backend", "kind"), WITH_WORKSPACE)
 @pytest.mark.filterwarnings(*WARNINGS)
-async def test_every_attempt_in_a_workspace_ends_as_the_table_says(backend: str, kind: str) -> None:
+async def test_escape_attempts_in_workspace_end_as_documented(backend: str, kind: str) -> None:
     needs(backend)
     outcomes = await escapes.battery(backend, escapes.tried(backend, kind), kind)
     assert outcomes == escapes.expected(backend, kind, as_root=IS_ROOT, has_cgroup=escapes.has_cgroup())
@@ -52,7 +52,7 @@ async def test_every_attempt_in_a_workspace_ends_as_the_table_says(backend: str,
 )  # fmt: skip
 @requirement("F52")
 @pytest.mark.filterwarnings(*WARNINGS)
-def test_every_attempt_of_a_normal_user_ends_as_the_table_says(backend: str, kind: str) -> None:
+def test_escape_attempts_of_normal_user_end_as_documented(backend: str, kind: str) -> None:
     needs(backend)
     done = run_as_user(Path(escapes.__file__), backend, kind)
     assert done.returncode == 0, done.stderr

@@ -73,7 +73,7 @@ async def test_calls_of_program_are_bounded_in_total() -> None:
 
 
 @requirement("F51", "R122")
-async def test_program_that_gathers_many_calls_stays_within_bounds() -> None:
+async def test_program_gathering_many_calls_stays_within_bounds() -> None:
     code = "import asyncio\nprint(sum(await asyncio.gather(*(double(n=n, pad='y' * 9000) for n in range(1000)))))"
 
     async def double(name: str, arguments: Any) -> ToolAnswer:
@@ -196,7 +196,7 @@ SHARED = "x = [0]\nfor _ in range(40): x = [x, x]\n"
 
 @requirement("F51", "R122")
 @pytest.mark.parametrize("value", ["x", "10 ** 10000", "'y' * 10 ** 7", "{1: x}", "(x, x)"])
-async def test_monty_shows_no_value_that_is_too_large(value: str) -> None:
+async def test_monty_hides_oversized_values(value: str) -> None:
     async with started("monty") as container:
         outcome = await asyncio.wait_for(run(container, SHARED + value), SLOW_MACHINE_S)
         assert (outcome.ending, len(outcome.logs) < 200) == ("completed", True)
@@ -205,7 +205,7 @@ async def test_monty_shows_no_value_that_is_too_large(value: str) -> None:
 
 
 @requirement("F51")
-async def test_monty_program_passes_no_value_that_is_too_large() -> None:
+async def test_monty_program_cannot_pass_oversized_values() -> None:
     seen: list[Any] = []
 
     async def look(name: str, arguments: Any) -> ToolAnswer:

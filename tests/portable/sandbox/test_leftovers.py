@@ -62,7 +62,7 @@ SPINNERS = {
 
 @requirement("R122", "F52")
 @pytest.mark.parametrize("how", SPINNERS)
-async def test_processes_rest_after_cell(how: str) -> None:
+async def test_processes_are_paused_after_cell(how: str) -> None:
     async with started() as container:
         assert (await run(container, SPINNERS[how])).ending == "completed"
         assert await spent(container) == 0
@@ -70,7 +70,7 @@ async def test_processes_rest_after_cell(how: str) -> None:
         assert await spent(container) == 0
 
 
-async def test_processes_rest_after_command_and_file() -> None:
+async def test_processes_are_paused_after_command_and_file() -> None:
     async with started() as container:
         await container.command("sh -c 'while :; do :; done' & echo on", lambda out, err: None)
         assert await spent(container) == 0
@@ -104,7 +104,7 @@ print(server.stdout.readline().decode().strip())
 
 
 @requirement("F52")
-async def test_processes_that_replace_themselves_rest_or_end_container() -> None:
+async def test_self_replacing_processes_are_paused_or_end_container() -> None:
     chain = "import os\nif os.fork() == 0:\n    while True:\n        if os.fork(): os._exit(0)"
     async with started() as container:
         outcome = await run(container, chain)
@@ -115,7 +115,7 @@ async def test_processes_that_replace_themselves_rest_or_end_container() -> None
             assert "could not be stopped" in outcome.notes[-1]
 
 
-async def test_resting_processes_end_with_container() -> None:
+async def test_paused_processes_end_with_container() -> None:
     marker = f"sleep 97{os.getpid()}"
     async with started() as container:
         code = f"import subprocess\nsubprocess.Popen('{marker} & wait', shell=True, start_new_session=True)"
@@ -189,7 +189,7 @@ def leftovers(folders: list[str]) -> dict[str, Any]:
 @requirement("R122", "F52")
 @pytest.mark.parametrize("backend", ["bubblewrap", "monty", "none"])
 @pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.bare.UnisolatedWarning")
-async def test_cancelled_start_leaves_nothing(backend: str, folders: list[str]) -> None:
+async def test_cancelled_start_leaves_no_processes(backend: str, folders: list[str]) -> None:
     needs(backend)
     before = leftovers(folders)
     steps, is_started = 0, False
@@ -208,7 +208,7 @@ async def test_cancelled_start_leaves_nothing(backend: str, folders: list[str]) 
 
 
 @requirement("R122", "F52")
-async def test_cancelled_calls_leave_nothing(folders: list[str]) -> None:
+async def test_cancelled_calls_leave_no_processes(folders: list[str]) -> None:
     needs("bubblewrap")
     before = leftovers(folders)
     code = "import os, time\nfor _ in range(3):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(600)"

@@ -46,7 +46,7 @@ def replaced(result: Any) -> int:
 
 
 @requirement("F50", "R122")
-async def test_container_lives_over_turns_agents_and_a_file(tmp_path: Path) -> None:
+async def test_container_lives_across_turns_agents_and_files(tmp_path: Path) -> None:
     needs("bubblewrap")
     store = tmp_path / "talk.db"
     first = agent_of(*python("x = 5\nopen('n.csv', 'w').write('7')", "print(x)"))
@@ -197,7 +197,7 @@ async def test_run_without_conversation_names_container_of_another() -> None:
 
 
 @requirement("F50", "R122")
-async def test_programs_with_equal_call_ids_share_nothing() -> None:
+async def test_programs_with_equal_call_ids_share_no_state() -> None:
     needs("bubblewrap")
     begun = asyncio.Event()
     looked = asyncio.Event()

@@ -43,7 +43,7 @@ def agent_of(fake: FakeProvider, *tools: Any, sandbox: str = "bubblewrap", **set
 
 @requirement("R122")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
-async def test_code_in_a_container_calls_the_tools_of_the_agent(sandbox: str) -> None:
+async def test_code_in_container_calls_agent_tools(sandbox: str) -> None:
     needs(sandbox)
     tools = Tools()
     code = "total = 0\nfor n in range(3):\n    total += await double(number=n)\nprint(total)"
@@ -64,7 +64,7 @@ async def test_code_in_a_container_calls_the_tools_of_the_agent(sandbox: str) ->
     assert inner == ["tool-call", "tool-result"] * 3
 
 
-async def test_calls_run_at_once_where_the_program_gathers_them() -> None:
+async def test_gathered_calls_run_concurrently() -> None:
     needs("bubblewrap")
     tools = Tools()
     code = "import asyncio\nprint(await asyncio.gather(*(double(number=n) for n in range(4))))"
@@ -74,7 +74,7 @@ async def test_calls_run_at_once_where_the_program_gathers_them() -> None:
 
 
 @requirement("R122")
-async def test_a_call_that_needs_approval_waits_and_no_other_is_made_twice() -> None:
+async def test_call_awaiting_approval_does_not_repeat_other_calls() -> None:
     needs("bubblewrap")
     tools = Tools()
     mail = Tool.from_function(tools.send_mail, approval="ask")
@@ -111,7 +111,7 @@ async def test_limits_and_policies_hold_for_programs() -> None:
 
 
 @requirement("R122")
-async def test_a_sensitive_tool_is_not_run_unasked_after_a_program_has_read_from_outside() -> None:
+async def test_sensitive_tool_needs_approval_after_open_world_call() -> None:
     needs("bubblewrap")
     tools = Tools()
     page = Tool.from_function(tools.double, is_open_world=True)

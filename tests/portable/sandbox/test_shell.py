@@ -39,7 +39,7 @@ def owners_in(folder: Path) -> set[int]:
 
 
 @requirement("R123")
-async def test_commands_run_in_the_sandbox_with_the_events_and_the_result_of_a_hosted_shell() -> None:
+async def test_shell_commands_have_hosted_events_and_result() -> None:
     needs("bubblewrap")
     given = {"commands": ["echo hi; echo no >&2", "echo 1 > n.txt; cat /etc/shadow"]}
     async with FakeProvider(scripts("shell", given)) as fake, agent_of(fake, Shell()) as agent:
@@ -58,7 +58,7 @@ async def test_commands_run_in_the_sandbox_with_the_events_and_the_result_of_a_h
 
 
 @requirement("R123")
-async def test_a_command_that_takes_too_long_is_an_error_and_the_next_call_finds_its_files() -> None:
+async def test_timed_out_command_is_error_and_keeps_its_files() -> None:
     needs("bubblewrap")
     calls = [{"commands": ["echo 1 > a; sleep 60"], "timeout_ms": 300}, {"commands": ["cat a"]}]
     async with FakeProvider(scripts("shell", *calls)) as fake, agent_of(fake, Shell()) as agent:
@@ -68,7 +68,7 @@ async def test_a_command_that_takes_too_long_is_an_error_and_the_next_call_finds
 
 
 @requirement("R123")
-async def test_a_workspace_can_be_changed_after_approval_and_nothing_beside_it(tmp_path: Path) -> None:
+async def test_approved_command_changes_only_its_workspace(tmp_path: Path) -> None:
     needs("bubblewrap")
     work = tmp_path / "work"
     work.mkdir()
@@ -89,7 +89,7 @@ async def test_a_workspace_can_be_changed_after_approval_and_nothing_beside_it(t
 
 
 @requirement("R123")
-async def test_a_workspace_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+async def test_workspace_must_be_folder(tmp_path: Path) -> None:
     async with FakeProvider([]) as fake:
         with pytest.raises(ConfigurationError, match="not a folder"):
             await agent_of(fake, Shell(workspace=str(tmp_path / "none"))).send("x")
@@ -132,7 +132,7 @@ async def test_patches_create_change_and_delete_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../x.py", "/etc/x.py", "out/x.py", "link.py", ".", "", "a\0b"])
-async def test_patches_reach_nothing_outside_of_the_workspace(tmp_path: Path, path: str) -> None:
+async def test_patches_cannot_reach_outside_workspace(tmp_path: Path, path: str) -> None:
     work, outside = tmp_path / "work", tmp_path / "outside"
     work.mkdir()
     outside.mkdir()
@@ -148,7 +148,7 @@ async def test_patches_reach_nothing_outside_of_the_workspace(tmp_path: Path, pa
     assert not (tmp_path / "x.py").exists()
 
 
-async def test_a_link_inside_of_the_workspace_is_followed(tmp_path: Path) -> None:
+async def test_link_inside_workspace_is_followed(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
     (tmp_path / "b.py").symlink_to("a.py")
     await patched(tmp_path, {**UPDATE, "path": "b.py"})
@@ -156,7 +156,7 @@ async def test_a_link_inside_of_the_workspace_is_followed(tmp_path: Path) -> Non
     assert (tmp_path / "b.py").is_symlink()
 
 
-async def test_a_patch_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
+async def test_unmatched_patch_changes_no_files(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("other\n")
     create = {"type": "create_file", "path": "a.py", "diff": "+new"}
     for given in (UPDATE, create, {"type": "update_file", "path": "none.py", "diff": "@@\n x\n"}):
@@ -166,7 +166,7 @@ async def test_a_patch_that_does_not_fit_changes_nothing(tmp_path: Path) -> None
     assert (tmp_path / "a.py").read_text() == "other\n"
 
 
-async def test_patches_of_a_model_that_has_them_built_in_are_applied_too(tmp_path: Path) -> None:
+async def test_patches_of_built_in_tool_are_applied(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
     item = {"type": "apply_patch_call", "call_id": "call_1", "status": "completed", "operation": UPDATE}
     script = [ResponsesScript().item(item).reply(), ResponsesScript().text("done").reply()]

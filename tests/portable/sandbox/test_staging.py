@@ -8,9 +8,7 @@ import pytest
 from sidestream.portable.sandbox.workspace import is_reachable, reachable_folder
 
 
-def test_a_private_folder_for_temporary_files_is_not_used_for_what_others_must_reach(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_private_temporary_folder_is_not_used_for_shared_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tmp_path.chmod(0o700)
     inner = tmp_path / "inner"
     inner.mkdir(0o755)
@@ -19,7 +17,7 @@ def test_a_private_folder_for_temporary_files_is_not_used_for_what_others_must_r
     assert is_reachable(reachable_folder())
 
 
-def test_the_usual_folder_for_temporary_files_is_used_if_others_can_reach_it(monkeypatch: pytest.MonkeyPatch):
+def test_usual_temporary_folder_is_used_when_reachable(monkeypatch: pytest.MonkeyPatch):
     with tempfile.TemporaryDirectory(dir=reachable_folder()) as folder:
         Path(folder).chmod(0o755)
         monkeypatch.setattr(tempfile, "tempdir", folder)

@@ -56,7 +56,7 @@ def program(machine: dict[str, str], *arguments: str) -> subprocess.CompletedPro
 
 
 @requirement("R122")
-def test_without_a_sandbox_every_choice_says_how_to_get_one_and_nothing_runs(machine: dict[str, str]) -> None:
+def test_missing_sandbox_explains_setup_and_runs_no_code(machine: dict[str, str]) -> None:
     done = program(machine, "-c", CHOICES)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -77,7 +77,7 @@ def test_without_a_sandbox_every_choice_says_how_to_get_one_and_nothing_runs(mac
 
 
 @requirement("R122")
-def test_the_doctor_says_what_is_missing_and_how_to_get_it(machine: dict[str, str]) -> None:
+def test_doctor_names_missing_sandbox_and_fix(machine: dict[str, str]) -> None:
     done = program(machine, "-m", "sidestream", "doctor", "--json")
     findings = [json.loads(line) for line in done.stdout.splitlines()]
     sandboxes = [entry for entry in findings if entry["topic"] == "sandbox"]

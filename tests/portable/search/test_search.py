@@ -37,7 +37,7 @@ def engine(name: str, folder: Path | None = None) -> SearchEngine:
 
 
 @requirement("R125")
-async def test_searxng_with_its_parameters():
+async def test_searxng_receives_query_parameters():
     async with serve({"/search": web.json_response({"results": RESULTS})}) as site:
         query = Query(text="rivers", freshness="day", language="en", country="GB", blocked_domains=["b.other"])
         hits = await engine(f"searxng:{site.url('')}").search(query)
@@ -49,7 +49,7 @@ async def test_searxng_with_its_parameters():
 
 
 @requirement("R125")
-async def test_searxng_that_answers_with_a_page_is_explained():
+async def test_searxng_html_answer_is_explained():
     html = web.Response(text="<html>results</html>", content_type="text/html")
     async with serve({"/search": html}) as site:
         with pytest.raises(SearchError) as raised:
@@ -57,7 +57,7 @@ async def test_searxng_that_answers_with_a_page_is_explained():
     assert "search.formats" in str(raised.value)
 
 
-async def test_engines_behind_searxng_that_fail_are_named():
+async def test_failing_searxng_engines_are_named():
     answer = web.json_response({"results": [], "unresponsive_engines": [["google", "too many requests"]]})
     async with serve({"/search": answer}) as site:
         with pytest.raises(SearchError) as raised:
@@ -67,7 +67,7 @@ async def test_engines_behind_searxng_that_fail_are_named():
 
 @requirement("R125")
 @pytest.mark.parametrize("name", ["brave", "exa", "tavily"])
-async def test_keyed_engines(name: str, monkeypatch: pytest.MonkeyPatch):
+async def test_keyed_engines_receive_key_and_parameters(name: str, monkeypatch: pytest.MonkeyPatch):
     entry = {
         "url": "https://a.example/",
         "title": "A",
@@ -110,7 +110,7 @@ async def test_keyed_engines(name: str, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("status", "code"), [(429, "too_many_requests"), (500, "unavailable"), (403, "unavailable"), (0, "unavailable")]
 )
-async def test_an_engine_that_is_down_or_limits_the_rate_is_an_error_result(status: int, code: str):
+async def test_unavailable_or_rate_limited_engine_is_error_result(status: int, code: str):
     async with serve({"/search": web.Response(status=status or 200, text="no")}) as site:
         url = site.url("")
         if status:
@@ -132,7 +132,7 @@ async def _searched(engine: str):
 
 
 @requirement("R125")
-async def test_the_tool_gives_the_result_of_the_hosted_one_and_its_sources():
+async def test_search_returns_hosted_result_and_sources():
     async with serve({"/search": web.json_response({"results": RESULTS})}) as site:
         model = ScriptedModel([tool_call("web_search", query="rivers"), 'There is one [cite:1 "First <b>hit"].'])
         tool = WebSearch(engine=f"searxng:{site.url('')}", count=1, location=Location(country="DE"), language="de")
@@ -156,7 +156,7 @@ async def test_the_tool_gives_the_result_of_the_hosted_one_and_its_sources():
 
 
 @requirement("R125")
-def test_without_an_engine_the_choices_are_listed(monkeypatch: pytest.MonkeyPatch):
+def test_missing_engine_error_lists_choices(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SIDESTREAM_SEARCH", raising=False)
     agent = Agent(ScriptedModel(["x"]), server_side_tools=[WebSearch(execution="here")])
     with pytest.raises(ConfigurationError) as raised:
@@ -166,7 +166,7 @@ def test_without_an_engine_the_choices_are_listed(monkeypatch: pytest.MonkeyPatc
 
 
 @requirement("R125")
-async def test_a_folder_is_searched_as_the_web(tmp_path: Path):
+async def test_folder_is_searched_like_web(tmp_path: Path):
     folder = tmp_path / "pages"
     folder.mkdir()
     (folder / "oder.md").write_text("url: https://rivers.example/oder\n\n# Oder\n\nThe Oder flows north.\n")
@@ -202,7 +202,7 @@ server.run()
 
 
 @requirement("R125")
-async def test_any_tool_of_an_mcp_server_is_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_mcp_tool_can_be_search_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "server.py").write_text(_SERVER)
     config = {"mcpServers": {"finder": {"command": sys.executable, "args": [str(tmp_path / "server.py")]}}}
     (tmp_path / "mcp.json").write_text(json.dumps(config))
@@ -230,6 +230,6 @@ async def test_any_tool_of_an_mcp_server_is_an_engine(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["searxng:", "searxng:nowhere", "mcp:x", "corpus:/no/such/folder"])
-def test_a_name_that_is_incomplete_is_refused(name: str):
+def test_incomplete_engine_name_is_refused(name: str):
     with pytest.raises(ConfigurationError):
         engine(name)

@@ -46,7 +46,7 @@ async def parts_of(agent: Agent) -> list[StreamPart]:
 
 
 @requirement("R127")
-async def test_an_image_is_generated_by_another_provider_with_its_stages_previews_and_file(
+async def test_delegated_image_has_stages_previews_and_file(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with host(monkeypatch, ResponsesScript().image(b"\x89PNG\r\n\x1a\nimage", partials=2).text("A cat")) as fake:
@@ -73,7 +73,7 @@ async def test_an_image_is_generated_by_another_provider_with_its_stages_preview
 
 
 @requirement("R127")
-async def test_what_the_other_model_uses_counts_for_the_run(monkeypatch: pytest.MonkeyPatch):
+async def test_delegate_usage_counts_for_run(monkeypatch: pytest.MonkeyPatch):
     async with host(monkeypatch, ResponsesScript().image().text("A cat")):
         model = ScriptedModel([tool_call("image_generation", prompt="a cat"), "ok"])
         result = await Agent(model, server_side_tools=[ImageGeneration(via=BY)]).send("Draw")
@@ -84,7 +84,7 @@ async def test_what_the_other_model_uses_counts_for_the_run(monkeypatch: pytest.
 
 
 @requirement("R127")
-async def test_a_search_by_another_provider_keeps_its_sources(monkeypatch: pytest.MonkeyPatch):
+async def test_delegated_search_keeps_sources(monkeypatch: pytest.MonkeyPatch):
     cites = [
         {"type": "url_citation", "url": "https://a.example", "title": "A", "start_index": 0, "end_index": 4},
     ]
@@ -105,7 +105,7 @@ async def test_a_search_by_another_provider_keeps_its_sources(monkeypatch: pytes
 
 
 @requirement("R125")
-async def test_a_model_can_be_the_engine_of_a_search(monkeypatch: pytest.MonkeyPatch):
+async def test_model_can_be_search_engine(monkeypatch: pytest.MonkeyPatch):
     async with host(monkeypatch, ResponsesScript().web_search("oslo", sources=["https://a.example"]).text("Oslo")):
         model = ScriptedModel([tool_call("web_search", query="oslo"), "ok"])
         result = await Agent(model, server_side_tools=[WebSearch(engine=f"{BY}:gpt-5.6")]).send("x")
@@ -114,9 +114,7 @@ async def test_a_model_can_be_the_engine_of_a_search(monkeypatch: pytest.MonkeyP
 
 
 @requirement("R127")
-async def test_the_first_provider_with_a_key_is_the_default_and_without_one_the_error_names_the_choices(
-    monkeypatch: pytest.MonkeyPatch, without_keys: None
-):
+async def test_default_delegate_is_first_provider_with_key(monkeypatch: pytest.MonkeyPatch, without_keys: None):
     with pytest.raises(UnsupportedError, match="via="):
         await Agent(ScriptedModel([]), server_side_tools=[ImageGeneration(execution="here")]).send("x")
     async with host(monkeypatch, ResponsesScript().image().text("ok")):
@@ -141,12 +139,12 @@ def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: ImageGeneration(via=BY, execution="provider"), UnsupportedError),
     ],
 )
-async def test_what_cannot_be_delegated_is_refused(tool: Callable[[], ImageGeneration], error: type[Exception]):
+async def test_unsupported_delegation_is_refused(tool: Callable[[], ImageGeneration], error: type[Exception]):
     with pytest.raises(error):
         await Agent(ScriptedModel([]), server_side_tools=[tool()]).send("x")
 
 
-async def test_a_delegate_that_fails_or_does_not_use_its_tool_is_an_error_result(monkeypatch: pytest.MonkeyPatch):
+async def test_failed_or_unused_delegate_is_error_result(monkeypatch: pytest.MonkeyPatch):
     async with host(monkeypatch, ResponsesScript().text("I would rather not"), ResponsesScript().failed()):
         call = tool_call("image_generation", prompt="x")
         agent = Agent(ScriptedModel([call, call, "ok"]), server_side_tools=[ImageGeneration(via=BY)])
@@ -156,7 +154,7 @@ async def test_a_delegate_that_fails_or_does_not_use_its_tool_is_an_error_result
 
 
 @requirement("R127")
-async def test_an_approval_of_the_inner_run_is_one_of_the_outer_run(monkeypatch: pytest.MonkeyPatch):
+async def test_delegate_approval_is_asked_by_outer_run(monkeypatch: pytest.MonkeyPatch):
     """The delegate's provider requests approval of an MCP call of its own before it searches."""
     asks = ResponsesScript().mcp_approval_request("docs", "read", {"page": 1})
     answers = ResponsesScript().web_search("x").text("found")
@@ -172,7 +170,7 @@ async def test_an_approval_of_the_inner_run_is_one_of_the_outer_run(monkeypatch:
     assert RemoteMCP.key not in result.metadata
 
 
-async def test_a_chat_continues_with_another_provider_after_a_delegated_call(monkeypatch: pytest.MonkeyPatch, tmp_path):
+async def test_chat_continues_with_other_provider_after_delegation(monkeypatch: pytest.MonkeyPatch, tmp_path):
     async with host(monkeypatch, ResponsesScript().image().text("A cat"), ResponsesScript().text("A cat, I said")):
         store = open_store(tmp_path / "talks.db")
         model = ScriptedModel([tool_call("image_generation", prompt="a cat"), "Here"])

@@ -26,7 +26,7 @@ async def searched(tool: FileSearch, *queries: str, answer: str = "Done"):
 
 
 @requirement("R126")
-async def test_a_folder_is_searched_with_results_and_sources_as_hosted(docs: Path):
+async def test_folder_search_has_hosted_results_and_sources(docs: Path):
     answer = "It was a good harvest [cite:1]."
     result = await searched(FileSearch(stores=[str(docs)], max_results=1), "harvest", answer=answer)
     (entry,) = result.tool_results
@@ -42,7 +42,7 @@ async def test_a_folder_is_searched_with_results_and_sources_as_hosted(docs: Pat
     assert source.provider_metadata == {"sidestream": place}
 
 
-async def test_several_queries_filters_and_stores(docs: Path):
+async def test_search_takes_several_queries_filters_and_stores(docs: Path):
     only = Comparison(attribute="extension", value="txt")
     result = await searched(FileSearch(stores=[str(docs)], filters=only), "pasta", "brakes")
     (entry,) = result.tool_results
@@ -53,13 +53,13 @@ async def test_several_queries_filters_and_stores(docs: Path):
     assert {hit["filename"] for hit in result.tool_results[0].result["results"]} == {"cats.html"}
 
 
-async def test_a_store_that_does_not_exist_is_an_error_result(docs: Path):
+async def test_missing_store_is_error_result(docs: Path):
     result = await searched(FileSearch(stores=["/no/such/folder"]), "x")
     (entry,) = result.tool_results
     assert entry.is_error
     assert "does not exist" in entry.result["error"]
 
 
-async def test_a_call_without_a_query_searches_for_the_question(docs: Path):
+async def test_call_without_query_searches_for_question(docs: Path):
     (entry,) = (await searched(FileSearch(stores=[str(docs)]), " ")).tool_results
     assert entry.result["queries"] == ["Look it up"]

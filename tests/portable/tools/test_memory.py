@@ -18,7 +18,7 @@ NOTE: Files = {"/memories/a/note.md": "one\ntwo\n", "/memories/b.md": "x"}
 
 
 @requirement("R128")
-async def test_a_model_keeps_files_between_two_conversations():
+async def test_memory_keeps_files_between_conversations():
     agent = Agent(
         ScriptedModel(
             [
@@ -48,12 +48,12 @@ async def test_a_model_keeps_files_between_two_conversations():
         "/",
     ],
 )
-def test_a_path_outside_of_the_memory_is_refused(path: str):
+def test_path_outside_memory_is_refused(path: str):
     with pytest.raises(ToolError):
         memory_files.safe_path(path)
 
 
-def test_a_folder_lists_its_files_and_a_file_its_lines():
+def test_view_lists_folder_files_and_file_lines():
     assert memory_files.view(NOTE, "/memories").splitlines()[1:] == [
         "8 bytes\t/memories/a/note.md",
         "1 bytes\t/memories/b.md",
@@ -64,7 +64,7 @@ def test_a_folder_lists_its_files_and_a_file_its_lines():
         memory_files.view(NOTE, "/memories/a/note.md", (3, 9))
 
 
-def test_text_is_replaced_only_where_it_occurs_once():
+def test_text_is_replaced_only_if_unique():
     files, _ = memory_files.str_replace(NOTE, "/memories/a/note.md", "two", "2")
     assert files["/memories/a/note.md"] == "one\n2\n"
     for old in ("o", "three", ""):
@@ -73,12 +73,12 @@ def test_text_is_replaced_only_where_it_occurs_once():
 
 
 @pytest.mark.parametrize(("line", "text"), [(0, "new\none\ntwo\n"), (1, "one\nnew\ntwo\n"), (2, "one\ntwo\nnew")])
-def test_lines_are_inserted_after_a_line(line: int, text: str):
+def test_lines_are_inserted_after_given_line(line: int, text: str):
     files, _ = memory_files.insert(NOTE, "/memories/a/note.md", line, "new")
     assert files["/memories/a/note.md"] == text
 
 
-def test_folders_are_deleted_and_renamed_with_what_they_hold():
+def test_folders_are_deleted_and_renamed_with_contents():
     files, _ = memory_files.rename(NOTE, "/memories/a", "/memories/c/d")
     assert files == {"/memories/c/d/note.md": "one\ntwo\n", "/memories/b.md": "x"}
     assert memory_files.delete(files, "/memories/c")[0] == {"/memories/b.md": "x"}
@@ -94,12 +94,12 @@ def test_folders_are_deleted_and_renamed_with_what_they_hold():
         ("/memories/none", "/memories/x"),
     ],
 )
-def test_nothing_is_overwritten_by_a_rename(old: str, new: str):
+def test_rename_does_not_overwrite(old: str, new: str):
     with pytest.raises(ToolError):
         memory_files.rename(NOTE, old, new)
 
 
-def test_a_file_is_no_folder_and_a_folder_no_file():
+def test_files_and_folders_are_not_confused():
     for path in ("/memories/b.md/x", "/memories/a", "/memories"):
         with pytest.raises(ToolError):
             memory_files.create(NOTE, path, "")
@@ -107,7 +107,7 @@ def test_a_file_is_no_folder_and_a_folder_no_file():
         memory_files.delete(NOTE, "/memories")
 
 
-def test_a_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memory_files, "MAX_MEMORY_FILES", 2)
     monkeypatch.setattr(memory_files, "MAX_MEMORY_BYTES", 12)
     with pytest.raises(ToolError, match="full"):
@@ -116,7 +116,7 @@ def test_a_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
         memory_files.create(NOTE, "/memories/b.md", "xxxxx")
 
 
-async def test_a_command_without_its_arguments_is_an_error_result():
+async def test_command_without_arguments_is_error_result():
     model = ScriptedModel([tool_call("memory", command="create", path="/memories/x"), "ok"])
     result = await Agent(model, server_side_tools=[Memory(execution="here")]).send("hi")
     assert result.tool_results[0].is_error
@@ -134,7 +134,7 @@ async def store(
 
 
 @requirement("R128")
-async def test_a_memory_is_kept_in_the_store_per_owner_and_name_and_is_no_conversation(store: Store):
+async def test_memory_is_stored_per_tenant_and_name(store: Store):
 
     async def said(conversation: str, name: str | None, **arguments: Any) -> Any:
         model = ScriptedModel([tool_call("memory", **arguments), "ok"])
@@ -156,7 +156,7 @@ async def test_a_memory_is_kept_in_the_store_per_owner_and_name_and_is_no_conver
 
 
 @requirement("R128")
-async def test_two_processes_that_change_one_memory_lose_nothing(store: Store):
+async def test_concurrent_processes_lose_no_memory_changes(store: Store):
     memories = [StoredMemory(store, "ann", "") for _ in range(4)]
     await asyncio.gather(
         *(
@@ -168,6 +168,6 @@ async def test_two_processes_that_change_one_memory_lose_nothing(store: Store):
     assert sorted(kept.files) == ["/memories/0", "/memories/1", "/memories/2", "/memories/3"]
 
 
-def test_an_owner_with_a_long_name_has_a_memory_too():
+def test_tenant_with_long_name_has_memory():
     assert len(memory_id("x" * 300, "")) < 100
     assert memory_id("x" * 300, "") != memory_id("x" * 301, "")

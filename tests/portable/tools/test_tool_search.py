@@ -38,7 +38,7 @@ def offered(model: ScriptedModel) -> list[list[str]]:
 
 
 @requirement("R128")
-async def test_a_deferred_tool_is_offered_once_it_was_found_and_in_later_turns():
+async def test_deferred_tool_is_offered_once_found_and_later():
     model = ScriptedModel(
         [tool_call("tool_search", query="weather forecast"), tool_call("get_weather", city="Oslo"), "sunny", "bye"]
     )
@@ -58,7 +58,7 @@ async def test_a_deferred_tool_is_offered_once_it_was_found_and_in_later_turns()
     assert [event["item"]["type"] for event in result.metadata["tool_search"]][-1] == "tool_search_output"
 
 
-async def test_without_a_tool_search_every_tool_is_offered():
+async def test_every_tool_is_offered_without_tool_search():
     model = ScriptedModel(["hi"])
     await Agent(model, tools=TOOLS).send("x")
     assert offered(model) == [["get_weather", "send_invoice", "now"]]
@@ -68,7 +68,7 @@ async def test_without_a_tool_search_every_tool_is_offered():
 @pytest.mark.parametrize(
     ("provider", "script"), [("openai-responses", ResponsesScript()), ("anthropic", MessagesScript())]
 )
-async def test_a_provider_that_hosts_the_search_gets_the_tools_with_their_loading_deferred(
+async def test_hosting_provider_gets_tools_with_deferred_loading(
     provider: str, script: ResponsesScript | MessagesScript
 ):
     async with FakeProvider([script.text("hi").reply()]) as fake:
@@ -83,7 +83,7 @@ async def test_a_provider_that_hosts_the_search_gets_the_tools_with_their_loadin
     assert any("tool_search" in entry.get("type", "") for entry in tools)
 
 
-async def test_on_a_provider_without_a_search_it_runs_here():
+async def test_tool_search_runs_locally_when_not_hosted():
     script = [ChatScript().tool_call("tool_search", {"query": "invoice"}).reply(), ChatScript().text("ok").reply()]
     async with FakeProvider(script) as fake:
         agent = Agent("groq:m", base_url=fake.base_url, api_key="k", tools=TOOLS, server_side_tools=[ToolSearch()])
@@ -96,7 +96,7 @@ def spec(name: str, description: str) -> ToolSpec:
     return ToolSpec(name, description, {"type": "object", "properties": {}})
 
 
-def test_names_count_more_than_descriptions_and_rare_words_more_than_common_ones():
+def test_tool_search_weighs_names_and_rare_words_more():
     tools = [
         spec("listUsers", "Lists the users of an account, with invoices."),
         spec("create_invoice", "Makes a bill for an account."),
@@ -112,6 +112,6 @@ def test_words_of_other_scripts_are_found():
     assert ranked("погода", [spec("f", "Погода в городе")])
 
 
-def test_a_deferred_tool_is_made_by_its_decorator():
+def test_decorator_makes_deferred_tool():
     assert isinstance(get_weather, Tool)
     assert get_weather.defer_loading

@@ -36,7 +36,7 @@ def says(status: Any, id: str | None = None) -> SteerReport:
 
 @requirement("R115")
 @given(FACTS)
-def test_a_message_is_held_until_it_is_applied_or_has_failed_and_never_changes_after_that(facts: list[Any]):
+def test_message_is_held_until_applied_or_failed(facts: list[Any]):
     steers, sent = LaneSteers(), list[SentSteer]()
     for fact in facts:
         over = [(steer, steer.status) for steer in sent if steer.status in OVER]
@@ -56,13 +56,13 @@ def test_a_message_is_held_until_it_is_applied_or_has_failed_and_never_changes_a
 
 
 @requirement("R115")
-def test_answers_come_in_the_order_of_the_messages():
+def test_answers_arrive_in_message_order():
     _, sent = lane("send", "send", "send", says("accepted", "a"), says("failed"), says("accepted", "b"), "apply")
     assert [steer.status for steer in sent] == ["applied", "failed", "applied"]
 
 
 @requirement("R115")
-def test_a_message_that_is_sent_while_a_successor_begins_is_not_taken_by_it():
+def test_message_sent_as_successor_begins_is_not_taken_by_it():
     steers, sent = lane("send", says("accepted", "a"), "send", "apply")
     assert [steer.status for steer in sent] == ["applied", "sent"]
     assert not steers.is_settled
@@ -72,13 +72,13 @@ def test_a_message_that_is_sent_while_a_successor_begins_is_not_taken_by_it():
 
 
 @requirement("R115")
-def test_a_server_that_uses_a_name_twice_loses_no_message():
+def test_repeated_steer_id_from_server_loses_no_message():
     steers, sent = lane("send", "send", says("accepted", "a"), says("accepted", "a"), says("accepted", "b"), "apply")
     assert [steer.status for steer in sent] == ["applied", "applied"]
     assert steers.is_empty
 
 
 @requirement("R115")
-def test_a_refusal_with_a_name_that_was_never_given_is_that_of_the_first_message_without_an_answer():
+def test_refusal_with_unknown_id_fails_first_unanswered_message():
     _, sent = lane("send", "send", says("accepted", "a"), says("failed", "new"))
     assert [steer.status for steer in sent] == ["accepted", "failed"]

@@ -72,7 +72,7 @@ def gated(text: str, gate: asyncio.Event) -> Reply:
 
 
 @requirement("R115")
-async def test_two_turns_use_one_connection_and_send_neither_stream_nor_background():
+async def test_turns_share_connection_and_omit_stream_and_background():
     async with FakeProvider([sse(responses_text("Hello")), sse(responses_text("Again"))]) as fake:
         subject = agent(fake, transport="websocket")
         assert (await subject.send("one")).text == "Hello"
@@ -89,7 +89,7 @@ async def test_two_turns_use_one_connection_and_send_neither_stream_nor_backgrou
         await close_session()
 
 
-async def test_tools_continue_over_the_same_connection():
+async def test_tool_results_use_same_connection():
     def double(number: int) -> int:
         """Doubles."""
         return 2 * number
@@ -105,7 +105,7 @@ async def test_tools_continue_over_the_same_connection():
 
 
 @requirement("R115")
-async def test_the_parts_are_those_of_http():
+async def test_parts_match_http():
     script = ResponsesScript().reasoning("Let me see.").web_search("news", sources=["https://a.example"]).text("Today")
     async with FakeProvider([script.reply(), script.reply()]) as fake:
         over_http = [part async for part in agent(fake, transport="http").stream("hi")]
@@ -119,7 +119,7 @@ async def test_the_parts_are_those_of_http():
 
 
 @requirement("R115")
-async def test_the_vendors_own_client_reads_the_same_texts_from_the_same_fake():
+async def test_vendor_client_reads_same_text_from_fake():
     def answer(request: Received) -> Reply:
         return sse(responses_text(["Al", "pha"] if b'"alpha"' in request.body else ["Be", "ta"]))
 
@@ -145,7 +145,7 @@ async def test_the_vendors_own_client_reads_the_same_texts_from_the_same_fake():
 
 
 @requirement("R115")
-async def test_the_vendors_own_client_steers_the_same_fake():
+async def test_vendor_client_can_steer_fake():
     answer = ResponsesScript(id="r1").text(["One", "."]).incomplete("steered").events()
     after = ResponsesScript(id="r2").text("Two.").events()
     async with FakeProvider([sse([*answer[:5], AwaitedSteer("s1"), *answer[5:], *after])]) as fake:
@@ -179,7 +179,7 @@ async def test_the_vendors_own_client_steers_the_same_fake():
 # Which calls go over HTTP
 
 
-async def test_whole_and_background_responses_go_over_http():
+async def test_non_streaming_and_background_responses_use_http():
     done = ResponsesScript().text("Done")
     script = [done.reply(), sse(done.events())]
     async with FakeProvider(script) as fake:
@@ -191,7 +191,7 @@ async def test_whole_and_background_responses_go_over_http():
         await close_session()
 
 
-def test_a_provider_without_websockets_is_refused_before_anything_is_sent():
+def test_provider_without_websockets_is_refused_before_sending():
     with pytest.raises(ConfigurationError):
         Agent("anthropic", api_key=KEY, transport="websocket")
     with pytest.raises(ConfigurationError):
@@ -202,7 +202,7 @@ def test_a_provider_without_websockets_is_refused_before_anything_is_sent():
 
 
 @requirement("R115")
-async def test_responses_in_flight_at_once_have_lanes_of_their_own():
+async def test_concurrent_responses_have_separate_streams():
     first, second = asyncio.Event(), asyncio.Event()
     async with FakeProvider([gated("first", first), gated("second", second)]) as fake:
         subject = agent(fake)
@@ -218,7 +218,7 @@ async def test_responses_in_flight_at_once_have_lanes_of_their_own():
         await close_session()
 
 
-async def test_requests_beyond_the_active_ones_wait_in_order_and_say_so():
+async def test_requests_beyond_active_limit_are_queued_and_report_it():
     gates = [asyncio.Event() for _ in range(4)]
     async with FakeProvider([gated(f"{number}!", gate) for number, gate in enumerate(gates)]) as fake:
         subject = agent(fake, transport=transport(max_active=2))
@@ -242,7 +242,7 @@ async def test_requests_beyond_the_active_ones_wait_in_order_and_say_so():
         await close_session()
 
 
-async def test_many_runs_at_once_each_get_their_own_answer():
+async def test_many_concurrent_runs_get_their_own_answers():
     def answer(request: Received) -> Reply:
         body: Any = request.json
         return sse(responses_text([*body["input"][0]["content"]]), chunk_sizes=(3, 50, 7))
@@ -258,7 +258,7 @@ async def test_many_runs_at_once_each_get_their_own_answer():
         await close_session()
 
 
-async def test_a_connection_whose_lanes_are_used_up_is_replaced():
+async def test_connection_without_free_streams_is_replaced():
     errors = [sse([*responses_text("x")[:3], {"type": "error", "error": {"code": "oops", "message": "m"}}])] * 2
     async with FakeProvider([*errors, sse(responses_text("fresh"))]) as fake:
         subject = agent(fake, transport=transport(max_lanes=2))
@@ -272,7 +272,7 @@ async def test_a_connection_whose_lanes_are_used_up_is_replaced():
 
 
 @requirement("R115")
-async def test_leaving_one_run_leaves_the_others_alone():
+async def test_leaving_one_run_does_not_affect_others():
     held, other = asyncio.Event(), asyncio.Event()
     async with FakeProvider([gated("left", held), gated("kept", other), sse(responses_text("next"))]) as fake:
         subject = agent(fake)
@@ -288,7 +288,7 @@ async def test_leaving_one_run_leaves_the_others_alone():
         await close_session()
 
 
-async def test_leaving_the_only_run_closes_the_connection_so_that_the_server_stops():
+async def test_leaving_only_run_closes_connection():
     async with FakeProvider([gated("left", asyncio.Event()), sse(responses_text("next"))]) as fake:
         subject = agent(fake)
         async with subject.stream("leave me") as run:
@@ -299,7 +299,7 @@ async def test_leaving_the_only_run_closes_the_connection_so_that_the_server_sto
         await close_session()
 
 
-async def test_a_run_that_is_dropped_gives_its_lane_back():
+async def test_dropped_run_releases_its_stream():
     async with FakeProvider([gated("left", asyncio.Event())]) as fake:
         run = agent(fake).stream("drop me")
         parts = aiter(run)
@@ -309,7 +309,7 @@ async def test_a_run_that_is_dropped_gives_its_lane_back():
         await fake.wait_idle()
 
 
-async def test_idle_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch):
+async def test_idle_connections_beyond_limit_are_closed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pool, "MAX_IDLE", 2)
     async with FakeProvider([sse(responses_text("Hello"))] * 5) as fake:
         for number in range(5):
@@ -318,7 +318,7 @@ async def test_idle_connections_beyond_the_limit_are_closed(monkeypatch: pytest.
         await close_session()
 
 
-async def test_a_connection_without_responses_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch):
+async def test_connection_without_responses_is_closed_when_idle(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(socket_connection, "IDLE_S", 0.01)
     async with FakeProvider([sse(responses_text("Hello"))]) as fake:
         await agent(fake).send("hi")
@@ -328,7 +328,7 @@ async def test_a_connection_without_responses_is_closed_after_a_while(monkeypatc
 # Other headers, other connections
 
 
-async def test_another_key_has_another_connection():
+async def test_other_key_has_other_connection():
     async with FakeProvider([sse(responses_text("Hello"))] * 2) as fake:
         await agent(fake).send("one")
         await agent(fake, api_key="another-key-77ab").send("two")
@@ -339,7 +339,7 @@ async def test_another_key_has_another_connection():
         await close_session()
 
 
-async def test_agents_with_the_same_key_share_a_connection():
+async def test_agents_with_same_key_share_connection():
     async with FakeProvider([sse(responses_text("Hello"))] * 2) as fake:
         await agent(fake, transport="websocket").send("one")
         await agent(fake, transport="websocket").send("two")
@@ -352,7 +352,7 @@ async def test_agents_with_the_same_key_share_a_connection():
 
 @requirement("R115")
 @pytest.mark.parametrize("status", [400, 403, 404, 426, 501])
-async def test_a_refused_upgrade_falls_back_to_http_and_says_so_once(status: int):
+async def test_refused_upgrade_falls_back_to_http_with_one_notice(status: int):
     async with FakeProvider([sse(responses_text("Hello"))] * 2) as fake:
         fake.on("GET", "*/responses", error_reply(status))
         subject = agent(fake)
@@ -364,7 +364,7 @@ async def test_a_refused_upgrade_falls_back_to_http_and_says_so_once(status: int
         await close_session()
 
 
-async def test_an_upgrade_that_is_accepted_wrongly_falls_back_to_http():
+async def test_invalid_upgrade_falls_back_to_http():
     headers = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": "wrong"}
     async with FakeProvider([sse(responses_text("Hello"))]) as fake:
         fake.on("GET", "*/responses", Reply(status=101, headers=headers, cut="close"))
@@ -372,7 +372,7 @@ async def test_an_upgrade_that_is_accepted_wrongly_falls_back_to_http():
         await close_session()
 
 
-async def test_a_redirect_of_the_upgrade_is_not_followed():
+async def test_upgrade_redirect_is_not_followed():
     async with FakeProvider() as elsewhere, FakeProvider([sse(responses_text("Hello"))]) as fake:
         fake.on("GET", "*/responses", Reply(status=307, headers={"location": f"{elsewhere.base_url}/responses"}))
         assert (await agent(fake).send("hi")).text == "Hello"
@@ -380,7 +380,7 @@ async def test_a_redirect_of_the_upgrade_is_not_followed():
         await close_session()
 
 
-async def test_a_refused_key_is_an_authentication_error_without_a_second_request():
+async def test_refused_key_is_authentication_error_without_retry():
     async with FakeProvider() as fake:
         fake.on("GET", "*/responses", error_reply(401, "invalid_api_key", f"bad key {KEY}"))
         with pytest.raises(AuthenticationError) as caught:
@@ -390,7 +390,7 @@ async def test_a_refused_key_is_an_authentication_error_without_a_second_request
         assert len(fake.requests) == 1
 
 
-async def test_an_upgrade_that_is_overloaded_is_retried():
+async def test_overloaded_upgrade_is_retried():
     from sidestream.testing import Answer
 
     answers: list[Answer] = [error_reply(503), error_reply(429, headers={"retry-after": "0"})]
@@ -402,7 +402,7 @@ async def test_an_upgrade_that_is_overloaded_is_retried():
 
 
 @requirement("R115")
-async def test_an_error_before_any_output_is_the_error_of_its_status_and_retried():
+async def test_error_before_output_is_retried_by_status():
     limited = error_reply(429, "rate_limit_exceeded", "slow down", {"retry-after-ms": "1"})
     async with FakeProvider([limited, sse(responses_text("Hello"))]) as fake:
         parts = [part async for part in agent(fake).stream("hi")]
@@ -412,7 +412,7 @@ async def test_an_error_before_any_output_is_the_error_of_its_status_and_retried
         await close_session()
 
 
-async def test_an_error_that_a_retry_cannot_help_is_raised_at_once_with_its_fields():
+async def test_permanent_error_is_raised_at_once_with_its_fields():
     async with FakeProvider([error_reply(403, "no_access", "not for you")]) as fake:
         with pytest.raises(AuthenticationError) as caught:
             await agent(fake).send("hi")
@@ -421,7 +421,7 @@ async def test_an_error_that_a_retry_cannot_help_is_raised_at_once_with_its_fiel
         await close_session()
 
 
-async def test_an_error_after_output_is_not_retried():
+async def test_error_after_output_is_not_retried():
     events = responses_text(["Hel", "lo"])
     error = {"type": "error", "status": 500, "error": {"type": "server_error", "code": "server_error", "message": "m"}}
     async with FakeProvider([sse([*events[:5], error]), sse(responses_text("never"))]) as fake:
@@ -432,7 +432,7 @@ async def test_an_error_after_output_is_not_retried():
         await close_session()
 
 
-async def test_a_session_that_the_server_forgot_is_sent_again_in_full():
+async def test_forgotten_session_is_resent_in_full():
     forgotten = error_reply(400, "previous_response_not_found", "Previous response not found.")
     async with FakeProvider([sse(responses_text("Hello")), forgotten, sse(responses_text("Again"))]) as fake:
         subject = agent(fake)
@@ -448,14 +448,14 @@ async def test_a_session_that_the_server_forgot_is_sent_again_in_full():
 
 
 @requirement("R115")
-async def test_a_restart_of_the_server_before_output_is_survived():
+async def test_server_restart_before_output_is_survived():
     async with FakeProvider([sse([socket_close(1012)], cut="close"), sse(responses_text("Hello"))]) as fake:
         assert (await agent(fake).send("hi")).text == "Hello"
         assert len(fake.upgrades) == 2
         await close_session()
 
 
-async def test_a_restart_between_two_turns_costs_a_connection_and_nothing_else():
+async def test_server_restart_between_turns_only_reconnects():
     closing = sse([*responses_text("Hello"), socket_close(1012)], cut="close")
     async with FakeProvider([closing, sse(responses_text("Again"))]) as fake:
         subject = agent(fake)
@@ -468,7 +468,7 @@ async def test_a_restart_between_two_turns_costs_a_connection_and_nothing_else()
 
 
 @requirement("R115")
-async def test_a_connection_that_is_too_old_is_replaced_before_reuse_and_its_responses_end_in_peace():
+async def test_old_connection_is_replaced_and_its_responses_finish():
     gate = asyncio.Event()
     async with FakeProvider([gated("old", gate), sse(responses_text("new"))]) as fake:
         subject = agent(fake, transport=transport(max_age_s=0.0))
@@ -481,7 +481,7 @@ async def test_a_connection_that_is_too_old_is_replaced_before_reuse_and_its_res
         await close_session()
 
 
-async def test_a_connection_that_the_server_calls_used_up_is_replaced():
+async def test_connection_at_server_limit_is_replaced():
     used_up = {
         "type": "error",
         "status": 400,
@@ -493,7 +493,7 @@ async def test_a_connection_that_the_server_calls_used_up_is_replaced():
         await close_session()
 
 
-async def test_a_server_that_cannot_be_reached_is_a_connect_error():
+async def test_unreachable_server_is_connect_error():
     async with FakeProvider() as fake:
         subject = agent(fake)
     with pytest.raises(ConnectError) as caught:
@@ -505,7 +505,7 @@ async def test_a_server_that_cannot_be_reached_is_a_connect_error():
 
 
 @requirement("R115")
-async def test_a_recorded_exchange_replays_like_one_over_http(tmp_path: Path):
+async def test_recorded_exchange_replays_like_http(tmp_path: Path):
     async with FakeProvider([sse(responses_text(["Hel", f"lo {KEY}"])), error_reply(403, "no_access")]) as fake:
         recorder = RecordingTransport(transport())
         subject = agent(fake, transport=recorder)
@@ -528,7 +528,7 @@ async def _results(recording: Recording) -> AsyncGenerator[str]:
             yield "".join([part.delta async for part in run if isinstance(part, TextDelta)])
 
 
-async def test_nothing_of_the_key_reaches_the_log(caplog: pytest.LogCaptureFixture):
+async def test_key_is_not_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     async with FakeProvider([sse([socket_close(1012)], cut="close"), sse(responses_text("Hello"))]) as fake:
         await agent(fake).send("hi")
