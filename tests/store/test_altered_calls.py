@@ -62,9 +62,7 @@ async def kinds_with(store: Store, text: str) -> set[str]:
 
 @requirement("F42")
 @pytest.mark.parametrize("kinds", [["tool-call"], ["approval-asked"], ["tool-call", "approval-asked"]], ids=" ".join)
-async def test_arguments_altered_while_a_call_waits_do_not_run_on_the_approval_of_the_old_ones(
-    opens: Opens, altered, kinds: list[str]
-):
+async def test_old_approval_does_not_run_altered_arguments(opens: Opens, altered, kinds: list[str]):
     desk = Desk()
     store = opens()
     async with FakeProvider(deletion()) as fake:
@@ -86,7 +84,7 @@ async def test_arguments_altered_while_a_call_waits_do_not_run_on_the_approval_o
 
 @requirement("F42")
 @pytest.mark.parametrize("is_altered", [True, False])
-async def test_arguments_altered_after_the_decision_are_asked_about_again(
+async def test_arguments_altered_after_decision_need_new_approval(
     opens: Opens, altered, execute: Execute, is_altered: bool
 ):
     desk = Desk()

@@ -22,7 +22,7 @@ CALLS = ["a", "b", "c"]
 
 
 @requirement("R84", "F32")
-async def test_a_run_killed_at_any_point_leaves_a_prefix_and_goes_on_without_repeating_a_tool(tmp_path: Path) -> None:
+async def test_run_killed_at_any_point_resumes_without_repeating_tools(tmp_path: Path) -> None:
     last = killed_runs(tmp_path, "functions")
     assert last > 30
     whole = await log_kinds(tmp_path / f"{last}.db")
@@ -32,7 +32,7 @@ async def test_a_run_killed_at_any_point_leaves_a_prefix_and_goes_on_without_rep
 
 
 @requirement("R84", "F32")
-async def test_a_result_from_outside_is_taken_once_wherever_the_run_is_killed(tmp_path: Path) -> None:
+async def test_external_result_is_taken_once_when_run_is_killed(tmp_path: Path) -> None:
     last = killed_runs(tmp_path, "external")
     whole = await log_kinds(tmp_path / f"{last}.db")
     assert whole[-1] == "finish"
@@ -46,7 +46,7 @@ async def test_a_result_from_outside_is_taken_once_wherever_the_run_is_killed(tm
 
 
 @requirement("R84", "R161", "F32")
-async def test_interrupted_calls_follow_the_policy_of_their_tools_wherever_the_run_is_killed(tmp_path: Path) -> None:
+async def test_interrupted_calls_follow_tool_policy_when_run_is_killed(tmp_path: Path) -> None:
     last = killed_runs(tmp_path, "policies")
     seen: set[tuple[str, int]] = set()
     for number in range(last + 1):

@@ -18,7 +18,7 @@ def read(kind: str, body: dict[str, Any], blobs: dict[str, bytes] | None = None)
     return unpack(row, blobs.__getitem__).body
 
 
-def test_what_a_decoder_said_to_the_turn_stood_in_the_metadata_of_the_provider():
+def test_older_step_metadata_is_read_as_outcome():
     session = {"_responses_session": {"response_id": "r"}}
     part = {
         "type": "step-finish",
@@ -38,14 +38,14 @@ def test_what_a_decoder_said_to_the_turn_stood_in_the_metadata_of_the_provider()
     assert read("step-finish", body) == Segment("step-finish", (expected,))
 
 
-def test_other_metadata_of_a_provider_stays():
+def test_other_provider_metadata_is_kept():
     part = {"type": "step-finish", "step": 0, "reason": "stop", "usage": {}, "provider_metadata": {"p": {"k": 1}}}
     body = {"type": "segment", "kind": "step-finish", "parts": [part]}
     assert read("step-finish", body).parts[0].provider_metadata == {"p": {"k": 1}}
 
 
 @pytest.mark.parametrize("blobs", [{}, {DIGEST: b"png"}])
-def test_a_file_had_a_media_type(blobs: dict[str, bytes]):
+def test_older_file_media_type_is_read(blobs: dict[str, bytes]):
     part: dict[str, Any] = {"type": "file", "id": "f", "media_type": "image/png"}
     part |= {"data": {"$bytes": DIGEST}} if blobs else {"url": "https://example.com/f"}
     found = read("file", {"type": "segment", "kind": "file", "parts": [part]}, blobs).parts[0]
@@ -53,7 +53,7 @@ def test_a_file_had_a_media_type(blobs: dict[str, bytes]):
     assert found == expected
 
 
-def test_a_call_in_a_message_had_arguments():
+def test_older_call_arguments_in_message_are_read():
     parts = [
         {"type": "tool-call", "id": "c", "name": "f", "arguments": {"type": "tool-call", "arguments": 1}},
         {"type": "tool-call", "id": "d", "name": "f", "arguments_text": "{"},

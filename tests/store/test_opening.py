@@ -21,9 +21,7 @@ def path_of(store: Store) -> Path:
 
 
 @requirement("R83")
-def test_the_default_is_a_file_in_the_data_folder_or_the_location_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_default_is_data_folder_or_location_in_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SIDESTREAM_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     if sys.platform == "linux":
@@ -37,12 +35,12 @@ def test_the_default_is_a_file_in_the_data_folder_or_the_location_in_the_environ
     assert not any(tmp_path.iterdir()), "nothing is made before it is used"
 
 
-def test_the_data_folder_is_the_one_that_the_platform_names():
+def test_data_folder_follows_platform():
     platformdirs = pytest.importorskip("platformdirs")
     assert data_folder() == platformdirs.user_data_path("sidestream", appauthor=False)
 
 
-def test_a_path_may_be_relative_a_url_or_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_path_may_be_relative_url_or_in_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert path_of(open_store("a b.db")) == tmp_path / "a b.db"
     assert path_of(open_store(Path("sub/talks.db"))) == tmp_path / "sub" / "talks.db"
@@ -51,7 +49,7 @@ def test_a_path_may_be_relative_a_url_or_in_the_home_folder(tmp_path: Path, monk
     assert path_of(open_store("~/talks.db")) == Path(os.path.expanduser("~/talks.db"))
 
 
-def test_a_store_is_returned_unchanged(tmp_path: Path):
+def test_store_is_returned_unchanged(tmp_path: Path):
     store = SqliteStore(tmp_path / "talks.db")
     assert open_store(store) is store
 
@@ -59,13 +57,13 @@ def test_a_store_is_returned_unchanged(tmp_path: Path):
 @pytest.mark.parametrize(
     "where", ["mysql://user:s3cret-word@host/db", "sqlite://host/talks.db", "sqlite:///", "https://x", 7, b"x"]
 )
-def test_anything_else_is_refused(where):
+def test_other_locations_are_rejected(where):
     with pytest.raises(ConfigurationError) as caught:
         open_store(where)
     assert "s3cret-word" not in str(caught.value)
 
 
-def test_the_store_loads_neither_psycopg_nor_sqlite_before_they_are_needed(tmp_path: Path):
+def test_database_drivers_are_imported_only_when_needed(tmp_path: Path):
     program = (
         "import sys, sidestream.store; "
         "assert not {'sqlite3', 'psycopg'} & set(sys.modules); "
@@ -75,7 +73,7 @@ def test_the_store_loads_neither_psycopg_nor_sqlite_before_they_are_needed(tmp_p
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=60)
 
 
-def test_without_the_extra_a_postgresql_store_names_it(tmp_path: Path):
+def test_postgresql_without_extra_names_extra(tmp_path: Path):
     (tmp_path / "psycopg.py").write_text("raise ImportError('not here')")
     program = (
         "import sys; sys.path.insert(0, '.'); import sidestream.store, sidestream.errors\n"

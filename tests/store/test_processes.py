@@ -53,7 +53,7 @@ async def said(process: asyncio.subprocess.Process) -> dict:
 
 
 @requirement("F34")
-async def test_two_processes_that_append_to_one_conversation_never_interleave(store: Store, where: str):
+async def test_appends_of_two_processes_never_interleave(store: Store, where: str):
     async with child("compete", where, "a", "25") as one, child("compete", where, "b", "25") as two:
         tallies = [await said(one), await said(two)]
     assert [tally["won"] for tally in tallies] == [25, 25]
@@ -62,7 +62,7 @@ async def test_two_processes_that_append_to_one_conversation_never_interleave(st
     assert all(len({it.run for it in found[start : start + 3]}) == 1 for start in range(0, 150, 3))
 
 
-async def test_a_tail_follows_what_another_process_writes(store: Store, where: str):
+async def test_tail_follows_writes_of_another_process(store: Store, where: str):
     await store.append("talk", 0, rows(1, 3))
     async with child("follow", where, "2", "5") as process:
         assert (await said(process))["is_ready"]
@@ -72,7 +72,7 @@ async def test_a_tail_follows_what_another_process_writes(store: Store, where: s
 
 
 @requirement("R83", "F32")
-async def test_a_process_killed_while_it_appends_loses_nothing_that_was_acknowledged(where: str, opens: Opens):
+async def test_killed_process_loses_no_acknowledged_append(where: str, opens: Opens):
     safe = 0
     for acknowledgements in (1, 3, 9):
         async with child("forever", where) as process:
@@ -91,7 +91,7 @@ async def test_a_process_killed_while_it_appends_loses_nothing_that_was_acknowle
 
 
 @requirement("R83", "F32", "F36")
-async def test_a_kill_at_any_statement_or_file_leaves_a_prefix_with_all_that_was_acknowledged(tmp_path: Path):
+async def test_kill_at_any_statement_leaves_acknowledged_prefix(tmp_path: Path):
     async with child("killed", tmp_path) as process:
         tally = await said(process)
     assert tally["status"] == 0
@@ -129,7 +129,7 @@ async def _continue(store: SqliteStore, head: int) -> None:
 
 @requirement("R116", "R76", "F34", "F42")
 @pytest.mark.parametrize("nested", ["direct", "nested"])
-async def test_a_decision_counts_once_whatever_process_uses_it(store: Store, where: str, tmp_path: Path, nested: str):
+async def test_decision_counts_once_across_processes(store: Store, where: str, tmp_path: Path, nested: str):
     delegating = [ResponsesScript(id="r0").function_call("helper", {"task": "clean up"}, "call_h").reply()]
     script = [
         *(delegating if nested == "nested" else []),
@@ -165,7 +165,7 @@ async def test_a_decision_counts_once_whatever_process_uses_it(store: Store, whe
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_a_program_ends_even_if_it_never_closes_its_store(where: str, is_closed: bool):
+def test_program_ends_without_closing_its_store(where: str, is_closed: bool):
     import subprocess
 
     close = "await store.aclose()" if is_closed else ""
@@ -187,7 +187,7 @@ asyncio.run(main())
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
-async def test_a_dropped_store_leaves_no_threads(tmp_path: Path):
+async def test_dropped_store_leaves_no_threads(tmp_path: Path):
     import gc
     import threading
 

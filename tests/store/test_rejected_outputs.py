@@ -37,7 +37,7 @@ async def interrupted(store: Store, fake: FakeProvider) -> None:
 
 
 @requirement("R84")
-async def test_an_answer_rejected_before_an_interruption_counts_after_it(opens: Opens):
+async def test_answer_rejected_before_interruption_counts_after_it(opens: Opens):
     async with FakeProvider([answer(1, BAD), error_reply(400, "no"), answer(3, BAD), answer(4, GOOD)]) as fake:
         await interrupted(opens(), fake)
         chat = Chat(agent_at(fake), store=opens(), id="talk")
@@ -51,7 +51,7 @@ async def test_an_answer_rejected_before_an_interruption_counts_after_it(opens: 
 
 
 @requirement("R84")
-async def test_what_was_wrong_with_a_rejected_answer_is_part_of_the_resumed_request(opens: Opens):
+async def test_resumed_request_contains_reason_of_rejected_answer(opens: Opens):
     async with FakeProvider([answer(1, BAD), error_reply(400, "no"), answer(3, GOOD)]) as fake:
         await interrupted(opens(), fake)
         chat = Chat(agent_at(fake), store=opens(), id="talk")
@@ -63,7 +63,7 @@ async def test_what_was_wrong_with_a_rejected_answer_is_part_of_the_resumed_requ
 
 
 @requirement("R84", "F32")
-async def test_a_turn_killed_after_its_answer_was_rejected_is_unfinished(opens: Opens, execute: Execute):
+async def test_turn_killed_after_rejected_answer_is_unfinished(opens: Opens, execute: Execute):
     async with FakeProvider([answer(1, BAD), answer(2, GOOD), answer(3, GOOD)]) as fake:
         store = opens()
         await Chat(agent_at(fake), store=store, id="talk").send("a city")

@@ -58,7 +58,7 @@ async def migrated(store: SqliteStore | PostgresStore) -> None:
 
 
 @requirement("F35")
-async def test_an_older_store_is_migrated_before_it_is_written(opens: Opens, where: str, execute):
+async def test_older_store_is_migrated_before_writing(opens: Opens, where: str, execute):
     old = opens()
     await old.append("talk", 0, [row(1, blobs=[digest_of(b"x")]), row(2)], {digest_of(b"x"): b"x"})
     await old.aclose()
@@ -73,7 +73,7 @@ async def test_an_older_store_is_migrated_before_it_is_written(opens: Opens, whe
 
 
 @requirement("F35")
-async def test_an_older_file_is_copied_before_it_is_migrated_even_to_be_read(tmp_path: Path):
+async def test_older_file_is_copied_before_migration_even_for_reading(tmp_path: Path):
     path = tmp_path / "talks.db"
     old = SqliteStore(path)
     await old.append("talk", 0, rows(1, 3))
@@ -91,7 +91,7 @@ async def test_an_older_file_is_copied_before_it_is_migrated_even_to_be_read(tmp
 
 
 @requirement("F35")
-async def test_a_newer_store_is_read_but_never_written(opens: Opens, where: str):
+async def test_newer_store_is_read_but_not_written(opens: Opens, where: str):
     current = newer(where)
     await current.append("talk", 0, rows(1, 3))
     store = opens()
@@ -113,7 +113,7 @@ async def test_a_newer_store_is_read_but_never_written(opens: Opens, where: str)
 
 
 @requirement("F35")
-async def test_an_open_store_that_another_process_migrates_is_no_longer_written(opens: Opens, where: str):
+async def test_open_store_migrated_by_another_process_is_not_written(opens: Opens, where: str):
     old = opens()
     await old.append("talk", 0, rows(1, 1))
     current = newer(where)
@@ -128,7 +128,7 @@ async def test_an_open_store_that_another_process_migrates_is_no_longer_written(
 
 
 @requirement("F35")
-async def test_a_newer_store_with_other_tables_raises_newer_schema_error(opens: Opens, where: str, execute):
+async def test_newer_store_with_other_tables_raises_newer_schema_error(opens: Opens, where: str, execute):
     current = newer(where)
     await current.append("talk", 0, rows(1, 3))
     await execute("ALTER TABLE {}records RENAME TO entries")
@@ -138,7 +138,7 @@ async def test_a_newer_store_with_other_tables_raises_newer_schema_error(opens: 
 
 
 @requirement("F35")
-async def test_a_migration_that_fails_changes_nothing(opens: Opens, where: str):
+async def test_failed_migration_changes_nothing(opens: Opens, where: str):
     old = opens()
     await old.append("talk", 0, rows(1, 3))
     broken = BrokenPostgres(where) if where.startswith("postgresql") else BrokenSqlite(where)
@@ -152,7 +152,7 @@ async def test_a_migration_that_fails_changes_nothing(opens: Opens, where: str):
 
 
 @requirement("F35")
-async def test_concurrent_creations_or_migrations_of_a_store_happen_once(opens: Opens, where: str):
+async def test_concurrent_creations_or_migrations_happen_once(opens: Opens, where: str):
     first = [opens() for _ in range(4)]
     await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n, store in enumerate(first)))
     assert len(await first[0].conversations()) == 4
@@ -165,7 +165,7 @@ async def test_concurrent_creations_or_migrations_of_a_store_happen_once(opens: 
 
 
 @requirement("F35")
-async def test_an_older_schema_is_read_but_not_written_until_somebody_migrates_it(postgres_url: str):
+async def test_older_schema_is_read_but_not_written_until_migrated(postgres_url: str):
     old, store = PostgresStore(postgres_url), NewerPostgres(postgres_url)
     await old.append("talk", 0, rows(1, 2))
     assert await store.read("talk") == rows(1, 2)
@@ -183,7 +183,7 @@ async def test_an_older_schema_is_read_but_not_written_until_somebody_migrates_i
 
 
 @requirement("F35")
-async def test_a_backup_of_an_older_schema_can_be_restored_with_psql(
+async def test_backup_of_older_schema_can_be_restored_with_psql(
     postgres_server: Server, postgres_url: str, tmp_path: Path
 ):
     old, store = PostgresStore(postgres_url, "database"), NewerPostgres(postgres_url, "database")
@@ -223,7 +223,7 @@ async def test_a_backup_of_an_older_schema_can_be_restored_with_psql(
 
 
 @requirement("F35")
-async def test_a_backup_that_fails_migrates_nothing(postgres_url: str, tmp_path: Path):
+async def test_failed_backup_prevents_migration(postgres_url: str, tmp_path: Path):
     old, store = PostgresStore(postgres_url), NewerPostgres(postgres_url)
     await old.append("talk", 0, rows(1, 2))
     with pytest.raises(StoreError, match="folder"):

@@ -17,12 +17,12 @@ from support.stores import BOUND_S, Opens, rows
 OLD, NEW = token_at(1_000.0), token_at(1_000.001)
 
 
-def test_it_can_be_shared(store: SharedStore):
+def test_store_can_be_shared(store: SharedStore):
     assert isinstance(store, SharedStore)
 
 
 @requirement("R160")
-async def test_from_a_later_claim_on_nobody_with_an_older_token_appends(store: SharedStore, opens: Opens):
+async def test_older_token_cannot_append_after_later_claim(store: SharedStore, opens: Opens):
     await store.append("talk", 0, rows(1, 1), token=OLD)
     await opens().fence("talk", NEW)
     with pytest.raises(FencedError):
@@ -35,7 +35,7 @@ async def test_from_a_later_claim_on_nobody_with_an_older_token_appends(store: S
     assert await store.read("talk") == rows(1, 2)
 
 
-async def test_an_append_raises_the_fence_by_itself(store: SharedStore):
+async def test_append_raises_fence_by_itself(store: SharedStore):
     await store.append("talk", 0, rows(1, 1))
     await store.append("talk", 1, rows(2, 2), token=NEW)
     with pytest.raises(FencedError):
@@ -44,12 +44,12 @@ async def test_an_append_raises_the_fence_by_itself(store: SharedStore):
     await store.fence("talk", NEW)
 
 
-async def test_a_conversation_that_does_not_exist_has_no_fence(store: SharedStore):
+async def test_missing_conversation_has_no_fence(store: SharedStore):
     with pytest.raises(StoreError, match="conversation 'talk' not found"):
         await store.fence("talk", NEW)
 
 
-async def test_statements_are_one_for_every_database(store: SharedStore):
+async def test_statements_work_on_every_database(store: SharedStore):
     sql = "INSERT INTO {posts} (conversation, kind, body) VALUES (:talk, :kind, :body) RETURNING kind"
     assert await store.execute(sql, {"talk": "a", "kind": "stop", "body": b"\0"}) == [("stop",)]
     assert await store.execute("SELECT conversation, body FROM {posts}") == [("a", b"\0")]
@@ -57,14 +57,14 @@ async def test_statements_are_one_for_every_database(store: SharedStore):
     assert await store.execute("SELECT 1 FROM {posts}") == []
 
 
-async def test_changes_of_a_topic_reach_every_process(store: SharedStore, opens: Opens):
+async def test_topic_changes_reach_every_process(store: SharedStore, opens: Opens):
     async with asyncio.timeout(BOUND_S), aclosing(opens().changes(POSTS)) as changes:
         await anext(changes)
         await store.post("a", "stop", b"")
         await anext(changes)
 
 
-async def test_who_waits_for_changes_learns_that_the_store_is_closed(store: SharedStore):
+async def test_waiting_for_changes_raises_when_store_is_closed(store: SharedStore):
     changes = store.changes("posts")
     async with asyncio.timeout(BOUND_S):
         await anext(changes)
@@ -78,7 +78,7 @@ async def test_who_waits_for_changes_learns_that_the_store_is_closed(store: Shar
 @pytest.mark.parametrize(
     "previous", ["", token_at(1_000.0), token_at(1_000.0, 7), "019a0f4e-5c3b-7def-8000-000000000000"]
 )
-def test_the_token_of_a_later_claim_is_greater_whatever_the_clock_says(previous: str, time_s: float):
+def test_token_of_later_claim_is_greater_regardless_of_clock(previous: str, time_s: float):
     first = token_after(previous, time_s)
     assert first > previous
     assert token_after(first, time_s - 60.0) > first

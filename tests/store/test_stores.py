@@ -26,12 +26,12 @@ PICTURE = b"\x89PNG" + bytes(range(256)) * 40
 DIGEST = digest_of(PICTURE)
 
 
-def test_it_implements_the_protocol(store: Store):
+def test_store_implements_protocol(store: Store):
     assert isinstance(store, Store)
 
 
 @requirement("R83")
-async def test_rows_come_back_as_they_were_in_order_and_after_a_number(store: Store, opens: Opens):
+async def test_rows_are_read_verbatim_in_order_and_after_number(store: Store, opens: Opens):
     await store.append("talk", 0, rows(1, 3))
     await store.append("talk", 3, rows(4, 4))
     await store.append("other", 0, rows(1, 1, run="run-2"))
@@ -44,7 +44,7 @@ async def test_rows_come_back_as_they_were_in_order_and_after_a_number(store: St
         assert await reader.read("unknown") == []
 
 
-async def test_a_store_that_holds_nothing_yet_is_empty_not_an_error(store: Store):
+async def test_new_store_is_empty(store: Store):
     assert await store.read("talk") == []
     assert await store.conversations() == []
     assert await store.check() == []
@@ -61,14 +61,14 @@ async def test_bodies_survive_byte_for_byte(store: Store, opens: Opens, body: by
 
 
 @pytest.mark.parametrize("name", ["ähm/✓ — 1", "a" * 256, "..", "'; DROP TABLE records; --", "100%s"])
-async def test_ids_are_any_printable_text(store: Store, name: str):
+async def test_ids_may_be_any_printable_string(store: Store, name: str):
     await store.append(name, 0, rows(1, 2))
     assert await store.read(name) == rows(1, 2)
     assert [info.id for info in await store.conversations()] == [name]
 
 
 @pytest.mark.parametrize("name", ["", "a\x00b", "line\nline", "\ud800", "a" * 257])
-async def test_other_ids_are_refused(store: Store, name: str):
+async def test_invalid_ids_are_rejected(store: Store, name: str):
     with pytest.raises(ConfigurationError):
         await store.append(name, 0, rows(1, 1))
     with pytest.raises(ConfigurationError):
@@ -76,16 +76,14 @@ async def test_other_ids_are_refused(store: Store, name: str):
 
 
 @pytest.mark.parametrize(("after", "numbers"), [(0, [2]), (0, [1, 3]), (1, [1]), (0, [1, 1]), (-1, [0])])
-async def test_rows_with_wrong_numbers_are_refused(store: Store, after: int, numbers: list[int]):
+async def test_rows_with_wrong_numbers_are_rejected(store: Store, after: int, numbers: list[int]):
     with pytest.raises(ConfigurationError):
         await store.append("talk", after, [row(seq) for seq in numbers])
     assert await store.conversations() == []
 
 
 @requirement("F34")
-async def test_an_append_after_another_number_than_the_last_is_a_conflict_and_writes_nothing(
-    store: Store, opens: Opens
-):
+async def test_append_after_wrong_number_raises_conflict(store: Store, opens: Opens):
     other = opens()
     await store.append("talk", 0, rows(1, 2))
     for after in (0, 1, 3):
@@ -102,7 +100,7 @@ async def test_an_append_after_another_number_than_the_last_is_a_conflict_and_wr
 
 
 @requirement("F34")
-async def test_of_concurrent_appends_one_wins_each_number(store: Store, opens: Opens):
+async def test_one_of_concurrent_appends_wins_each_number(store: Store, opens: Opens):
     others = [store, store, opens(), opens()]
 
     async def turn(writer: Store, name: str) -> int:
@@ -124,7 +122,7 @@ async def test_of_concurrent_appends_one_wins_each_number(store: Store, opens: O
     assert all(len({it.run for it in found[start : start + 3]}) == 1 for start in range(0, len(found), 3))
 
 
-async def test_conversations_are_listed_with_title_and_model_last_changed_first(store: Store):
+async def test_conversations_are_listed_last_changed_first(store: Store):
     started = row(2, "run-started", body=b'{"type":"run-started","model":"openai:big"}')
     await store.append("old", 0, [message(1, "  What is\n the\tweather?\x00 " + "x" * 200), started, row(3, "finish")])
     await store.append("new", 0, [message(1, "be kind", "system"), message(2, "hello"), row(3), row(4)])
@@ -144,14 +142,14 @@ async def test_conversations_are_listed_with_title_and_model_last_changed_first(
 
 
 @WITH_BLOBS
-async def test_a_title_is_found_where_the_text_is_a_blob(store: Store):
+async def test_title_is_found_when_text_is_blob(store: Store):
     text = b"A long story. " * 2000
     long = message(1, {"$text": digest_of(text)})
     await store.append("talk", 0, [row(1, "message", body=long.body, blobs=[digest_of(text)])], {digest_of(text): text})
     assert (await store.conversations())[0].title.startswith("A long story. A long story.")
 
 
-async def test_pages_of_the_list_miss_no_conversation_even_of_the_same_moment(store: Store):
+async def test_pages_omit_no_conversation_with_equal_timestamps(store: Store):
     for name, length in {"a": 1, "b": 2, "c": 2, "d": 2, "e": 3}.items():
         await store.append(name, 0, rows(1, length))
     assert await store.conversations(limit=0) == []
@@ -164,7 +162,7 @@ async def test_pages_of_the_list_miss_no_conversation_even_of_the_same_moment(st
 
 
 @requirement("R143")
-async def test_the_list_is_narrowed_by_prefix_and_by_what_was_said(store: Store):
+async def test_list_is_filtered_by_prefix_and_search(store: Store):
     said = {"anna/a": 'He said "50%_!"', "anna/b": "Größe", "ben/a": "He left.", "anna/a~2": "50 percent"}
     for number, (name, text) in enumerate(said.items()):
         await store.append(name, 0, [replace(message(1, text), time=float(number))])
@@ -182,7 +180,7 @@ async def test_the_list_is_narrowed_by_prefix_and_by_what_was_said(store: Store)
 
 
 @requirement("R142")
-async def test_a_run_is_found_by_its_id(store: Store):
+async def test_run_is_found_by_its_id(store: Store):
     assert await store.find_run("run-1") is None
     await store.append("talk", 0, [message(1, "Hi"), row(2, "run-started"), row(3), row(4, "run-started")])
     await store.append("other", 0, rows(1, 1, run="run-2"))
@@ -192,7 +190,7 @@ async def test_a_run_is_found_by_its_id(store: Store):
 
 @WITH_BLOBS
 @requirement("R143")
-async def test_a_blob_belongs_to_the_conversations_that_name_it(store: Store):
+async def test_blob_belongs_to_conversations_referring_to_it(store: Store):
     assert not await store.refers_to(DIGEST)
     await store.append("anna/talk", 0, [row(1), row(2, blobs=[DIGEST])], {DIGEST: PICTURE})
     assert await store.refers_to(DIGEST)
@@ -206,7 +204,7 @@ async def test_a_blob_belongs_to_the_conversations_that_name_it(store: Store):
 
 @WITH_BLOBS
 @requirement("R83")
-async def test_blobs_are_kept_once_and_read_back(store: Store, opens: Opens):
+async def test_blobs_are_stored_once_and_read_back(store: Store, opens: Opens):
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
     await store.append("talk", 1, [row(2, blobs=[DIGEST])], {DIGEST: PICTURE})
     await store.append("talk", 2, [row(3, blobs=[DIGEST])])
@@ -220,7 +218,7 @@ async def test_blobs_are_kept_once_and_read_back(store: Store, opens: Opens):
 
 
 @WITH_BLOBS
-async def test_a_record_keeps_the_order_of_its_blobs(store: Store):
+async def test_record_keeps_order_of_its_blobs(store: Store):
     blobs = {digest_of(bytes([n])): bytes([n]) for n in range(9)}
     order = list(blobs)
     random.Random(1).shuffle(order)
@@ -229,7 +227,7 @@ async def test_a_record_keeps_the_order_of_its_blobs(store: Store):
 
 
 @WITH_BLOBS
-async def test_a_record_cannot_name_a_missing_blob(store: Store):
+async def test_record_cannot_name_missing_blob(store: Store):
     with pytest.raises(BlobError) as caught:
         await store.append("talk", 0, [row(1, blobs=[DIGEST])])
     assert caught.value.digest == DIGEST
@@ -240,7 +238,7 @@ async def test_a_record_cannot_name_a_missing_blob(store: Store):
 
 @WITH_BLOBS
 @pytest.mark.parametrize("digest", [DIGEST, "../../etc/passwd", "", DIGEST.upper()])
-async def test_a_missing_blob_is_an_error_that_names_it(store: Store, digest: str):
+async def test_missing_blob_raises_error_with_digest(store: Store, digest: str):
     with pytest.raises(BlobError) as caught:
         await store.blob(digest)
     assert caught.value.digest == digest
@@ -248,7 +246,7 @@ async def test_a_missing_blob_is_an_error_that_names_it(store: Store, digest: st
 
 @WITH_BLOBS
 @requirement("R83", "F36")
-async def test_unreferenced_blobs_are_collected_after_the_grace_time(store: Store):
+async def test_unreferenced_blobs_are_collected_after_grace_period(store: Store):
     other = digest_of(b"other")
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
     with pytest.raises(ConflictError):
@@ -264,7 +262,7 @@ async def test_unreferenced_blobs_are_collected_after_the_grace_time(store: Stor
 
 @WITH_BLOBS
 @requirement("R83", "R84")
-async def test_deleting_a_conversation_removes_the_blobs_that_only_it_named(store: Store, opens: Opens):
+async def test_deleting_conversation_removes_its_unshared_blobs(store: Store, opens: Opens):
     other = digest_of(b"other")
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
     await store.append(
@@ -283,9 +281,7 @@ async def test_deleting_a_conversation_removes_the_blobs_that_only_it_named(stor
 
 @requirement("R84")
 @pytest.mark.parametrize("where", ["sqlite", "postgresql", "postgresql-database"], indirect=True)
-async def test_thousands_of_old_conversations_are_deleted_in_bounded_steps_while_others_are_written(
-    store: DatabaseStore, opens: Opens
-):
+async def test_old_conversations_are_deleted_in_steps_during_writes(store: DatabaseStore, opens: Opens):
     count, other = 2000, opens()
     for start in range(0, count, 100):
         names = [f"anna/{number}" for number in range(start, start + 100)]
@@ -312,7 +308,7 @@ async def test_thousands_of_old_conversations_are_deleted_in_bounded_steps_while
     assert await store.check() == []
 
 
-async def test_an_old_conversation_that_was_just_continued_is_not_deleted_with_the_others(store: DatabaseStore):
+async def test_delete_all_keeps_conversation_continued_meanwhile(store: DatabaseStore):
     for name in ("old", "continued"):
         await store.append(name, 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
     found = [info.id async for chat in expired_chats(store, 50.0) for info in chat]
@@ -338,7 +334,7 @@ async def test_delete_all_keeps_changed_chats_when_store_is_not_shared(store: St
 
 @WITH_BLOBS
 @requirement("F36")
-async def test_a_deletion_during_appends_removes_no_referenced_blob(store: Store, opens: Opens):
+async def test_deletion_during_appends_keeps_referenced_blobs(store: Store, opens: Opens):
     other = opens()
     data = b"shared" * 100
     blobs = {digest_of(data): data}
@@ -359,7 +355,7 @@ async def test_a_deletion_during_appends_removes_no_referenced_blob(store: Store
 
 
 @requirement("R84")
-async def test_runs_that_ended_are_listed_by_their_time_and_prefix(store: Store):
+async def test_ended_runs_are_listed_by_time_and_prefix(store: Store):
     assert await store.ended_runs(0.0) == []
     await store.append("anna/a", 0, [*rows(1, 2), row(3, "finish", run="run-a")])
     await store.append("ben/b", 0, [row(1, "finish", run="run-b"), row(2, "finish", run="run-c")])
@@ -371,7 +367,7 @@ async def test_runs_that_ended_are_listed_by_their_time_and_prefix(store: Store)
 
 @WITH_BLOBS
 @requirement("F36")
-async def test_a_collection_during_appends_removes_no_referenced_blob(store: Store, opens: Opens):
+async def test_collection_during_appends_keeps_referenced_blobs(store: Store, opens: Opens):
     other = opens()
     store.blobs.grace_s = other.blobs.grace_s = -1
 
@@ -394,7 +390,7 @@ async def test_a_collection_during_appends_removes_no_referenced_blob(store: Sto
     assert await store.blob(digest_of(b"x")) == b"x"
 
 
-async def test_a_tail_yields_existing_rows_and_then_new_ones(store: Store, opens: Opens):
+async def test_tail_yields_existing_rows_then_new_ones(store: Store, opens: Opens):
     other = opens()
     await store.append("talk", 0, rows(1, 600))
     async with aclosing(store.tail("talk", after=2)) as tail, aclosing(other.tail("talk", after=600)) as late:
@@ -406,14 +402,14 @@ async def test_a_tail_yields_existing_rows_and_then_new_ones(store: Store, opens
         assert [await task for task in waiting] == [rows(601, 602), rows(601, 602)]
 
 
-async def test_a_tail_of_an_unknown_conversation_waits_for_it(store: Store, opens: Opens):
+async def test_tail_of_unknown_conversation_waits_for_it(store: Store, opens: Opens):
     async with aclosing(store.tail("talk")) as tail:
         waiting = asyncio.create_task(next_of(tail, 3))
         await opens().append("talk", 0, rows(1, 3))
         assert await waiting == rows(1, 3)
 
 
-async def test_a_tail_during_writes_has_no_gaps_and_no_repeats(store: Store, opens: Opens):
+async def test_tail_during_writes_has_no_gaps_or_repeats(store: Store, opens: Opens):
     writer = opens()
 
     async def write() -> None:
@@ -430,7 +426,7 @@ async def test_a_tail_during_writes_has_no_gaps_and_no_repeats(store: Store, ope
     assert found == [rows(1, 200), rows(101, 200), rows(4, 200)]
 
 
-async def test_a_tail_that_waits_can_be_cancelled_and_leaves_nothing(store: Store):
+async def test_waiting_tail_can_be_cancelled(store: Store):
     await store.append("talk", 0, rows(1, 1))
     tail = store.tail("talk", after=1)
     waiting = asyncio.ensure_future(anext(tail))
@@ -441,7 +437,7 @@ async def test_a_tail_that_waits_can_be_cancelled_and_leaves_nothing(store: Stor
     await tail.aclose()
 
 
-async def test_an_append_that_has_started_completes_even_if_the_caller_is_cancelled(store: Store, opens: Opens):
+async def test_started_append_completes_when_caller_is_cancelled(store: Store, opens: Opens):
     await store.append("talk", 0, rows(1, 1))
     appending = asyncio.create_task(store.append("talk", 1, rows(2, 3)))
     await asyncio.sleep(0)
@@ -451,7 +447,7 @@ async def test_an_append_that_has_started_completes_even_if_the_caller_is_cancel
     assert await opens().read("talk") == rows(1, 3)
 
 
-async def test_a_closed_store_raises_and_wakes_its_tails(store: Store):
+async def test_closed_store_raises_and_wakes_tails(store: Store):
     await store.append("talk", 0, rows(1, 1))
     tail = store.tail("talk")
     assert await next_of(tail, 1) == rows(1, 1)
@@ -468,7 +464,7 @@ async def test_a_closed_store_raises_and_wakes_its_tails(store: Store):
         await store.append("talk", 1, rows(2, 2))
 
 
-def test_one_store_serves_several_event_loops_one_after_the_other(where: str):
+def test_store_serves_several_event_loops_in_sequence(where: str):
     from sidestream.store import open_store
 
     store = open_store(where)
@@ -484,7 +480,7 @@ def test_one_store_serves_several_event_loops_one_after_the_other(where: str):
 
 
 @requirement("F33")
-async def test_a_gap_is_found_and_the_conversation_is_truncated_before_it(store: Store, opens: Opens, execute):
+async def test_gap_is_found_and_repair_truncates_before_it(store: Store, opens: Opens, execute):
     await store.append("whole", 0, rows(1, 3))
     await store.append("talk", 0, rows(1, 5))
     await store.append("short", 0, rows(1, 2))
@@ -512,7 +508,7 @@ async def test_a_gap_is_found_and_the_conversation_is_truncated_before_it(store:
 
 
 @requirement("F33")
-async def test_a_record_that_is_not_json_is_found_and_truncated(store: Store, execute):
+async def test_non_json_record_is_found_and_truncated(store: Store, execute):
     await store.append("talk", 0, [*rows(1, 2), row(3, body=b'{"text": "torn'), row(4)])
     assert [(it.kind, it.conversation) for it in await store.check()] == [("unreadable-record", "talk")]
     assert all(it.is_repaired for it in await store.check(repair=True))
@@ -566,7 +562,7 @@ def damage(blobs: BlobStore, digest: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["postgresql-database", "postgresql-s3"], indirect=True)
-async def test_a_large_blob_comes_back_whole(store: Store, opens: Opens):
+async def test_large_blob_is_restored_whole(store: Store, opens: Opens):
     data = random.Random(1).randbytes(5 * CHUNK_BYTES // 2)
     await store.append("talk", 0, [row(1, blobs=[digest_of(data)])], {digest_of(data): data})
     assert await opens().blob(digest_of(data)) == data

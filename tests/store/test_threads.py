@@ -27,7 +27,7 @@ class Batches(JobThread[int]):
         self.batches.append([])
 
 
-async def test_jobs_of_one_turn_of_the_loop_are_passed_on_together_and_in_order() -> None:
+async def test_jobs_of_one_loop_iteration_are_batched_in_order() -> None:
     thread = Batches()
     count = 3 * MAX_BATCH
     doing = [asyncio.create_task(thread.do(number)) for number in range(count)]
@@ -45,7 +45,7 @@ async def test_jobs_of_one_turn_of_the_loop_are_passed_on_together_and_in_order(
     assert len(batches) <= 3 + 4
 
 
-async def test_jobs_that_are_about_to_be_passed_on_are_done_before_the_thread_stops() -> None:
+async def test_queued_jobs_finish_before_thread_stops() -> None:
     thread = Batches()
     doing: list[asyncio.Task[Any]] = [asyncio.create_task(thread.do(number)) for number in range(20)]
     await asyncio.sleep(0)

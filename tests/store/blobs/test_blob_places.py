@@ -29,7 +29,7 @@ def shown(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
-def test_the_place_of_blobs_is_chosen_by_the_url_or_in_python(tmp_path: Path):
+def test_blob_location_is_chosen_by_url_or_in_python(tmp_path: Path):
     url = "postgresql://host/app?schema=talks"
     bucket = "s3://talks/some/prefix"
     for store, kind, place in [
@@ -56,13 +56,13 @@ def test_the_place_of_blobs_is_chosen_by_the_url_or_in_python(tmp_path: Path):
         "s3://A",
     ],
 )
-def test_another_place_is_refused_without_being_shown(tmp_path: Path, blobs: str):
+def test_invalid_blob_location_is_rejected_without_being_shown(tmp_path: Path, blobs: str):
     with pytest.raises(ConfigurationError) as caught:
         open_store(tmp_path / "talks.db", blobs=blobs)
     assert SECRET not in shown(caught.value)
 
 
-def test_blobs_in_the_database_need_postgresql_and_a_store_has_its_place(tmp_path: Path):
+def test_blobs_in_database_require_unopened_postgresql_store(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="PostgreSQL"):
         open_store(tmp_path / "talks.db", blobs="database")
     with pytest.raises(ConfigurationError, match="when you open it"):
@@ -70,7 +70,7 @@ def test_blobs_in_the_database_need_postgresql_and_a_store_has_its_place(tmp_pat
 
 
 @requirement("F33")
-async def test_a_bucket_that_cannot_be_reached_is_an_error_without_keys_and_no_missing_blob(
+async def test_unreachable_bucket_raises_error_without_keys(
     s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     with socket.socket() as unused:
@@ -100,9 +100,7 @@ async def test_a_bucket_that_cannot_be_reached_is_an_error_without_keys_and_no_m
 
 
 @requirement("F33")
-async def test_a_bucket_that_does_not_exist_is_reported(
-    s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_missing_bucket_is_reported(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in environment(s3_endpoint).items():
         monkeypatch.setenv(name, value)
     store = SqliteStore(tmp_path / "talks.db", "s3://nowhere/prefix")
@@ -114,7 +112,7 @@ async def test_a_bucket_that_does_not_exist_is_reported(
 
 
 @requirement("F33")
-async def test_the_connection_for_blobs_is_reopened_silently(postgres_server: Server, postgres_url: str):
+async def test_blob_connection_is_reopened_silently(postgres_server: Server, postgres_url: str):
     store = PostgresStore(postgres_url, "database")
     schema = postgres_url.partition("&schema=")[2]
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: DATA})
@@ -124,7 +122,7 @@ async def test_the_connection_for_blobs_is_reopened_silently(postgres_server: Se
     await store.aclose()
 
 
-def test_without_the_extra_blobs_in_a_bucket_name_it(tmp_path: Path):
+def test_bucket_without_extra_names_extra(tmp_path: Path):
     program = """
 import asyncio, sys
 sys.modules["obstore"] = sys.modules["obstore.store"] = sys.modules["obstore.exceptions"] = None

@@ -83,7 +83,7 @@ def looking() -> list[Any]:
 
 
 @requirement("R82", "R83")
-async def test_another_process_goes_on_where_the_log_ends(store: Store) -> None:
+async def test_another_process_continues_where_log_ends(store: Store) -> None:
     script = [ResponsesScript(id=f"r{n}").text(f"answer {n}").reply() for n in range(3)]
     async with FakeProvider(script) as fake:
         first = Chat(agent_at(fake), store=store, id="talk")
@@ -99,7 +99,7 @@ async def test_another_process_goes_on_where_the_log_ends(store: Store) -> None:
 
 
 @requirement("R82")
-async def test_the_log_has_every_finished_block_once_in_order(store: Store) -> None:
+async def test_log_has_every_finished_block_once_in_order(store: Store) -> None:
     desk = Desk()
     async with FakeProvider(looking()) as fake:
         await Chat(agent_at(fake, desk), store=store, id="talk").send("look")
@@ -112,7 +112,7 @@ async def test_the_log_has_every_finished_block_once_in_order(store: Store) -> N
 
 
 @requirement("R82")
-async def test_raw_ids_of_the_provider_stand_beside_ours(store: Store) -> None:
+async def test_provider_ids_are_kept_beside_ours(store: Store) -> None:
     async with FakeProvider([ResponsesScript(id="resp_7").text("Hi.").reply()]) as fake:
         await Chat(agent_at(fake), store=store, id="talk").send("Hello")
     records = await Conversation(store, "talk").records()
@@ -122,9 +122,7 @@ async def test_raw_ids_of_the_provider_stand_beside_ours(store: Store) -> None:
 
 
 @requirement("R76", "R82", "F42")
-async def test_an_approval_asked_in_one_process_is_decided_in_another_and_counts_once(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_approval_is_decided_once_in_another_process(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     script = [
         ResponsesScript(id="r1").function_call("delete", {"name": "a"}, "call_d").reply(),
@@ -157,7 +155,7 @@ async def test_an_approval_asked_in_one_process_is_decided_in_another_and_counts
 
 
 @requirement("R76")
-async def test_a_decision_that_had_no_effect_can_be_used_again(store: Store) -> None:
+async def test_decision_without_effect_can_be_reused(store: Store) -> None:
     desk = Desk()
     script = [
         ResponsesScript(id="r1").function_call("delete", {"name": "a"}, "call_d").reply(),
@@ -191,7 +189,7 @@ class Gone:
 
 
 @requirement("R77", "R84")
-async def test_a_turn_that_failed_can_go_on_and_runs_no_tool_twice(store: Store) -> None:
+async def test_failed_turn_can_continue_without_repeating_tools(store: Store) -> None:
     desk = Desk()
     script = [looking()[0], error_reply(400, "no"), ResponsesScript(id="r3").text("There.").reply()]
     async with FakeProvider(script) as fake:
@@ -210,7 +208,7 @@ async def test_a_turn_that_failed_can_go_on_and_runs_no_tool_twice(store: Store)
     assert await Conversation(store, "talk").messages() == chat.messages
 
 
-async def test_a_setting_that_is_refused_leaves_the_chat_as_it_was(store: Store) -> None:
+async def test_rejected_setting_leaves_chat_unchanged(store: Store) -> None:
     replies = [
         ResponsesScript().function_call("delete", {"name": "a"}, "c1").reply(),
         ResponsesScript().text("Done.").reply(),
@@ -229,7 +227,7 @@ async def test_a_setting_that_is_refused_leaves_the_chat_as_it_was(store: Store)
 
 
 @requirement("R77")
-async def test_after_a_failed_turn_the_next_one_does_without_it(store: Store) -> None:
+async def test_next_turn_omits_failed_turn(store: Store) -> None:
     script = [sse(responses_text("two")[:5]), ResponsesScript(id="r2").text("three").reply()]
     async with FakeProvider(script) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
@@ -241,7 +239,7 @@ async def test_after_a_failed_turn_the_next_one_does_without_it(store: Store) ->
 
 
 @requirement("F26")
-async def test_a_run_that_is_left_has_a_record_that_says_so(store: Store) -> None:
+async def test_abandoned_run_is_recorded_as_cancelled(store: Store) -> None:
     gate = asyncio.Event()
     async with FakeProvider([sse([*responses_text("never")[:5], gate])]) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
@@ -256,7 +254,7 @@ async def test_a_run_that_is_left_has_a_record_that_says_so(store: Store) -> Non
 
 
 @requirement("F34")
-async def test_two_writers_of_one_conversation_never_interleave(store: Store) -> None:
+async def test_two_writers_of_conversation_never_interleave(store: Store) -> None:
     gate = asyncio.Event()
     slow = [*responses_text("first")[:5], gate, *responses_text("first")[5:]]
     async with FakeProvider([sse(slow), ResponsesScript().text("second").reply()]) as fake:
@@ -285,7 +283,7 @@ class Counted(SqliteStore):
         return await super().read(conversation, after)
 
 
-async def test_only_a_conversation_that_may_exist_is_read_from_a_store_that_works(tmp_path: Path) -> None:
+async def test_generated_id_is_not_read_from_working_store(tmp_path: Path) -> None:
     counted = Counted(tmp_path / "talks.db")
     async with FakeProvider([ResponsesScript().text(str(number)).reply() for number in range(4)]) as fake:
         first, second = (Chat(agent_at(fake), store=counted) for _ in range(2))
@@ -321,9 +319,7 @@ class TakenOver(SqliteStore):
 
 @requirement("F34")
 @pytest.mark.parametrize("calls", [1, 2])
-async def test_a_conflict_in_a_round_of_calls_is_the_same_error_for_one_call_and_for_many(
-    tmp_path: Path, calls: int
-) -> None:
+async def test_conflict_during_calls_raises_conflict_error(tmp_path: Path, calls: int) -> None:
     taken, desk = TakenOver(tmp_path / "talks.db"), Desk()
     script = ResponsesScript()
     for number in range(calls):
@@ -336,7 +332,7 @@ async def test_a_conflict_in_a_round_of_calls_is_the_same_error_for_one_call_and
 
 
 @requirement("F34")
-async def test_a_turn_that_another_writer_took_over_stops_with_a_conflict(store: Store) -> None:
+async def test_turn_taken_over_by_another_writer_stops_with_conflict(store: Store) -> None:
     gate = asyncio.Event()
     slow = [*responses_text("first")[:5], gate, *responses_text("first")[5:]]
     async with FakeProvider([sse(slow), ResponsesScript().text("taken over").reply()]) as fake:
@@ -357,7 +353,7 @@ async def test_a_turn_that_another_writer_took_over_stops_with_a_conflict(store:
 
 
 @requirement("R82")
-async def test_a_turn_that_was_broken_off_can_be_dropped(store: Store) -> None:
+async def test_interrupted_turn_can_be_dropped(store: Store) -> None:
     script = [
         ResponsesScript(id="r1").function_call("delete", {"name": "a"}, "call_d").reply(),
         ResponsesScript(id="r2").text("Hello.").reply(),
@@ -373,7 +369,7 @@ async def test_a_turn_that_was_broken_off_can_be_dropped(store: Store) -> None:
 
 
 @requirement("R83")
-async def test_files_are_blobs_beside_the_log_and_come_back_whole(store: Store, tmp_path: Path) -> None:
+async def test_files_are_stored_as_blobs_and_restored_whole(store: Store, tmp_path: Path) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + os.urandom(3000)
     question = DataPart(picture, "image/png", "a.png")
     async with FakeProvider([ResponsesScript().text("A picture.").reply()] * 2) as fake:
@@ -406,7 +402,7 @@ async def test_providers_share_one_log(store: Store) -> None:
 
 
 @requirement("R82")
-async def test_a_history_that_a_chat_begins_with_is_in_its_log(store: Store) -> None:
+async def test_initial_history_is_written_to_log(store: Store) -> None:
     async with FakeProvider([ResponsesScript().text("Hi again.").reply()] * 2) as fake:
         earlier = Chat(agent_at(fake))
         await earlier.send("Hello")
@@ -443,7 +439,7 @@ class FailingStore(SqliteStore):
 
 @requirement("F33")
 @pytest.mark.parametrize("good", range(6))
-async def test_a_store_that_breaks_does_not_break_the_run_and_says_so_once(tmp_path: Path, good: int) -> None:
+async def test_failing_store_leaves_run_intact_and_is_reported_once(tmp_path: Path, good: int) -> None:
     store = FailingStore(tmp_path / "talks.db", good)
     desk = Desk()
     async with FakeProvider([*looking(), ResponsesScript().text("Still here.").reply()]) as fake:
@@ -478,7 +474,7 @@ async def _whole_log(folder: Path) -> list[Row]:
 
 
 @requirement("R84", "F32")
-async def test_a_run_goes_on_from_every_prefix_of_its_log(tmp_path: Path) -> None:
+async def test_run_resumes_from_every_prefix_of_its_log(tmp_path: Path) -> None:
     """Wherever a process ends, a recorded result is not made again, and a tool that may have run is asked about."""
     rows = await _whole_log(tmp_path)
     for length in range(2, len(rows)):
@@ -514,9 +510,7 @@ async def test_a_run_goes_on_from_every_prefix_of_its_log(tmp_path: Path) -> Non
 
 
 @requirement("F44")
-async def test_a_key_that_a_provider_repeats_in_an_error_is_neither_told_nor_stored(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_key_in_provider_error_is_neither_shown_nor_stored(store: Store, tmp_path: Path) -> None:
     key = "sk-canary-0123456789abcdef"
     failing = ResponsesScript().failed("server_error", f"the key {key} is not welcome")
     async with FakeProvider([failing.reply()]) as fake:

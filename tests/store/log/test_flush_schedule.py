@@ -41,7 +41,7 @@ class Read:
         self.seen.append("resumed")
 
 
-async def test_all_writers_of_a_loop_share_their_moments() -> None:
+async def test_writers_of_loop_share_flush_schedule() -> None:
     seen: list[str] = []
     one, two, gone = (Written(name, seen) for name in ("one", "two", "gone"))
     assert moments(SHORT_S, TALK) is moments(SHORT_S, TALK)
@@ -59,7 +59,7 @@ async def test_all_writers_of_a_loop_share_their_moments() -> None:
     assert not gone.is_due.is_set()
 
 
-async def test_what_is_read_at_a_moment_is_written_at_that_moment() -> None:
+async def test_data_read_at_flush_is_written_at_same_flush() -> None:
     seen: list[str] = []
     now = moments(SHORT_S, TALK)
     late = Written("written", seen)
@@ -77,7 +77,7 @@ async def test_what_is_read_at_a_moment_is_written_at_that_moment() -> None:
     assert seen == ["read", "read", "written"] * 3
 
 
-async def test_what_arrives_at_a_paused_connection_is_read_at_once_when_a_moment_comes() -> None:
+async def test_paused_connection_is_read_when_flush_is_due() -> None:
     here, there = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=here)
 
@@ -97,7 +97,7 @@ async def test_what_arrives_at_a_paused_connection_is_read_at_once_when_a_moment
     writer.close()
 
 
-async def test_a_reader_that_is_cancelled_holds_up_nobody_and_a_writer_that_fails_neither() -> None:
+async def test_cancelled_reader_or_failed_writer_blocks_no_others() -> None:
     seen: list[str] = []
     failures: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(str(context["exception"])))
@@ -117,7 +117,7 @@ async def test_a_reader_that_is_cancelled_holds_up_nobody_and_a_writer_that_fail
     assert (sorted(seen), failures) == (["broken", "one", "two"], ["the disk is gone"])
 
 
-def test_the_moments_of_a_loop_end_with_it() -> None:
+def test_flush_schedule_ends_with_its_loop() -> None:
     async def kept() -> weakref.ref[Moments]:
         await moments(0.0, TALK).wait(Read([]))
         return weakref.ref(moments(0.0, TALK))
@@ -127,7 +127,7 @@ def test_the_moments_of_a_loop_end_with_it() -> None:
     assert found() is None
 
 
-async def test_conversations_are_spread_over_an_interval() -> None:
+async def test_conversations_are_spread_over_flush_interval() -> None:
     groups = {moments(0.2, f"talk{number}") for number in range(64 * PHASES)}
     assert {group._offset_s for group in groups} == {0.2 * number / PHASES for number in range(PHASES)}
     assert all(moments(0.2, f"talk{number}") in groups for number in range(64 * PHASES))

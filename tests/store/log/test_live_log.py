@@ -64,7 +64,7 @@ async def followed(store: Store, id: str, text: str) -> list[Record]:
 
 
 @requirement("R112", "R161")
-async def test_a_run_that_is_left_has_written_all_of_its_open_block(store: Store) -> None:
+async def test_leaving_run_writes_its_open_block(store: Store) -> None:
     shown, _ = events_of(ResponsesScript(), ["Shown ", "before."])
     detail = LogDetail(interval_s=3600.0)  # Only what is written at once comes in time.
     async with FakeProvider([sse([*shown, asyncio.Event()])]) as fake:
@@ -80,9 +80,7 @@ async def test_a_run_that_is_left_has_written_all_of_its_open_block(store: Store
 
 
 @requirement("R112")
-async def test_a_follower_reads_an_open_block_as_deltas_and_everyone_else_whole_once_it_ends(
-    store: Store, opens: Any
-) -> None:
+async def test_only_subscribers_read_open_block_as_deltas(store: Store, opens: Any) -> None:
     gate = asyncio.Event()
     shown, rest = events_of(ResponsesScript(id="r1"), ["Shown ", "before ", "the end."])
     async with FakeProvider([sse([*shown, gate, *rest])]) as fake:
@@ -108,7 +106,7 @@ async def test_a_follower_reads_an_open_block_as_deltas_and_everyone_else_whole_
 
 
 @requirement("R112")
-async def test_code_is_followed_while_it_is_written(store: Store, opens: Any) -> None:
+async def test_code_can_be_tailed_while_it_is_written(store: Store, opens: Any) -> None:
     gate = asyncio.Event()
     events = ResponsesScript(id="r1").code_interpreter(["print(1)\n", "print(2)"]).text("Done.").events()
     first = next(index for index, event in enumerate(events) if event["type"].endswith("code.delta"))
@@ -128,7 +126,7 @@ async def test_code_is_followed_while_it_is_written(store: Store, opens: Any) ->
 
 
 @requirement("R112")
-async def test_much_text_is_written_before_its_time_in_pieces_of_bounded_size(store: Store) -> None:
+async def test_long_text_is_written_early_in_bounded_increments(store: Store) -> None:
     """Without the clock: the loop never gets to a timer, since nothing is awaited but the store."""
     writer = Writer(store, "talk", 0, gap_s=0)
     writer.begin("run_1", model="x:y", opening=(), message_metadata="session", decisions=())
@@ -149,7 +147,7 @@ async def test_much_text_is_written_before_its_time_in_pieces_of_bounded_size(st
 
 
 @requirement("R112")
-async def test_what_was_shown_of_a_run_that_is_left_stands_in_the_log(store: Store) -> None:
+async def test_abandoned_run_logs_shown_text_and_cancellation(store: Store) -> None:
     gate = asyncio.Event()
     shown, _ = events_of(ResponsesScript(id="r1"), ["Shown ", "and left."])
     async with FakeProvider([sse([*shown, gate])]) as fake:
@@ -168,7 +166,7 @@ async def test_what_was_shown_of_a_run_that_is_left_stands_in_the_log(store: Sto
 
 
 @requirement("R112", "F32")
-async def test_a_kill_takes_no_increment_that_was_written(where: str, opens: Any) -> None:
+async def test_kill_loses_no_written_increment(where: str, opens: Any) -> None:
     shown, _ = events_of(ResponsesScript(id="r1"), ["It was ", "shown."])
     again = ResponsesScript(id="r2").text("It is complete.").reply()
     async with FakeProvider([sse([*shown, asyncio.Event()]), again]) as fake:
@@ -222,7 +220,7 @@ def copies(folder: Path, data: bytes) -> list[bytes]:
 
 
 @requirement("R16")
-async def test_delivered_bytes_stand_once_in_the_log_and_previews_not_at_all(drawn: Any, tmp_path: Path) -> None:
+async def test_delivered_bytes_are_logged_once_and_previews_never(drawn: Any, tmp_path: Path) -> None:
     store, records = await drawn()
     parts = stream_of(records)
     assert [part.data for part in parts if isinstance(part, File)] == [IMAGE]
@@ -236,7 +234,7 @@ async def test_delivered_bytes_stand_once_in_the_log_and_previews_not_at_all(dra
 
 
 @requirement("R16")
-def test_previews_of_an_agent_that_runs_as_a_tool_are_left_out_too() -> None:
+def test_previews_of_subagents_are_omitted() -> None:
     picture = b64encode(PREVIEW).decode()
     event = {"type": "image.partial", "picture": picture, "index": 0}
     nested = ToolEvent("image_generation", "partial", event, call_id="inner")

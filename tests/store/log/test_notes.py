@@ -11,7 +11,7 @@ from sidestream.store.records import MessageAdded, Noted
 
 
 @requirement("R80")
-async def test_a_note_is_kept_and_changes_nothing(tmp_path: Path):
+async def test_note_is_stored_without_changing_conversation(tmp_path: Path):
     store = open_store(tmp_path / "talks.db")
     try:
         writer = Writer(store, "talk", 0)

@@ -50,7 +50,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 
 if not FILES:
 
-    def test_there_are_recordings() -> None:
+    def test_recordings_exist() -> None:
         pytest.skip(f"no recordings: {RECORDINGS} is not there")
 
 
@@ -84,7 +84,7 @@ def messages_of(parts: list[StreamPart], policy: Literal["session", "summary"]) 
 
 
 @requirement("R82", "R112")
-async def test_the_log_of_a_recording_gives_its_messages(recording: Recording) -> None:
+async def test_recording_log_restores_messages(recording: Recording) -> None:
     for (number, parts), policy, every in product(enumerate(await played(recording)), POLICIES, (0, 1)):
         case = f"answer {number}, policy {policy}, increments after {every} parts"
         state = fold(stored([MessageAdded(QUESTION), RunStarted("replay:x", policy), *segments(parts, every)]))
@@ -101,7 +101,7 @@ async def test_the_log_of_a_recording_gives_its_messages(recording: Recording) -
 
 
 @requirement("R82")
-async def test_the_segments_of_a_recording_are_its_stream_with_the_deltas_joined(recording: Recording) -> None:
+async def test_recording_segments_equal_stream_with_joined_deltas(recording: Recording) -> None:
     for parts in await played(recording):
         told = stream_of(stored(segments(parts)))
         check(told)
@@ -109,7 +109,7 @@ async def test_the_segments_of_a_recording_are_its_stream_with_the_deltas_joined
 
 
 @requirement("R112")
-async def test_increments_of_a_recording_say_the_same_and_are_joined_where_the_block_ends(recording: Recording) -> None:
+async def test_recording_increments_equal_stream_and_are_joined(recording: Recording) -> None:
     for (number, parts), every in product(enumerate(await played(recording)), (1, 2, 7)):
         case = f"answer {number}, increments after {every} parts"
         grown = list(stored(segments(parts, every)))
@@ -124,7 +124,7 @@ async def test_increments_of_a_recording_say_the_same_and_are_joined_where_the_b
 
 
 @requirement("R16")
-async def test_the_log_of_a_recording_holds_no_preview_and_no_delivered_bytes_twice(recording: Recording) -> None:
+async def test_recording_log_omits_previews_and_duplicate_bytes(recording: Recording) -> None:
     for parts in await played(recording):
         previews = {text for part in parts for text in preview_texts(part)}
         files = {b64encode(part.data) for part in parts if isinstance(part, File) and part.data}

@@ -60,7 +60,7 @@ async def stored_texts(where: str) -> list[str]:
 
 
 @requirement("F33")
-async def test_a_chat_is_stored_again_once_its_server_is_back(own_server: Server, monkeypatch: pytest.MonkeyPatch):
+async def test_chat_is_stored_again_when_server_returns(own_server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sidestream.store.log.writer.OUTAGE_S", 0.0)
     url = own_server.url("postgres")
     store = PostgresStore(url)
@@ -86,7 +86,7 @@ async def test_a_chat_is_stored_again_once_its_server_is_back(own_server: Server
 
 @requirement("F33")
 @pytest.mark.parametrize("at", ["stream", "tool"])
-async def test_a_run_survives_a_restart_of_its_server_and_its_log_has_no_gap(own_server: Server, at: str):
+async def test_log_has_no_gap_when_server_restarts_during_run(own_server: Server, at: str):
     """While text streams, or between the start of a tool and its result: nothing is reported, and nothing is lost."""
     url = own_server.url("postgres")
     starting: list[asyncio.Task[None]] = []
@@ -142,9 +142,7 @@ async def test_a_run_survives_a_restart_of_its_server_and_its_log_has_no_gap(own
 
 
 @requirement("F33")
-async def test_a_run_that_streams_without_its_log_writes_it_once_the_store_works(
-    store: "BrokenStore", monkeypatch: pytest.MonkeyPatch
-):
+async def test_run_without_log_is_written_when_store_recovers(store: "BrokenStore", monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sidestream.store.log.writer.FAILED_WAIT_S", 0.0)
     writer = Writer(store, "talk", 0)
     writer.begin("run", model="m", opening=[ChatMessage.user("go")], message_metadata="session", decisions=[])
@@ -199,7 +197,7 @@ class SlowStore(WrappedStore):
 
 @requirement("F33")
 @pytest.mark.parametrize("writes_first", [False, True])
-async def test_a_commit_that_is_cancelled_leaves_neither_a_gap_nor_a_record_twice(store, writes_first: bool):
+async def test_cancelled_commit_leaves_no_gap_and_no_duplicate(store, writes_first: bool):
     """Whether it was stored is unknown then: the next commit, here that of somebody else who waits, finds out."""
     slow = SlowStore(store, writes_first=writes_first)
     writer = Writer(slow, "talk", 0)
@@ -223,7 +221,7 @@ async def test_a_commit_that_is_cancelled_leaves_neither_a_gap_nor_a_record_twic
 
 @requirement("F33")
 @pytest.mark.parametrize("commits_first", [False, True])
-async def test_what_was_not_written_is_written_by_the_next_load(store: BrokenStore, commits_first: bool):
+async def test_unwritten_records_are_written_by_next_load(store: BrokenStore, commits_first: bool):
     async with FakeProvider(answers(3)) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
         await chat.send("one")
@@ -242,7 +240,7 @@ async def test_what_was_not_written_is_written_by_the_next_load(store: BrokenSto
 
 @requirement("F33")
 @pytest.mark.parametrize("fault", ["locked", "full"])
-async def test_a_run_streams_while_its_file_is_locked_or_full_and_is_stored_afterwards(tmp_path: Path, fault: str):
+async def test_run_streams_while_file_is_locked_or_full(tmp_path: Path, fault: str):
     store = SqliteStore(tmp_path / "talks.db", busy_timeout_s=0.05)
     async with FakeProvider(answers(3)) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
@@ -270,7 +268,7 @@ async def test_a_run_streams_while_its_file_is_locked_or_full_and_is_stored_afte
 
 
 @requirement("F34", "F33")
-async def test_what_another_writer_did_meanwhile_is_a_conflict_and_not_overwritten(store: BrokenStore):
+async def test_records_of_another_writer_are_conflict_and_kept(store: BrokenStore):
     async with FakeProvider(answers(4)) as fake:
         chat, other = (Chat(agent_at(fake), store=one, id="talk") for one in (store, SqliteStore(store.path)))
         await chat.send("one")
@@ -288,7 +286,7 @@ async def test_what_another_writer_did_meanwhile_is_a_conflict_and_not_overwritt
 
 
 @requirement("F33")
-async def test_a_chat_whose_log_was_deleted_continues_in_memory(store: BrokenStore):
+async def test_chat_with_deleted_log_continues_in_memory(store: BrokenStore):
     async with FakeProvider(answers(3)) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
         await chat.send("one")
@@ -301,7 +299,7 @@ async def test_a_chat_whose_log_was_deleted_continues_in_memory(store: BrokenSto
 
 
 @requirement("F33")
-async def test_what_waits_for_the_store_is_bounded(store: BrokenStore, monkeypatch: pytest.MonkeyPatch):
+async def test_records_waiting_for_store_are_bounded(store: BrokenStore, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sidestream.store.log.writer.MAX_UNSTORED_BYTES", 10_000)
     async with FakeProvider(answers(4)) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
@@ -317,7 +315,7 @@ async def test_what_waits_for_the_store_is_bounded(store: BrokenStore, monkeypat
 
 
 @pytest.mark.parametrize("id", ["", "\0", "a\0b", "\ud800", "x" * 257, "line\n", 5], ids=ascii)
-async def test_an_impossible_id_is_refused_when_the_chat_is_made(tmp_path: Path, id: str):
+async def test_invalid_id_is_rejected_when_chat_is_created(tmp_path: Path, id: str):
     agent = Agent("openai-responses", base_url="http://127.0.0.1:1/v1")
     with pytest.raises(ConfigurationError, match="a conversation id must be") as caught:
         Chat(agent, store=tmp_path / "talks.db", id=id)

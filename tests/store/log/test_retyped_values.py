@@ -60,7 +60,7 @@ async def test_count_of_wrong_type_leaves_conversation_loadable(count: Any, open
 
 
 @requirement("F58")
-async def test_message_that_cannot_be_stored_does_not_begin_a_run(store: Store):
+async def test_unstorable_message_does_not_start_run(store: Store):
     model = ScriptedModel(["One.", "Two."])
     chat = Chat(Agent(model), store=store, id="talk")
     await chat.send("Why?")
@@ -91,7 +91,7 @@ async def with_step(store: Store, server_tool_use: dict[str, Any], **fields: Any
 
 
 @requirement("F58")
-async def test_boolean_count_of_older_version_is_left_out(store: Store):
+async def test_boolean_count_of_older_version_is_ignored(store: Store):
     await with_step(store, {"web_search": True, "web_fetch": 2})
     records = await Conversation(store, "old").records()
     (step,) = [record.body for record in records if record.kind == "step-finish"]
@@ -129,7 +129,7 @@ INVALID_PARTS: dict[str, Emitted] = {
 
 @requirement("F58")
 @pytest.mark.parametrize("name", INVALID_PARTS)
-async def test_tool_that_emits_invalid_part_fails(name: str, store: Store):
+async def test_tool_emitting_invalid_part_fails(name: str, store: Store):
     def work(context: ToolContext) -> str:
         """Emits."""
         context.emit(INVALID_PARTS[name])
@@ -143,7 +143,7 @@ async def test_tool_that_emits_invalid_part_fails(name: str, store: Store):
 
 
 @requirement("F58")
-async def test_writer_that_refuses_a_record_leaves_log_loadable(store: Store):
+async def test_writer_rejecting_record_leaves_log_loadable(store: Store):
     await Chat(Agent(ScriptedModel(["One."])), store=store, id="talk").send("Why?")
     head = (await Conversation(store, "talk").state()).head
     writer = Writer(store, "talk", head)

@@ -33,12 +33,12 @@ async def test_conversations_are_found_by_all_words_best_first(store: Store):
 
 
 @pytest.mark.parametrize("query", ["", '"', "*", "-", "()"])
-async def test_a_query_without_words_finds_nothing(store: Store, query: str):
+async def test_query_without_words_finds_nothing(store: Store, query: str):
     await store.append("talk", 0, [message(1, "Something.")])
     assert await search(store, query) == []
 
 
-async def test_memory_holds_one_conversation_at_a_time(store: Store):
+async def test_search_holds_one_conversation_in_memory(store: Store):
     for number in range(40):
         await store.append(f"talk-{number}", 0, [message(1, f"eclipse {number} " + "word " * (LONG // 5))])
     tracemalloc.start()

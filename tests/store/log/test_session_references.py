@@ -53,7 +53,7 @@ async def notices(chat: Chat[Any], prompt: str) -> list[dict[str, Any]]:
 
 
 @requirement("R42", "R43")
-async def test_a_refused_session_of_a_logged_conversation_is_replayed_whole(store: Store) -> None:
+async def test_refused_session_of_logged_conversation_is_resent_whole(store: Store) -> None:
     replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
     async with FakeProvider(replies) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
@@ -71,7 +71,7 @@ async def test_a_refused_session_of_a_logged_conversation_is_replayed_whole(stor
 
 
 @requirement("R42", "R43")
-async def test_without_a_log_a_refused_session_is_replayed_without_the_items_of_hosted_tools() -> None:
+async def test_refused_session_without_log_is_resent_reduced() -> None:
     replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
     async with FakeProvider(replies) as fake:
         chat = Chat(agent_at(fake))
@@ -84,7 +84,7 @@ async def test_without_a_log_a_refused_session_is_replayed_without_the_items_of_
 
 
 @requirement("R42", "R43")
-async def test_a_logged_history_can_be_used_without_its_log(store: Store) -> None:
+async def test_logged_history_can_be_used_without_its_log(store: Store) -> None:
     replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
     async with FakeProvider(replies) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")
@@ -96,7 +96,7 @@ async def test_a_logged_history_can_be_used_without_its_log(store: Store) -> Non
 
 
 @requirement("R42")
-async def test_what_was_not_stored_is_replayed_from_the_log_every_time(store: Store) -> None:
+async def test_unstored_session_is_resent_from_log_every_time(store: Store) -> None:
     unstored = OpenAIResponsesOptions(store=False)
     replies = [searching().reply(), *(ResponsesScript(id=f"r{n}").text("Yes.").reply() for n in (2, 3))]
     async with FakeProvider(replies) as fake:
@@ -110,7 +110,7 @@ async def test_what_was_not_stored_is_replayed_from_the_log_every_time(store: St
 
 
 @requirement("R42", "R43")
-async def test_a_history_that_another_conversation_begins_with_keeps_what_it_refers_to(tmp_path: Path) -> None:
+async def test_reused_history_keeps_blobs_after_first_chat_is_deleted(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "talks.db", BlobFolder(tmp_path / "blobs", grace_s=0))
     replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
     async with FakeProvider(replies) as fake:
@@ -130,9 +130,7 @@ async def test_a_history_that_another_conversation_begins_with_keeps_what_it_ref
 
 
 @requirement("R43")
-async def test_a_history_that_refers_to_another_store_is_imported_without_what_it_refers_to(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_history_of_another_store_is_imported_without_references(store: Store, tmp_path: Path) -> None:
     replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
     async with FakeProvider(replies) as fake:
         first = Chat(agent_at(fake), store=store, id="first")
@@ -163,7 +161,7 @@ def blocks(fake: FakeProvider, number: int) -> list[str]:
 
 
 @requirement("R42")
-async def test_signed_blocks_are_replayed_from_the_log_in_the_same_run_and_later(store: Store) -> None:
+async def test_signed_blocks_are_resent_from_log(store: Store) -> None:
     async with FakeProvider(thinking()) as fake:
         chat = Chat(agent_at(fake, "anthropic", tools=[look]), store=store, id="talk")
         await chat.send("Look.")
@@ -175,7 +173,7 @@ async def test_signed_blocks_are_replayed_from_the_log_in_the_same_run_and_later
 
 
 @requirement("R43")
-async def test_blocks_that_no_log_has_are_left_out_and_the_stream_says_so(store: Store) -> None:
+async def test_blocks_missing_in_log_are_omitted_and_reported(store: Store) -> None:
     async with FakeProvider(thinking()) as fake:
         chat = Chat(agent_at(fake, "anthropic", tools=[look]), store=store, id="talk")
         await chat.send("Look.")
@@ -206,7 +204,7 @@ class FailingStore(SqliteStore):
 
 
 @requirement("R42")
-async def test_what_could_not_be_written_is_replayed_from_memory(tmp_path: Path) -> None:
+async def test_unwritten_blocks_are_resent_from_memory(tmp_path: Path) -> None:
     failing = FailingStore(tmp_path / "talks.db")
     async with FakeProvider(thinking()) as fake:
         chat = Chat(agent_at(fake, "anthropic", tools=[look]), store=failing, id="talk")
@@ -223,7 +221,7 @@ def _remove(folder: Path, digest: str) -> None:
 
 
 @requirement("R43")
-async def test_a_blob_that_is_lost_is_reported_and_the_conversation_continues(store: Store, tmp_path: Path) -> None:
+async def test_lost_blob_is_reported_and_conversation_continues(store: Store, tmp_path: Path) -> None:
     replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
     async with FakeProvider(replies) as fake:
         chat = Chat(agent_at(fake), store=store, id="talk")

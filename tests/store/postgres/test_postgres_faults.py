@@ -42,9 +42,7 @@ def text_of(error: BaseException) -> str:
 
 
 @requirement("F33")
-async def test_a_killed_connection_is_reopened_silently(
-    store: PostgresStore, postgres_server: Server, postgres_url: str
-):
+async def test_killed_connection_is_reopened_silently(store: PostgresStore, postgres_server: Server, postgres_url: str):
     schema = postgres_url.partition("&schema=")[2]
     await store.append("talk", 0, rows(1, 1))
     assert await store.read("talk") == rows(1, 1)
@@ -59,7 +57,7 @@ async def test_a_killed_connection_is_reopened_silently(
 
 
 @requirement("F33")
-async def test_a_schema_that_another_process_creates_during_a_read_is_read(store: PostgresStore, postgres_url: str):
+async def test_schema_created_by_another_process_during_read_is_read(store: PostgresStore, postgres_url: str):
     other = PostgresStore(postgres_url)
 
     class Overtaken(PostgresServer):
@@ -75,7 +73,7 @@ async def test_a_schema_that_another_process_creates_during_a_read_is_read(store
 
 
 @requirement("F33")
-async def test_a_tail_whose_connection_is_killed_continues_without_a_gap(
+async def test_tail_continues_without_gap_when_connection_is_killed(
     store: PostgresStore, postgres_server: Server, postgres_url: str
 ):
     schema = postgres_url.partition("&schema=")[2]
@@ -91,7 +89,7 @@ async def test_a_tail_whose_connection_is_killed_continues_without_a_gap(
 
 
 @requirement("F33")
-async def test_an_append_committed_before_its_connection_broke_is_not_a_conflict(
+async def test_append_committed_before_connection_loss_is_no_conflict(
     store: PostgresStore, postgres_server: Server, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The server commits, then its response is lost: the retry finds its own rows."""
@@ -119,7 +117,7 @@ async def test_an_append_committed_before_its_connection_broke_is_not_a_conflict
 
 
 @requirement("F33", "F34")
-async def test_appends_that_share_a_transaction_succeed_and_fail_each_by_itself(
+async def test_appends_sharing_transaction_succeed_or_fail_separately(
     store: PostgresStore, postgres_server: Server, postgres_url: str
 ):
     """Conflicts, fences, missing blobs, new conversations, bytes that are no text, and a lock of somebody else."""
@@ -159,9 +157,7 @@ async def test_appends_that_share_a_transaction_succeed_and_fail_each_by_itself(
 
 
 @requirement("F33")
-async def test_appends_in_progress_survive_the_end_of_their_connection(
-    store: PostgresStore, postgres_server: Server, postgres_url: str
-):
+async def test_active_appends_survive_connection_loss(store: PostgresStore, postgres_server: Server, postgres_url: str):
     schema, count = postgres_url.partition("&schema=")[2], 100
     await store.append("talk", 0, rows(1, 1))
     for seq in range(1, 6):
@@ -172,7 +168,7 @@ async def test_appends_in_progress_survive_the_end_of_their_connection(
 
 
 @requirement("F33")
-async def test_an_unreachable_server_is_an_error_with_its_address():
+async def test_unreachable_server_is_reported_with_its_address():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         store = PostgresStore(f"postgresql://someone:{QUOTED}@127.0.0.1:{unused.getsockname()[1]}/talks")
@@ -198,7 +194,7 @@ async def test_an_unreachable_server_is_an_error_with_its_address():
         ("unknown_user", CANARY, "postgres", "password"),
     ],
 )
-async def test_a_wrong_password_user_or_database_is_reported_without_the_password(
+async def test_wrong_credentials_are_reported_without_password(
     postgres_server: Server, user: str, password: str, database: str, words: str, caplog: pytest.LogCaptureFixture
 ):
     with control(postgres_server) as connection:
@@ -234,9 +230,7 @@ async def test_missing_rights_are_reported(postgres_server: Server, postgres_url
 
 
 @requirement("F33")
-async def test_a_conversation_that_stays_locked_is_an_error(
-    postgres_server: Server, postgres_url: str, store: PostgresStore
-):
+async def test_locked_conversation_raises_error(postgres_server: Server, postgres_url: str, store: PostgresStore):
     await store.append("talk", 0, rows(1, 1))
     schema = postgres_url.partition("&schema=")[2]
     assert store._connections.writing._connection is not None
@@ -260,14 +254,14 @@ async def test_a_conversation_that_stays_locked_is_an_error(
         f"postgresql://user:{QUOTED}@host/db?schema=No-Such;Name",
     ],
 )
-def test_an_invalid_url_is_refused_without_being_shown(url: str):
+def test_invalid_url_is_rejected_without_being_shown(url: str):
     with pytest.raises(ConfigurationError) as caught:
         PostgresStore(url)
     assert CANARY not in text_of(caught.value)
     assert QUOTED not in text_of(caught.value)
 
 
-def test_neither_the_name_of_a_store_nor_of_its_blobs_holds_the_password():
+def test_names_of_store_and_blobs_omit_password():
     for url in (f"postgresql://user:{QUOTED}@host/db", f"postgresql://host/db?user=user&password={QUOTED}"):
         store = PostgresStore(url)
         assert repr(store) == "PostgresStore('postgresql://user@host/db')"
@@ -291,7 +285,7 @@ async def test_appends_and_reads_share_two_connections(
 
 
 @requirement("F33")
-async def test_hundreds_of_readers_share_one_connection_that_listens(
+async def test_hundreds_of_tails_share_one_listening_connection(
     store: PostgresStore, postgres_server: Server, postgres_url: str
 ):
     """More than twice as many as the server has connections; it is killed in between."""
@@ -318,9 +312,7 @@ async def test_hundreds_of_readers_share_one_connection_that_listens(
             pass
 
 
-async def test_a_channel_that_nobody_waits_for_is_left(
-    store: PostgresStore, postgres_server: Server, postgres_url: str
-):
+async def test_unused_channel_is_unsubscribed(store: PostgresStore, postgres_server: Server, postgres_url: str):
     schema = postgres_url.partition("&schema=")[2]
     await store.append("talk", 0, rows(1, 1))
     async with aclosing(store.tail("talk")) as tail:

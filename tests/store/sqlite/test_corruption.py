@@ -28,7 +28,7 @@ PROGRAM = Path(__file__).with_name("corruption.py")
 
 
 @requirement("F33")
-def test_a_damaged_file_is_survived_whatever_the_damage():
+def test_damaged_file_is_survived():
     count = 3 * len(DAMAGES)
     command = [sys.executable, str(PROGRAM), "15", str(count)]
     variables = {**os.environ, "PYTHONPATH": str(TESTS)}
@@ -63,7 +63,7 @@ async def repaired(path: Path) -> tuple[list[str], int]:
 
 @requirement("F33")
 @pytest.mark.parametrize("damage", [0x00, 0xA5], ids=["zeroed", "overwritten"])
-async def test_a_store_without_its_first_page_is_saved_whole(tmp_path: Path, damage: int):
+async def test_store_without_first_page_is_repaired_whole(tmp_path: Path, damage: int):
     path = tmp_path / "talks.db"
     await closed_store(path, 200)
     path.write_bytes(bytes([damage]) * PAGE + path.read_bytes()[PAGE:])
@@ -71,7 +71,7 @@ async def test_a_store_without_its_first_page_is_saved_whole(tmp_path: Path, dam
 
 
 @requirement("F33")
-async def test_the_time_of_a_repair_grows_with_the_file_and_not_with_the_gap(tmp_path: Path):
+async def test_repair_time_grows_with_file_and_not_with_gap(tmp_path: Path):
     path = tmp_path / "talks.db"
     await closed_store(path, 3000)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -89,7 +89,7 @@ async def test_the_time_of_a_repair_grows_with_the_file_and_not_with_the_gap(tmp
 
 
 @requirement("F33")
-async def test_a_write_ahead_log_without_its_file_is_not_deleted_but_saved(tmp_path: Path):
+async def test_wal_without_its_file_is_kept_and_repaired(tmp_path: Path):
     path = tmp_path / "talks.db"
     store = SqliteStore(path)
     await store.append("long", 0, history(1, 50))
@@ -113,7 +113,7 @@ async def test_a_write_ahead_log_without_its_file_is_not_deleted_but_saved(tmp_p
 
 @requirement("F33")
 @pytest.mark.parametrize("column", ["title", "model", "last", "id"])
-async def test_a_text_that_is_not_utf8_is_an_error_and_a_repair_keeps_every_record(tmp_path: Path, column: str):
+async def test_non_utf8_text_is_error_and_repair_keeps_every_record(tmp_path: Path, column: str):
     path = tmp_path / "talks.db"
     await closed_store(path, 20)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -130,7 +130,7 @@ async def test_a_text_that_is_not_utf8_is_an_error_and_a_repair_keeps_every_reco
 @pytest.mark.parametrize(
     ("pragma", "other"), [("application_id", 5), ("user_version", 0), ("user_version", -3)], ids=str
 )
-async def test_a_store_whose_header_lies_is_damaged_and_not_of_another_program(tmp_path: Path, pragma: str, other: int):
+async def test_wrong_header_is_reported_as_damage(tmp_path: Path, pragma: str, other: int):
     path = tmp_path / "talks.db"
     await closed_store(path, 20)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -143,7 +143,7 @@ async def test_a_store_whose_header_lies_is_damaged_and_not_of_another_program(t
 
 
 @requirement("F33")
-async def test_a_record_that_is_json_but_no_record_is_a_store_error_and_reported(tmp_path: Path):
+async def test_json_with_invalid_record_is_reported_as_unreadable(tmp_path: Path):
     path = tmp_path / "talks.db"
     for body in (b"[]", b"null", b'{"type":"message","message":5}', b'{"type":"segment","kind":"text","parts":[]}'):
         store = SqliteStore(path)
@@ -160,7 +160,7 @@ async def test_a_record_that_is_json_but_no_record_is_a_store_error_and_reported
 
 
 @requirement("F33", "F36")
-async def test_references_that_are_lost_are_listed_again_so_that_no_blob_is_collected(tmp_path: Path):
+async def test_repair_restores_lost_blob_references(tmp_path: Path):
     path, digest = tmp_path / "talks.db", digest_of(b"picture")
     store = SqliteStore(path)
     store.blobs.grace_s = -1
@@ -176,7 +176,7 @@ async def test_references_that_are_lost_are_listed_again_so_that_no_blob_is_coll
     await store.aclose()
 
 
-async def test_a_failed_read_keeps_no_lock_on_the_file(tmp_path: Path):
+async def test_failed_read_keeps_no_file_lock(tmp_path: Path):
     path = tmp_path / "talks.db"
     await closed_store(path, 5)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -192,7 +192,7 @@ async def test_a_failed_read_keeps_no_lock_on_the_file(tmp_path: Path):
 
 
 @requirement("F33")
-async def test_records_that_contradict_each_other_are_a_store_error(tmp_path: Path):
+async def test_contradictory_records_raise_store_error(tmp_path: Path):
     path = tmp_path / "talks.db"
     store = SqliteStore(path)
     agent = Agent("openai-responses", base_url="http://127.0.0.1:1/v1")
@@ -210,7 +210,7 @@ async def test_records_that_contradict_each_other_are_a_store_error(tmp_path: Pa
 
 
 @requirement("F33")
-async def test_a_reference_that_is_no_text_does_not_end_a_check(tmp_path: Path):
+async def test_non_string_reference_does_not_end_check(tmp_path: Path):
     path, digest = tmp_path / "talks.db", digest_of(b"x")
     store = SqliteStore(path)
     await store.append("talk", 0, [row(1, blobs=[digest])], {digest: b"x"})

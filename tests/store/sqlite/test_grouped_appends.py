@@ -66,7 +66,7 @@ def more(number: int, after: int = 1, token: str | None = None) -> Append:
     return Append(f"talk{number}", after, rows, {}, False, token)
 
 
-async def test_what_is_written_together_is_what_each_would_have_written(tmp_path: Path) -> None:
+async def test_grouped_appends_write_same_content_as_single_ones(tmp_path: Path) -> None:
     together, singly = Talks(tmp_path / "together.db"), Talks(tmp_path / "singly.db")
     for talks in (together, singly):
         await talks.append(*map(opening, range(COUNT)))
@@ -76,7 +76,7 @@ async def test_what_is_written_together_is_what_each_would_have_written(tmp_path
     assert await together.content() == await singly.content()
 
 
-async def test_of_appends_that_are_written_together_only_those_with_a_conflict_fail(tmp_path: Path) -> None:
+async def test_grouped_appends_fail_only_those_with_conflict(tmp_path: Path) -> None:
     talks = Talks(tmp_path / "talks.db")
     await talks.append(*(opening(number, "2") for number in range(COUNT)))
     appends = [more(number, token="3") for number in range(COUNT)]
@@ -96,7 +96,7 @@ async def test_of_appends_that_are_written_together_only_those_with_a_conflict_f
     ]
 
 
-async def test_new_conversations_and_blobs_are_written_beside_a_group(tmp_path: Path) -> None:
+async def test_new_conversations_and_blobs_are_written_beside_group(tmp_path: Path) -> None:
     talks = Talks(tmp_path / "talks.db")
     await talks.append(*map(opening, range(4)))
     data, digest = b"an image", digest_of(b"an image")

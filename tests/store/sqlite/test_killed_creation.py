@@ -33,7 +33,7 @@ def left_behind(tmp_path: Path) -> Path:
 
 
 @requirement("F32")
-async def test_a_chat_begins_where_the_creation_of_its_file_was_killed(left_behind: Path) -> None:
+async def test_chat_starts_in_file_whose_creation_was_killed(left_behind: Path) -> None:
     async with FakeProvider([ResponsesScript().text("Hello").reply()]) as fake:
         chat = Chat(Agent("openai-responses", base_url=fake.base_url), store=left_behind, id="talk")
         await chat.load()
@@ -43,7 +43,7 @@ async def test_a_chat_begins_where_the_creation_of_its_file_was_killed(left_behi
 
 
 @requirement("F32")
-async def test_a_reader_and_a_check_undo_what_was_half_done(left_behind: Path) -> None:
+async def test_reader_and_check_undo_partial_creation(left_behind: Path) -> None:
     store = open_store(left_behind)
     assert await store.read("talk") == []
     assert await store.check() == []
@@ -51,7 +51,7 @@ async def test_a_reader_and_a_check_undo_what_was_half_done(left_behind: Path) -
 
 
 @requirement("F32")
-async def test_a_repair_of_a_file_whose_pages_are_zeroes_ends(tmp_path: Path) -> None:
+async def test_repair_of_zeroed_file_terminates(tmp_path: Path) -> None:
     store = open_store(tmp_path / "talk.db")
     async with FakeProvider([ResponsesScript().text("Hello").reply()]) as fake:
         await Chat(Agent("openai-responses", base_url=fake.base_url), store=store, id="talk").send("hi")

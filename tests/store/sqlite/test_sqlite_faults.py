@@ -83,7 +83,7 @@ async def filled(path: Path, records: int = 400) -> list:
     return content
 
 
-async def test_files_are_for_their_owner_only(path: Path, store: SqliteStore):
+async def test_files_are_readable_only_by_their_user(path: Path, store: SqliteStore):
     await store.append("talk", 0, [row(1, blobs=[digest_of(b"x")])], {digest_of(b"x"): b"x"})
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes == {"talks.db": 0o600, "talks.db-wal": 0o600, "talks.db-shm": 0o600, "talks.db.blobs": 0o700}
@@ -96,7 +96,7 @@ async def test_reading_creates_no_files(path: Path, store: SqliteStore):
 
 
 @requirement("F33")
-async def test_in_a_read_only_folder_a_store_is_read_and_appending_says_what_to_do(open_folder: Path):
+async def test_read_only_folder_is_read_and_append_names_permissions(open_folder: Path):
     path = open_folder / "closed" / "talks.db"
     store = SqliteStore(path)
     await store.append("talk", 0, rows(1, 3))
@@ -110,7 +110,7 @@ async def test_in_a_read_only_folder_a_store_is_read_and_appending_says_what_to_
 
 
 @requirement("F33")
-async def test_without_the_right_to_create_a_folder_appending_says_what_to_do(open_folder: Path):
+async def test_append_names_permissions_when_folder_cannot_be_created(open_folder: Path):
     open_folder.chmod(0o555)
     tally = await asyncio.to_thread(child, "unprivileged", open_folder / "new" / "talks.db")
     assert tally["read"] == 0
@@ -118,7 +118,7 @@ async def test_without_the_right_to_create_a_folder_appending_says_what_to_do(op
 
 
 @requirement("F33")
-async def test_a_file_without_read_permission_is_an_error(open_folder: Path):
+async def test_file_without_read_permission_raises_error(open_folder: Path):
     path = open_folder / "talks.db"
     store = SqliteStore(path)
     await store.append("talk", 0, rows(1, 3))
@@ -130,7 +130,7 @@ async def test_a_file_without_read_permission_is_an_error(open_folder: Path):
 
 
 @requirement("F33")
-async def test_a_file_that_cannot_grow_fails_the_append_and_loses_nothing(path: Path):
+async def test_append_fails_without_loss_when_file_cannot_grow(path: Path):
     tally = await asyncio.to_thread(child, "limited", path, str(300_000))
     assert tally["error"].startswith("StoreError")
     assert str(path.parent) in tally["blob_error"]
@@ -144,7 +144,7 @@ async def test_a_file_that_cannot_grow_fails_the_append_and_loses_nothing(path: 
 
 
 @requirement("F33")
-async def test_a_full_disk_fails_the_append_until_space_is_free(small_disk: Path):
+async def test_append_fails_on_full_disk_until_space_is_free(small_disk: Path):
     store = SqliteStore(small_disk / "talks.db")
     ballast = small_disk / "ballast"
     await store.append("talk", 0, rows(1, 1))
@@ -171,7 +171,7 @@ async def test_a_full_disk_fails_the_append_until_space_is_free(small_disk: Path
 
 
 @requirement("F33")
-async def test_a_locked_database_is_read_but_not_written_until_it_is_free(path: Path, store: SqliteStore):
+async def test_locked_database_is_read_but_not_written(path: Path, store: SqliteStore):
     await store.append("talk", 0, rows(1, 1))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -189,9 +189,7 @@ async def test_a_locked_database_is_read_but_not_written_until_it_is_free(path: 
 @pytest.mark.parametrize(
     "content", [b"not a database at all " * 500, b"\x00" * 8192, b"SQLite format 3\x00" + b"\xff" * 8000]
 )
-async def test_a_file_that_is_not_a_database_is_left_unchanged_and_a_repair_replaces_it(
-    path: Path, store: SqliteStore, content: bytes
-):
+async def test_non_database_file_is_kept_until_repair_replaces_it(path: Path, store: SqliteStore, content: bytes):
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(StoreError, match="check --repair"):
@@ -207,7 +205,7 @@ async def test_a_file_that_is_not_a_database_is_left_unchanged_and_a_repair_repl
     assert await store.check() == []
 
 
-async def test_the_database_of_another_program_is_never_touched(path: Path, store: SqliteStore):
+async def test_database_of_another_program_is_not_touched(path: Path, store: SqliteStore):
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE songs (name TEXT)")
@@ -220,9 +218,7 @@ async def test_the_database_of_another_program_is_never_touched(path: Path, stor
 
 @requirement("F33")
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
-async def test_a_damaged_page_loses_its_rows_and_a_repair_keeps_those_before(
-    path: Path, store: SqliteStore, share: float
-):
+async def test_repair_keeps_rows_before_damaged_page(path: Path, store: SqliteStore, share: float):
     content = await filled(path)
     data = bytearray(path.read_bytes())
     pages = len(data) // 4096
@@ -245,7 +241,7 @@ async def test_a_damaged_page_loses_its_rows_and_a_repair_keeps_those_before(
 
 
 @requirement("F33")
-async def test_a_truncated_file_is_reported_and_a_repair_saves_the_rest(path: Path, store: SqliteStore):
+async def test_truncated_file_is_reported_and_repair_saves_rest(path: Path, store: SqliteStore):
     content = await filled(path)
     os.truncate(path, path.stat().st_size // 4096 * 2 // 3 * 4096)
     with pytest.raises(StoreError, match="damaged"):
@@ -260,7 +256,7 @@ async def test_a_truncated_file_is_reported_and_a_repair_saves_the_rest(path: Pa
 
 
 @requirement("F33")
-async def test_a_truncated_wal_leaves_the_start_of_the_log(path: Path, tmp_path: Path, store: SqliteStore):
+async def test_truncated_wal_leaves_start_of_log(path: Path, tmp_path: Path, store: SqliteStore):
     for number in range(1, 30):
         await store.append("talk", number - 1, [row(number)])
     other = tmp_path / "copy.db"
@@ -281,7 +277,7 @@ async def test_a_truncated_wal_leaves_the_start_of_the_log(path: Path, tmp_path:
 
 
 @requirement("F33")
-async def test_a_deleted_folder_is_noticed_before_anything_is_acknowledged(path: Path, store: SqliteStore):
+async def test_deleted_folder_is_noticed_before_acknowledgement(path: Path, store: SqliteStore):
     await store.append("talk", 0, rows(1, 1))
     shutil.rmtree(path.parent)
     with pytest.raises(StoreError, match="moved or deleted"):
@@ -294,7 +290,7 @@ async def test_a_deleted_folder_is_noticed_before_anything_is_acknowledged(path:
 
 
 @requirement("F33")
-async def test_an_impossible_path_is_an_error(tmp_path: Path):
+async def test_invalid_path_raises_error(tmp_path: Path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder.db").mkdir()
     for path in (tmp_path / "file" / "talks.db", tmp_path / "folder.db"):
@@ -307,7 +303,7 @@ async def test_an_impossible_path_is_an_error(tmp_path: Path):
             SqliteStore(name)
 
 
-async def test_records_without_their_conversation_are_listed_again(path: Path, store: SqliteStore):
+async def test_records_without_conversation_are_listed_again(path: Path, store: SqliteStore):
     await store.append("talk", 0, rows(1, 3))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("DELETE FROM conversations")
@@ -317,7 +313,7 @@ async def test_records_without_their_conversation_are_listed_again(path: Path, s
     assert path.with_name("talks.db.before-repair").exists()
 
 
-async def test_references_to_blobs_survive_a_repair(path: Path):
+async def test_blob_references_survive_repair(path: Path):
     digest = digest_of(b"picture")
     store = SqliteStore(path)
     await store.append("talk", 0, [row(1, blobs=[digest])], {digest: b"picture"})
@@ -337,7 +333,7 @@ async def test_references_to_blobs_survive_a_repair(path: Path):
 
 
 @requirement("F36")
-async def test_a_truncated_or_changed_blob_is_never_returned(store: SqliteStore):
+async def test_truncated_or_changed_blob_is_not_returned(store: SqliteStore):
     data = b"picture" * 1000
     digest = digest_of(data)
     await store.append("talk", 0, [row(1, blobs=[digest])], {digest: data})
@@ -354,7 +350,7 @@ async def test_a_truncated_or_changed_blob_is_never_returned(store: SqliteStore)
 
 
 @requirement("F36")
-async def test_the_remains_of_an_interrupted_write_are_collected_when_they_are_old(store: SqliteStore):
+async def test_old_remains_of_interrupted_write_are_collected(store: SqliteStore):
     digest = digest_of(b"x")
     await store.append("talk", 0, [row(1, blobs=[digest])], {digest: b"x"})
     left = store.blobs.path / digest[:2] / "aaaa.bbbb.tmp"
@@ -366,7 +362,7 @@ async def test_the_remains_of_an_interrupted_write_are_collected_when_they_are_o
     assert await store.blob(digest) == b"x"
 
 
-async def test_a_tail_continues_after_the_file_was_replaced(path: Path, store: SqliteStore):
+async def test_tail_continues_when_file_is_replaced(path: Path, store: SqliteStore):
     tail = store.tail("talk")
     await store.append("talk", 0, rows(1, 1))
     assert await next_of(tail, 1) == rows(1, 1)
@@ -379,7 +375,7 @@ async def test_a_tail_continues_after_the_file_was_replaced(path: Path, store: S
     await other.aclose()
 
 
-async def test_a_failing_append_does_not_fail_the_others_of_its_batch(store: SqliteStore):
+async def test_failed_append_does_not_fail_others_in_batch(store: SqliteStore):
     results = await asyncio.gather(
         store.append("a", 0, rows(1, 2)),
         store.append("a", 0, rows(1, 1)),
@@ -393,7 +389,7 @@ async def test_a_failing_append_does_not_fail_the_others_of_its_batch(store: Sql
 
 
 @requirement("F35")
-async def test_reading_while_the_file_is_created_does_not_mistake_it_for_another_program_s(tmp_path: Path) -> None:
+async def test_file_being_created_is_not_mistaken_for_another_program(tmp_path: Path) -> None:
     for number in range(40):
         path = tmp_path / f"{number}.db"
         maker, readers = SqliteStore(path), [SqliteStore(path) for _ in range(3)]
@@ -411,7 +407,7 @@ async def test_reading_while_the_file_is_created_does_not_mistake_it_for_another
 
 
 @requirement("R84")
-async def test_what_was_deleted_is_not_left_in_the_file(tmp_path: Path):
+async def test_deleted_content_is_erased_from_file(tmp_path: Path):
     store = SqliteStore(tmp_path / "talks.db")
     words = "a sentence that nobody else wrote " * 50
     await store.append("talk", 0, [message(1, words), message(2, words)])
@@ -424,7 +420,7 @@ async def test_what_was_deleted_is_not_left_in_the_file(tmp_path: Path):
 
 
 @requirement("R84", "F36")
-async def test_a_deletion_that_breaks_off_leaves_only_what_is_collected_later(tmp_path: Path):
+async def test_interrupted_deletion_leaves_only_collectable_blobs(tmp_path: Path):
     class Interrupted(SqliteStore):
         async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
             raise asyncio.CancelledError
@@ -443,7 +439,7 @@ async def test_a_deletion_that_breaks_off_leaves_only_what_is_collected_later(tm
     await other.aclose()
 
 
-async def test_the_write_ahead_log_of_an_open_store_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_wal_of_open_store_restarts(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sidestream.store.sqlite.threads.CHECKPOINT_BYTES", 2 * KEPT_WAL_BYTES)
     wal = path.with_name(f"{path.name}-wal")
     store = SqliteStore(path)
