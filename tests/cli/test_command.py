@@ -25,7 +25,7 @@ def sidestream(environment: dict[str, str], tmp_path: Path) -> Run:
     return runner(subprocess.run, environment, tmp_path)
 
 
-def test_help_shows_the_options_of_a_prompt_and_every_command(sidestream: Run):
+def test_help_shows_prompt_options_and_every_command(sidestream: Run):
     done = sidestream("--help")
     assert done.returncode == 0
     for word in ("--model", "--mcp", "--json", "SIDESTREAM_MODEL", "chat", "logs", "replay", "demo", "Examples:"):
@@ -39,17 +39,17 @@ def test_every_command_has_help(sidestream: Run, command: str):
     assert done.stdout.startswith(f"Usage: sidestream {command}")
 
 
-def test_version(sidestream: Run):
+def test_version_option_prints_version(sidestream: Run):
     assert sidestream("--version").stdout == f"sidestream {__version__}\n"
 
 
-def test_a_command_s_name_can_still_be_a_prompt(sidestream: Run):
+def test_command_name_can_still_be_prompt(sidestream: Run):
     done = sidestream("prompt", "demo", base_url="http://127.0.0.1:9/v1")
     assert done.returncode == 1
     assert "127.0.0.1:9" in done.stderr
 
 
-def test_without_click_one_line_names_the_extra():
+def test_missing_click_is_one_line_with_extra_name():
     program = "import sys; sys.modules['click'] = None; from sidestream.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60, check=False
@@ -60,7 +60,7 @@ def test_without_click_one_line_names_the_extra():
 
 
 @pytest.mark.parametrize("args", [["--help"], ["chat", "--help"], ["keys", "path"], ["replay", DEMO, "--json"]])
-def test_only_what_is_needed_is_loaded(args: list[str]):
+def test_only_needed_modules_are_imported(args: list[str]):
     program = (
         "import sys; from sidestream.cli.main import run; code = run();"
         "heavy = {'aiohttp', 'pydantic', 'rich', 'prompt_toolkit', 'mcp', 'openai'} & sys.modules.keys();"
@@ -88,7 +88,7 @@ run_async(stubborn())
 """
 
 
-def test_a_second_ctrl_c_leaves_at_once():
+def test_second_ctrl_c_exits_at_once():
     with started(sys.executable, "-c", STUBBORN, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -119,7 +119,7 @@ run_async(stubborn())
 
 
 @requirement("F26")
-def test_a_second_ctrl_c_ends_the_children_too():
+def test_second_ctrl_c_ends_children_too():
     with started(sys.executable, "-c", WITH_A_CHILD, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         pid = int(re.findall(rb'"pid": (\d+)', process.stdout.readline())[0])
@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_ends_the_children_too():
     wait_until(lambda: not is_alive(pid))
 
 
-def test_the_console_script_is_the_same_command():
+def test_console_script_is_same_command():
     script = subprocess.run(
         [sys.executable, "-c", "from importlib.metadata import entry_points as e; print(e(name='sidestream'))"],
         capture_output=True,

@@ -26,20 +26,20 @@ EXECUTED = [line for unit in UNITS for line in commands_in(unit.read_text("utf-8
 COMPOSED = commands_in(COMPOSE, r"^ +command: (sidestream .*)$")
 
 
-def test_there_is_a_unit_and_a_container_for_server_and_worker():
+def test_server_and_worker_have_unit_and_container():
     assert [shlex.split(line)[1] for line in EXECUTED] == ["serve", "worker"]
     assert [shlex.split(line)[1] for line in COMPOSED] == ["serve", "worker"]
 
 
 @pytest.mark.parametrize("line", [*EXECUTED, *COMPOSED])
-def test_a_command_is_understood(line: str, monkeypatch: pytest.MonkeyPatch):
+def test_deployed_command_parses(line: str, monkeypatch: pytest.MonkeyPatch):
     for name, value in re.findall(r"^(SIDESTREAM_\w+)=(.*)$", ENVIRONMENT, re.MULTILINE):
         monkeypatch.setenv(name, value)
     parse(commands, "sidestream", shlex.split(line)[1:])
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path):
+def test_systemd_accepts_unit(unit: Path, tmp_path: Path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
     # The programs of this installation stand for those of the machine that it is deployed to.
@@ -52,5 +52,5 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_compose_file_says_that_it_is_untried():
+def test_compose_file_is_marked_as_untried():
     assert COMPOSE.startswith("# Untried")

@@ -22,7 +22,7 @@ EXAMPLES = [line for line in SHELL.splitlines() if "sidestream" in line and "pyt
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_an_example_is_understood(line: str):
+def test_documented_example_parses(line: str):
     words = shlex.split(line[line.index("sidestream") :].split(" | ")[0].split(" > ")[0])
     parse(commands, "sidestream", words[1:])
 
@@ -42,7 +42,7 @@ ANSWERS = [PERSON, PERSON, "A short summary."]
 """What the model answers to the prompts of the page, in order."""
 
 
-def test_what_the_page_says_that_commands_print_is_what_they_print(sidestream: Run):
+def test_documented_output_matches_actual_output(sidestream: Run):
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", CONSOLE, re.MULTILINE)
     assert len(steps) >= 8
     with FakeProvider([sse(responses_text(text)) for text in ANSWERS]).in_thread() as fake:
@@ -54,7 +54,7 @@ def test_what_the_page_says_that_commands_print_is_what_they_print(sidestream: R
     assert fake.requests[-1].json["instructions"] == "Answer in 5 words."
 
 
-def test_the_list_of_commands_says_what_their_own_help_says():
+def test_command_list_matches_help_of_each_command():
     context = click.Context(commands)
     for name, lazy in COMMAND_TABLE.items():
         command = commands.get_command(context, name)
@@ -62,7 +62,7 @@ def test_the_list_of_commands_says_what_their_own_help_says():
         assert (command.help or "").startswith(lazy.help.rstrip(".")), name
 
 
-def test_every_command_and_option_is_on_the_page():
+def test_every_command_and_option_is_documented():
     named = set(re.findall(r"(?<![\w-])-{0,2}\w[\w-]*", PAGE))
     missing = [
         f"{path} {name}"
@@ -76,7 +76,7 @@ def test_every_command_and_option_is_on_the_page():
     assert [path for path, _ in every_command(commands) if not set(path.split()) <= named] == []
 
 
-def test_every_exit_code_and_every_command_of_the_chat_is_on_the_page():
+def test_every_exit_code_and_chat_command_is_documented():
     codes = {value for name, value in vars(exit_codes).items() if name.isupper()}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes
     assert set(re.findall(r"^\| `(/\w+)", PAGE, re.MULTILINE)) == set(COMMANDS)

@@ -66,7 +66,7 @@ def tool_calls(log: Path) -> list[str]:
 
 
 @requirement("R92", "R76")
-def test_a_call_is_asked_about_and_runs_when_it_is_approved(sidestream: Run, config: Any, log: Path):
+def test_approved_call_is_shown_and_runs(sidestream: Run, config: Any, log: Path):
     with FakeProvider([calls("echo", {"say": "hi"}), said("Done.")]).in_thread() as fake:
         done = sidestream(
             *("chat", "--mcp", config("--log", str(log))),
@@ -87,7 +87,7 @@ def test_a_call_is_asked_about_and_runs_when_it_is_approved(sidestream: Run, con
     ("args", "answer", "told"),
     [((), "n not on a Sunday\n", "not on a Sunday"), (("--approve", "deny"), "", "was denied")],
 )
-def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(
+def test_denied_call_does_not_run_and_model_gets_reason(
     sidestream: Run, config: Any, log: Path, args: tuple[str, ...], answer: str, told: str
 ):
     with FakeProvider([calls("echo", {}), said("Fine.")]).in_thread() as fake:
@@ -102,7 +102,7 @@ def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(
     assert told in outputs(fake.requests[1])["call_1"]
 
 
-def test_run_runs_calls_unasked(sidestream: Run, config: Any, log: Path):
+def test_approve_run_option_runs_calls_without_asking(sidestream: Run, config: Any, log: Path):
     with FakeProvider([calls("echo", {}), said("Done.")]).in_thread() as fake:
         mcp = config("--log", str(log))
         done = sidestream("go", "--approve", "run", "--mcp", mcp, base_url=fake.base_url, env={"TOKEN": SECRET})
@@ -113,7 +113,7 @@ def test_run_runs_calls_unasked(sidestream: Run, config: Any, log: Path):
 
 @requirement("R92", "R84")
 @pytest.mark.parametrize("command", [("chat", "go"), ("prompt", "--log", "go")])
-def test_without_an_answer_the_run_waits_and_says_how_to_go_on(
+def test_unanswered_run_waits_and_names_resume_command(
     sidestream: Run, config: Any, log: Path, command: tuple[str, ...]
 ):
     with FakeProvider([calls("echo", {"say": "hi"}), said("Done.")]).in_thread() as fake:
@@ -134,14 +134,14 @@ def test_without_an_answer_the_run_waits_and_says_how_to_go_on(
     assert "hi" in outputs(fake.requests[1])["call_1"]
 
 
-def test_a_run_that_is_not_logged_ends_with_the_same_code(sidestream: Run, config: Any, log: Path):
+def test_unlogged_waiting_run_exits_with_same_code(sidestream: Run, config: Any, log: Path):
     with FakeProvider([calls("echo", {})]).in_thread() as fake:
         done = sidestream("go", "--mcp", config(), base_url=fake.base_url, env={"TOKEN": SECRET})
     assert done.returncode == 3
     assert "--approve run" in done.stderr
 
 
-def test_a_new_message_drops_a_turn_that_waits(talks: Talks, config: Any):
+def test_new_message_drops_waiting_turn(talks: Talks, config: Any):
     with FakeProvider([calls("echo", {}), said("Something else.")]).in_thread() as fake:
         given = {"base_url": fake.base_url, "terminal": True, "env": {"TOKEN": SECRET}}
         with talks("chat", "--mcp", config(), "go", **given) as talk:
@@ -158,7 +158,7 @@ def test_a_new_message_drops_a_turn_that_waits(talks: Talks, config: Any):
 
 
 @requirement("F41")
-async def test_what_is_asked_shows_everything_and_steers_nothing():
+async def test_approval_prompt_shows_everything_without_controls():
     hostile = "rm\x1b[2K\rls \u202egpj.\x9b31m" + "x" * 1000 + "THE END"
     call = PendingApproval(
         approval_id="a",
@@ -193,7 +193,7 @@ async def test_what_is_asked_shows_everything_and_steers_nothing():
     ("typed", "reason"), [(["y", "", "never"], None), (["y", "v", "n go away"], "go away"), ([None], None)]
 )
 @pytest.mark.parametrize("approve", ["ask", "run"])
-async def test_a_call_that_runs_elsewhere_can_be_refused_but_not_approved(
+async def test_external_call_can_be_denied_but_not_approved(
     typed: list[str | None], reason: str | None, approve: Any
 ) -> None:
     call = PendingApproval(
@@ -229,7 +229,7 @@ async def waiting_call(path: Path, base_url: str) -> str:
 
 
 @requirement("R92")
-def test_a_logged_call_that_runs_elsewhere_is_shown_as_such_and_can_be_refused(sidestream: Run, tmp_path: Path) -> None:
+def test_logged_external_call_is_shown_and_can_be_denied(sidestream: Run, tmp_path: Path) -> None:
     with FakeProvider([calls("ask_user", {"question": "Colour?"}), said("Fine.")]).in_thread() as fake:
         chat = asyncio.run(waiting_call(tmp_path / "log.db", fake.base_url))
         where = ("--store", str(tmp_path / "log.db"))
@@ -244,7 +244,7 @@ def test_a_logged_call_that_runs_elsewhere_is_shown_as_such_and_can_be_refused(s
 
 
 @requirement("R92", "R84", "F32")
-def test_killed_in_the_middle_of_an_answer_it_goes_on_without_repeating_a_tool(
+def test_answer_killed_midway_resumes_without_repeating_tool(
     talks: Talks, sidestream: Run, npm_servers: Path, tmp_path: Path
 ):
     folder = tmp_path / "papers"
@@ -280,7 +280,7 @@ def test_killed_in_the_middle_of_an_answer_it_goes_on_without_repeating_a_tool(
 
 @requirement("R92", "R84", "F32")
 @pytest.mark.parametrize(("answer", "count"), [("y", 2), ("n", 1)])
-def test_killed_while_a_tool_runs_it_asks_before_running_it_again(
+def test_resuming_killed_tool_asks_before_running_it_again(
     talks: Talks, sidestream: Run, config: Any, log: Path, answer: str, count: int
 ):
     tools = [{"name": "hang", "description": "d", "inputSchema": {"type": "object", "properties": {}}}]
@@ -312,9 +312,7 @@ def test_killed_while_a_tool_runs_it_asks_before_running_it_again(
 
 @requirement("F26")
 @pytest.mark.parametrize("terminal", [False, True])
-def test_ctrl_c_stops_a_tool_then_the_chat_and_leaves_no_child_behind(
-    talks: Talks, config: Any, tmp_path: Path, terminal: bool
-):
+def test_ctrl_c_stops_tool_then_chat_and_leaves_no_child(talks: Talks, config: Any, tmp_path: Path, terminal: bool):
     spawned = {"name": "spawn", "description": "d", "inputSchema": {"type": "object", "properties": {}}}
     (tmp_path / "tools.json").write_text(json.dumps([spawned, {**spawned, "name": "hang"}]))
     mcp = config("--ignore-end", "--log", str(tmp_path / "log"), "--tools", str(tmp_path / "tools.json"))
@@ -389,7 +387,7 @@ def requested() -> list[Any]:
         (("--approve", "deny"), "", "always", [False]),
     ],
 )
-def test_a_remote_server_of_the_file_is_called_by_the_provider_under_the_option(
+def test_provider_calls_remote_server_under_approve_option(
     sidestream: Run, remote_config: str, args: tuple[str, ...], input: str, sent: str, approved: list[bool]
 ):
     with FakeProvider(requested()).in_thread() as fake:
@@ -411,9 +409,7 @@ def test_a_remote_server_of_the_file_is_called_by_the_provider_under_the_option(
 @requirement("R76")
 @pytest.mark.parametrize("command", [(), ("chat",), ("logs", "resume")])
 @pytest.mark.parametrize("word", ["always", "never"])
-def test_other_words_for_approval_are_refused_and_the_right_ones_named(
-    sidestream: Run, command: tuple[str, ...], word: str
-):
+def test_unknown_approve_value_is_rejected_and_valid_ones_named(sidestream: Run, command: tuple[str, ...], word: str):
     done = sidestream(*command, "--approve", word, "go")
     assert done.returncode == 2
     assert all(f"'{known}'" in done.stderr for known in ("ask", "run", "deny"))
@@ -421,7 +417,7 @@ def test_other_words_for_approval_are_refused_and_the_right_ones_named(
 
 @requirement("R76", "R113")
 @pytest.mark.parametrize(("own", "answer"), [(None, ""), ("always", "y\n")])
-def test_a_call_left_over_runs_by_the_option_unless_its_server_asks_by_itself(
+def test_resumed_call_follows_option_unless_its_server_asks(
     sidestream: Run, remote_config: str, tmp_path: Path, own: str | None, answer: str
 ):
     content = json.loads((tmp_path / remote_config).read_text())
@@ -439,7 +435,7 @@ def test_a_call_left_over_runs_by_the_option_unless_its_server_asks_by_itself(
 
 
 @requirement("R171")
-async def test_a_call_shows_what_differs_from_the_last_one_that_ran():
+async def test_call_shows_differences_from_last_executed_one():
     def called(id: str, **given: Any) -> list[ChatMessage]:
         return [
             ChatMessage.model(ToolCallPart(id, "book", given)),
@@ -464,7 +460,7 @@ async def test_a_call_shows_what_differs_from_the_last_one_that_ran():
 
 
 @pytest.mark.parametrize("can_remember", [True, False])
-async def test_a_tool_can_be_allowed_for_the_conversation_where_that_is_offered(can_remember: bool):
+async def test_tool_can_be_allowed_for_conversation_when_offered(can_remember: bool):
     pending = PendingApproval(
         approval_id="a1",
         run_id="r",
@@ -488,7 +484,7 @@ async def test_a_tool_can_be_allowed_for_the_conversation_where_that_is_offered(
     assert ("[a]lways" in questions[0]) is can_remember
 
 
-async def test_what_was_allowed_in_a_chat_is_listed_and_ended_by_a_command(sidestream: Run, tmp_path: Path):
+async def test_remembered_approvals_are_listed_and_revoked_by_command(sidestream: Run, tmp_path: Path):
     with FakeProvider([calls("book", {}), said("Booked.")]).in_thread() as fake:
         store = open_store(tmp_path / "talks.db")
         book = tool(approval="ask", name="book")(lambda: "booked")

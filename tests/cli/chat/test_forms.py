@@ -54,7 +54,7 @@ async def decided(form: dict[str, Any], *typed: str, **settings: Any) -> tuple[A
 
 
 @requirement("R80")
-async def test_a_form_is_filled_in_field_by_field_with_its_defaults():
+async def test_form_is_filled_in_field_by_field_with_defaults():
     decision, lines = await decided(FORM, "7", "", "no", "", "small, large")
     assert (decision.is_approved, decision.answers) == (True, {"row": 7, "meal": False, "bags": ["small", "large"]})
     assert any("travel asks: Which seat?" in line for line in lines)
@@ -64,28 +64,28 @@ async def test_a_form_is_filled_in_field_by_field_with_its_defaults():
 
 
 @requirement("R80")
-async def test_a_form_is_repeated_until_the_answers_fit():
+async def test_form_is_repeated_until_answers_are_valid():
     decision, lines = await decided(FORM, "front", "", "", "", "", "7", "1.5", "", "window", "")
     assert decision.answers == {"row": 7, "price": 1.5, "side": "window"}
     assert any("row" in line and "not accept" in line for line in lines)
 
 
 @requirement("R80")
-async def test_a_form_can_be_declined_and_the_end_of_the_input_decides_nothing():
+async def test_form_can_be_declined_and_end_of_input_decides_nothing():
     assert (await decided(FORM, "7", "!"))[0].is_approved is False
     assert (await decided(FORM, "7"))[0] is None
 
 
 @requirement("R80")
 @pytest.mark.parametrize(("typed", "is_approved"), [("y", True), ("n", False)])
-async def test_a_page_to_visit_is_confirmed(typed: str, is_approved: bool):
+async def test_url_to_visit_is_confirmed(typed: str, is_approved: bool):
     decision, lines = await decided(PAGE, "what?", typed)
     assert (decision.is_approved, decision.answers) == (is_approved, None)
     assert any("https://pay.test/1" in line for line in lines)
 
 
 @requirement("R80")
-async def test_an_option_that_approves_calls_answers_no_form():
+async def test_approve_option_does_not_answer_forms():
     decision, lines = await decided(FORM, "7", "", "", "", "", approve="run")
     assert (decision.answers, "Row: " in lines) == ({"row": 7}, True)
     assert (await decided(FORM, approve="deny"))[0].is_approved is False

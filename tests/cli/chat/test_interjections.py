@@ -19,7 +19,7 @@ class Typed(TerminalReader):
 
 
 @requirement("R115", "R92")
-async def test_a_line_that_comes_too_late_is_the_next_message() -> None:
+async def test_late_line_becomes_next_message() -> None:
     printed: list[str] = []
     reader = Typed("\n", "Be brief.\n", "And clear.\n")
     async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
@@ -32,7 +32,7 @@ async def test_a_line_that_comes_too_late_is_the_next_message() -> None:
 
 
 @requirement("R115", "R92")
-async def test_commands_and_blank_lines_are_not_sent_and_what_is_sent_is_shown_without_controls() -> None:
+async def test_commands_and_blank_lines_are_not_sent() -> None:
     printed: list[str] = []
     async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
         async with Agent("openai-responses", base_url=fake.base_url).stream("go") as run:

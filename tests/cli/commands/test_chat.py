@@ -30,7 +30,7 @@ def texts(request: Any) -> list[Any]:
 
 
 @requirement("R92")
-def test_each_line_is_a_turn_and_the_conversation_is_kept(sidestream: Run, tmp_path: Path):
+def test_each_line_is_turn_and_conversation_is_kept(sidestream: Run, tmp_path: Path):
     with FakeProvider([said("Hello.", id="resp_1"), said("Fine.", id="resp_2"), said("Bye.")]).in_thread() as fake:
         done = sidestream("chat", "Hi", input="How are you?\n\n", base_url=fake.base_url)
         again = sidestream("chat", "-c", input="Good night\n", base_url=fake.base_url)
@@ -48,7 +48,7 @@ def test_each_line_is_a_turn_and_the_conversation_is_kept(sidestream: Run, tmp_p
     assert (tmp_path / ".local/share/sidestream/log.db").exists()
 
 
-def test_an_id_chooses_or_begins_a_conversation_which_keeps_its_model(sidestream: Run):
+def test_id_chooses_or_starts_conversation_and_keeps_model(sidestream: Run):
     answers = [said(text, id=f"resp_{text}") for text in ("a", "b", "c")]
     with FakeProvider(answers).in_thread() as fake:
         sidestream("chat", "--id", "mine", "-m", "openai-responses:gpt-x", "a", base_url=fake.base_url)
@@ -58,7 +58,7 @@ def test_an_id_chooses_or_begins_a_conversation_which_keeps_its_model(sidestream
     assert [request.json.get("previous_response_id") for request in fake.requests] == [None, "resp_a", "resp_b"]
 
 
-def test_without_a_log_nothing_is_kept(sidestream: Run, tmp_path: Path):
+def test_no_log_option_keeps_nothing(sidestream: Run, tmp_path: Path):
     with FakeProvider([said("One.", id="resp_1"), said("Two.")]).in_thread() as fake:
         done = sidestream("chat", "--no-log", input="a\nb\n", base_url=fake.base_url)
     assert (done.stdout, done.stderr) == ("One.\nTwo.\n", "")
@@ -66,7 +66,7 @@ def test_without_a_log_nothing_is_kept(sidestream: Run, tmp_path: Path):
     assert not (tmp_path / ".local").exists()
 
 
-def test_a_turn_that_fails_is_one_line_and_the_chat_goes_on(sidestream: Run):
+def test_failed_turn_prints_one_line_and_chat_continues(sidestream: Run):
     script = [error_reply(400, "bad", f"no good, {KEY}"), said("Two.")]
     with FakeProvider(script).in_thread() as fake:
         done = sidestream("chat", input="a\nb\n", base_url=fake.base_url)
@@ -79,14 +79,14 @@ def test_a_turn_that_fails_is_one_line_and_the_chat_goes_on(sidestream: Run):
 
 
 @pytest.mark.parametrize("line", ["/nonsense", "/attach", "/attach nowhere.png", "/model nobody", "/resume"])
-def test_a_command_that_cannot_be_done_is_one_line_and_the_chat_goes_on(sidestream: Run, line: str):
+def test_failed_command_prints_one_line_and_chat_continues(sidestream: Run, line: str):
     with FakeProvider([said("Two.")]).in_thread() as fake:
         done = sidestream("chat", input=f"{line}\nb\n", base_url=fake.base_url)
     assert (done.returncode, done.stdout) == (0, "Two.\n")
     assert [text for text in done.stderr.splitlines() if text.startswith("error: ")]
 
 
-def test_help_lists_the_commands_and_quit_leaves(sidestream: Run):
+def test_help_lists_commands_and_quit_exits(sidestream: Run):
     done = sidestream("chat", input="/help\n/tools\n/quit\nnever sent\n", base_url="http://127.0.0.1:9/v1")
     assert done.returncode == 0
     for word in ("/help", "/model", "/attach", "/resume", "/quit", "tools: none"):
@@ -94,7 +94,7 @@ def test_help_lists_the_commands_and_quit_leaves(sidestream: Run):
 
 
 @requirement("R92")
-def test_the_model_can_be_changed_to_another_provider_in_the_middle(sidestream: Run):
+def test_model_can_switch_provider_during_chat(sidestream: Run):
     other = FakeProvider([MessagesScript().text("From the other.").reply()], base_path="")
     with FakeProvider([said("One.")]).in_thread() as fake, other.in_thread():
         env = {"ANTHROPIC_BASE_URL": other.base_url, "ANTHROPIC_API_KEY": "sk-ant-other"}
@@ -106,7 +106,7 @@ def test_the_model_can_be_changed_to_another_provider_in_the_middle(sidestream: 
 
 
 @requirement("R92")
-def test_attachments_go_with_the_next_message(sidestream: Run, tmp_path: Path):
+def test_attachments_go_with_next_message(sidestream: Run, tmp_path: Path):
     (tmp_path / "a.png").write_bytes(pixel_png())
     (tmp_path / "notes.txt").write_text("remember the milk")
     with FakeProvider([said("One."), said("Two."), said("Three.")]).in_thread() as fake:
@@ -122,7 +122,7 @@ def test_attachments_go_with_the_next_message(sidestream: Run, tmp_path: Path):
 
 @requirement("F33")
 @pytest.mark.parametrize("store", ["taken/log.db", "taken"])
-def test_a_store_that_cannot_be_used_is_said_once_and_the_chat_goes_on(sidestream: Run, tmp_path: Path, store: str):
+def test_unusable_store_is_reported_once_and_chat_continues(sidestream: Run, tmp_path: Path, store: str):
     (tmp_path / "taken").write_text("no database at all " * 1000)
     with FakeProvider([said("One.", id="resp_1"), said("Two.")]).in_thread() as fake:
         done = sidestream("chat", "--store", store, input="a\nb\n", base_url=fake.base_url)
@@ -134,9 +134,7 @@ def test_a_store_that_cannot_be_used_is_said_once_and_the_chat_goes_on(sidestrea
 
 @requirement("F33")
 @pytest.mark.parametrize("args", [(), ("--json",)])
-def test_a_logged_prompt_whose_store_fails_is_answered_and_fails_the_command(
-    sidestream: Run, tmp_path: Path, args: tuple[str, ...]
-):
+def test_logged_prompt_is_answered_and_exits_1_when_store_fails(sidestream: Run, tmp_path: Path, args: tuple[str, ...]):
     (tmp_path / "taken").write_text("a file")
     with FakeProvider([said("One.")]).in_thread() as fake:
         done = sidestream(*args, "--log", "--store", "taken/log.db", "a", base_url=fake.base_url)
@@ -147,7 +145,7 @@ def test_a_logged_prompt_whose_store_fails_is_answered_and_fails_the_command(
 
 @requirement("F26")
 @pytest.mark.parametrize("terminal", [False, True])
-def test_ctrl_c_stops_the_answer_and_keeps_the_chat(talks: Talks, sidestream: Run, terminal: bool):
+def test_ctrl_c_stops_answer_and_keeps_chat(talks: Talks, sidestream: Run, terminal: bool):
     gate = asyncio.Event()
     events = responses_text(["Hel", "lo."])
     held = sse([*events[:-5], gate, *events[-5:]])
@@ -172,7 +170,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_chat(talks: Talks, sidestream: Ru
 
 
 @requirement("R115", "R92")
-def test_a_line_that_is_entered_while_the_model_answers_steers_it(talks: Talks, sidestream: Run):
+def test_line_entered_during_answer_steers_it(talks: Talks, sidestream: Run):
     gate = asyncio.Event()
     events = responses_text(["Hel", "lo."], id="resp_1")
     held = sse([*events[:-5], gate, *events[-5:]])
@@ -199,7 +197,7 @@ def test_a_line_that_is_entered_while_the_model_answers_steers_it(talks: Talks, 
 
 
 @requirement("R115", "R92")
-def test_each_line_of_a_pipe_is_a_message_of_its_own_whenever_it_arrives(talks: Talks):
+def test_each_line_of_pipe_is_separate_message(talks: Talks):
     gate = asyncio.Event()
     events = responses_text(["Hel", "lo."], id="resp_1")
     held = sse([*events[:-5], gate, *events[-5:]])
@@ -215,7 +213,7 @@ def test_each_line_of_a_pipe_is_a_message_of_its_own_whenever_it_arrives(talks: 
 
 
 @requirement("F26")
-def test_ctrl_c_at_an_empty_prompt_twice_leaves(talks: Talks):
+def test_ctrl_c_twice_at_empty_prompt_exits(talks: Talks):
     with talks("chat", "--no-log", base_url="http://127.0.0.1:9/v1", terminal=True) as talk:
         talk.expect(PROMPT)
         talk.send("\x03")
@@ -225,7 +223,7 @@ def test_ctrl_c_at_an_empty_prompt_twice_leaves(talks: Talks):
         assert talk.end() == 130
 
 
-def test_escape_enter_makes_a_new_line_and_enter_sends(talks: Talks):
+def test_escape_enter_inserts_newline_and_enter_sends(talks: Talks):
     fake = FakeProvider([said("Two lines.")])
     with fake.in_thread(), talks("chat", base_url=fake.base_url, terminal=True) as talk:
         talk.expect(PROMPT)
@@ -237,7 +235,7 @@ def test_escape_enter_makes_a_new_line_and_enter_sends(talks: Talks):
     assert texts(fake.requests[0]) == ["one\ntwo"]
 
 
-def test_the_model_cannot_steer_the_terminal(talks: Talks):
+def test_model_cannot_send_control_sequences_to_terminal(talks: Talks):
     fake = FakeProvider([said("\x1b]52;c;Zm9v\x07a\x1b[2Jb\x9b31m")])
     with fake.in_thread(), talks("chat", "--no-log", "hi", base_url=fake.base_url, terminal=True) as talk:
         talk.expect("ab")
@@ -263,7 +261,7 @@ def test_the_model_cannot_steer_the_terminal(talks: Talks):
         ("a", "b"),
     ],
 )
-def test_what_cannot_be_done_as_asked_is_one_line_and_exit_code_2(sidestream: Run, args: tuple[str, ...]):
+def test_invalid_chat_usage_prints_one_line_and_exits_2(sidestream: Run, args: tuple[str, ...]):
     done = sidestream("chat", *args, base_url="http://127.0.0.1:9/v1")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

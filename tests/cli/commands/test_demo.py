@@ -24,7 +24,7 @@ def no_model(tmp_path: Path) -> dict[str, str]:
 
 
 @requirement("R91")
-def test_the_demo_holds_a_real_conversation_with_the_embedded_model(sidestream: Run):
+def test_demo_holds_real_conversation_with_embedded_model(sidestream: Run):
     if importlib.util.find_spec("xllamacpp") is None or importlib.util.find_spec(CHAT.module) is None:
         pytest.skip("no embedded model (`make setup` installs it)")
     done = sidestream("demo", "--fast", env={"OPENAI_API_KEY": ""})
@@ -39,7 +39,7 @@ def test_the_demo_holds_a_real_conversation_with_the_embedded_model(sidestream: 
     assert conversation.PROMPTS[1] in live
 
 
-def test_without_the_model_the_demo_says_what_brings_it_and_goes_on(sidestream: Run, no_model: dict[str, str]):
+def test_demo_without_model_names_install_command_and_continues(sidestream: Run, no_model: dict[str, str]):
     done = sidestream("demo", "--fast", env=no_model)
     assert (done.returncode, done.stderr) == (0, "")
     _, _, live = done.stdout.partition(conversation.TITLE)
@@ -47,7 +47,7 @@ def test_without_the_model_the_demo_says_what_brings_it_and_goes_on(sidestream: 
     assert "Files are in" in live
 
 
-def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
+def test_demo_shows_every_scene_in_stages(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
     done = sidestream("demo", "--fast", "--out", "made", env={"OPENAI_API_KEY": "", **no_model})
     assert (done.returncode, done.stderr) == (0, "")
     wanted = [
@@ -63,7 +63,7 @@ def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Pa
         assert png_rows((tmp_path / "made" / name).read_bytes()) > 100
 
 
-def test_without_a_folder_a_new_one_is_made_each_time(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
+def test_demo_without_folder_creates_new_one_each_time(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
     for _ in range(2):
         assert sidestream("demo", "--fast", env={"TMPDIR": str(tmp_path), **no_model}).returncode == 0
     folders = sorted(tmp_path.glob("sidestream-demo-*"))
@@ -72,7 +72,7 @@ def test_without_a_folder_a_new_one_is_made_each_time(sidestream: Run, tmp_path:
     ] * 2
 
 
-def test_every_scene_has_its_recording():
+def test_every_scene_has_recording():
     folder = Path(demo.__file__).parent
     assert sorted(scene.recording for scene in demo.SCENES) == sorted(path.name for path in folder.glob("*.json"))
 

@@ -40,7 +40,7 @@ def test_skipped_files_are_printed(sidestream: Run, tmp_path: Path):
     assert sidestream("index", "search", "swordfish").returncode == 1
 
 
-def test_mistakes_are_one_line(sidestream: Run, tmp_path: Path):
+def test_index_errors_are_one_line(sidestream: Run, tmp_path: Path):
     (tmp_path / "other.db").write_bytes(b"not a database" * 100)
     for arguments in (
         ("add",),

@@ -15,7 +15,7 @@ OTHER = "sk-canary-other-9a8b7c6d5e4f"
 
 
 @requirement("R92", "F44")
-def test_a_kept_key_is_used_where_the_environment_has_none_and_is_never_shown(sidestream: Run, tmp_path: Path):
+def test_stored_key_is_used_without_environment_key(sidestream: Run, tmp_path: Path):
     assert sidestream("keys", "set", "openai_api_key", input=KEY + "\n", env=NO_KEY).returncode == 0
     file = Path(sidestream("keys", "path").stdout.strip())
     assert file == tmp_path / ".config/sidestream/keys.json"
@@ -45,12 +45,12 @@ def test_readable_key_file_warns_once_when_used(sidestream: Run, tmp_path: Path)
     assert sidestream("keys", "list").stderr.count(warning) == 1
 
 
-def test_a_provider_s_name_means_its_variable(sidestream: Run, tmp_path: Path):
+def test_provider_name_selects_its_key_variable(sidestream: Run, tmp_path: Path):
     assert sidestream("keys", "set", "claude", input=OTHER).returncode == 0
     assert json.loads((tmp_path / ".config/sidestream/keys.json").read_text()) == {"ANTHROPIC_API_KEY": OTHER}
 
 
-def test_a_key_is_typed_unseen(talks: Talks, tmp_path: Path):
+def test_typed_key_is_not_echoed(talks: Talks, tmp_path: Path):
     with talks("keys", "set", "ANTHROPIC_API_KEY", base_url="", terminal=True) as talk:
         talk.expect("not shown")
         talk.expect(": ")
@@ -72,14 +72,14 @@ def test_a_key_is_typed_unseen(talks: Talks, tmp_path: Path):
         (("remove", "OPENAI_API_KEY"), ""),
     ],
 )
-def test_what_is_no_key_is_refused(sidestream: Run, tmp_path: Path, args: tuple[str, ...], piped: str):
+def test_invalid_key_is_rejected(sidestream: Run, tmp_path: Path, args: tuple[str, ...], piped: str):
     done = sidestream("keys", *args, input=piped)
     assert done.returncode == 2
     assert not (tmp_path / ".config/sidestream/keys.json").exists()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", ""])
-def test_a_damaged_file_is_told(sidestream: Run, tmp_path: Path, content: str):
+def test_damaged_key_file_is_reported(sidestream: Run, tmp_path: Path, content: str):
     (tmp_path / ".config/sidestream/keys.json").write_text(content)
     done = sidestream("Hi", base_url="http://127.0.0.1:9/v1")
     assert done.returncode == 2
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_told(sidestream: Run, tmp_path: Path, content: str):
 
 
 @requirement("R92")
-def test_the_providers_are_listed_with_what_they_need_and_have(sidestream: Run):
+def test_providers_are_listed_with_required_and_found_keys(sidestream: Run):
     done = sidestream("models")
     assert done.returncode == 0
     blocks = {block.split(":")[0]: block for block in done.stdout.replace("\n  ", "\t").splitlines()}
@@ -99,7 +99,7 @@ def test_the_providers_are_listed_with_what_they_need_and_have(sidestream: Run):
 
 
 @requirement("R92")
-def test_the_models_of_a_provider_are_listed(sidestream: Run):
+def test_models_of_provider_are_listed(sidestream: Run):
     answer = {"data": [{"id": "gpt-5.6"}, {"id": "text-embedding-3-small"}]}
     fake = FakeProvider()
     fake.on("GET", "/v1/models", json_reply(answer))
@@ -113,7 +113,7 @@ def test_the_models_of_a_provider_are_listed(sidestream: Run):
     assert [json.loads(row)["name"] for row in rows.stdout.splitlines()] == ["gpt-5.6", "text-embedding-3-small"]
 
 
-def test_a_provider_that_does_not_answer_is_one_line(sidestream: Run):
+def test_unreachable_provider_is_reported_in_one_line(sidestream: Run):
     done = sidestream("models", "-m", "openai-responses", base_url="http://127.0.0.1:9/v1")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

@@ -46,7 +46,7 @@ def kept(sidestream: Run) -> Any:
 
 
 @requirement("R92")
-def test_the_list_says_how_each_stands(sidestream: Run, kept: Any):
+def test_logs_list_shows_status_of_each_conversation(sidestream: Run, kept: Any):
     approval = ResponsesScript().mcp_approval_request("shop", "buy", {"item": "tea"})
     kept(done=sse(responses_text("Hi.")), failed=error_reply(400, "bad", "no"), waits=approval.reply())
     listed = sidestream("logs", "list", env=STORE)
@@ -63,14 +63,14 @@ def test_the_list_says_how_each_stands(sidestream: Run, kept: Any):
     assert sidestream("logs", env=STORE).stdout == listed.stdout
 
 
-def test_an_empty_store_says_so(sidestream: Run):
+def test_empty_store_is_reported(sidestream: Run):
     done = sidestream("logs", "list", env=STORE)
     assert (done.returncode, done.stdout) == (0, "")
     assert "sidestream logs on" in done.stderr
 
 
 @requirement("R92")
-def test_a_conversation_is_shown_as_text_records_and_parts(sidestream: Run, kept: Any):
+def test_conversation_is_shown_as_text_records_and_parts(sidestream: Run, kept: Any):
     script = ResponsesScript().web_search("news").text(["Hel\x1b[31m", "lo."])
     kept(mine=script.reply())
     text = sidestream("logs", "show", "mine", env=STORE)
@@ -90,7 +90,7 @@ def test_a_conversation_is_shown_as_text_records_and_parts(sidestream: Run, kept
 
 
 @requirement("R92")
-def test_a_conversation_is_found_by_the_beginning_of_its_id(sidestream: Run, kept: Any):
+def test_conversation_is_found_by_id_prefix(sidestream: Run, kept: Any):
     kept(chat_abc=sse(responses_text("One.")), chat_abd=sse(responses_text("Two.")))
     assert "One." in sidestream("logs", "show", "abc", env=STORE).stdout
     assert "Two." in sidestream("logs", "show", "chat_abd", env=STORE).stdout
@@ -103,7 +103,7 @@ def test_a_conversation_is_found_by_the_beginning_of_its_id(sidestream: Run, kep
 
 
 @requirement("R92")
-def test_a_conversation_is_followed_while_it_goes_on(talks: Talks, sidestream: Run, kept: Any):
+def test_active_conversation_can_be_tailed(talks: Talks, sidestream: Run, kept: Any):
     kept(mine=sse(responses_text("One.")))
     with FakeProvider([sse(responses_text("Two."))]).in_thread() as fake:
         with talks("logs", "tail", "mine", base_url=fake.base_url, env=STORE) as talk:
@@ -137,7 +137,7 @@ def half() -> Any:
 
 
 @requirement("R92", "R112")
-def test_a_turn_that_was_killed_is_followed_before_and_reported_after(sidestream: Run, killed: Any):
+def test_killed_turn_blocks_next_message_until_discarded(sidestream: Run, killed: Any):
     with FakeProvider([half(), sse(responses_text("Next."))]).in_thread() as fake:
         killed(fake, "mine")
         assert sidestream("logs", "list", env=STORE).stdout.split()[4] == "unfinished"
@@ -156,7 +156,7 @@ def test_a_turn_that_was_killed_is_followed_before_and_reported_after(sidestream
 
 @requirement("R92")
 @pytest.mark.parametrize("command", [("-c", "next"), ("chat", "-c", "next")], ids=["prompt", "chat"])
-def test_at_a_terminal_a_turn_that_was_killed_is_resumed_on_request(talks: Talks, killed: Any, command: Any):
+def test_killed_turn_is_resumed_on_request_at_terminal(talks: Talks, killed: Any, command: Any):
     script = [half(), sse(responses_text("All of it.", id="resp_2")), sse(responses_text("Next."))]
     with FakeProvider(script).in_thread() as fake:
         killed(fake, "mine")
@@ -174,7 +174,7 @@ def test_at_a_terminal_a_turn_that_was_killed_is_resumed_on_request(talks: Talks
 
 
 @requirement("R92")
-def test_after_a_turn_that_failed_the_next_message_says_what_it_drops(sidestream: Run, kept: Any):
+def test_next_message_names_failed_turn_it_drops(sidestream: Run, kept: Any):
     kept(mine=error_reply(400, "bad", "no"))
     with FakeProvider([sse(responses_text("Next."))]).in_thread() as fake:
         done = sidestream("-c", "next", base_url=fake.base_url, env=STORE)
@@ -184,7 +184,7 @@ def test_after_a_turn_that_failed_the_next_message_says_what_it_drops(sidestream
 
 
 @requirement("R92", "R84")
-def test_a_turn_that_failed_goes_on_and_one_that_is_complete_needs_a_prompt(sidestream: Run, kept: Any):
+def test_failed_turn_resumes_and_complete_one_needs_prompt(sidestream: Run, kept: Any):
     kept(mine=error_reply(400, "bad", "no"))
     with FakeProvider([sse(responses_text("One.", id="resp_1")), sse(responses_text("Two."))]).in_thread() as fake:
         refused = sidestream("logs", "resume", "mine", "and more", base_url=fake.base_url, env=STORE)
@@ -211,7 +211,7 @@ def test_files_are_listed_and_saved_under_safe_names(sidestream: Run, kept: Any,
 
 
 @requirement("R92", "R83")
-def test_a_lost_file_is_told_by_every_command_that_needs_it(sidestream: Run, kept: Any, tmp_path: Path):
+def test_lost_file_is_reported_by_every_command_needing_it(sidestream: Run, kept: Any, tmp_path: Path):
     kept(mine=file_script("a.png").reply())
     blobs = [path for path in (tmp_path / "talks.db.blobs").rglob("*") if path.is_file()]
     (blob,) = [path for path in blobs if path.read_bytes() == pixel_png()]
@@ -226,7 +226,7 @@ def test_a_lost_file_is_told_by_every_command_that_needs_it(sidestream: Run, kep
 
 
 @requirement("F33", "F58")
-def test_a_damaged_log_is_checked_and_mended(sidestream: Run, kept: Any, tmp_path: Path):
+def test_damaged_log_is_checked_and_repaired(sidestream: Run, kept: Any, tmp_path: Path):
     kept(mine=sse(responses_text("One.")))
     whole = sidestream("logs", "check", env=STORE)
     assert (whole.returncode, whole.stdout) == (0, "")
@@ -246,7 +246,7 @@ def test_a_damaged_log_is_checked_and_mended(sidestream: Run, kept: Any, tmp_pat
 
 
 @requirement("R92")
-def test_a_conversation_is_deleted_with_its_files(sidestream: Run, kept: Any, tmp_path: Path):
+def test_conversation_is_deleted_with_its_files(sidestream: Run, kept: Any, tmp_path: Path):
     kept(mine=file_script("a.png").reply())
     unknown = sidestream("logs", "delete", "other", env=STORE)
     assert (unknown.returncode, "mine" in unknown.stderr) == (2, True)
@@ -273,7 +273,7 @@ def ids(sidestream: Run) -> list[str]:
 
 
 @requirement("R92")
-def test_a_servers_conversation_is_deleted_with_its_branches(sidestream: Run, tmp_path: Path):
+def test_server_conversation_is_deleted_with_its_branches(sidestream: Run, tmp_path: Path):
     names = ["/abc", "/abc~2", "/abc~13", "/abcd", "/abc~x", "anna/abc", "abc", "abc~2"]
     asyncio.run(written(tmp_path / "talks.db", *((name, 1.0) for name in names)))
     done = sidestream("logs", "delete", "/abc~2", env=STORE)
@@ -284,7 +284,7 @@ def test_a_servers_conversation_is_deleted_with_its_branches(sidestream: Run, tm
 
 
 @requirement("R92")
-def test_conversations_expire_by_their_last_change(sidestream: Run, tmp_path: Path):
+def test_conversations_expire_by_last_change(sidestream: Run, tmp_path: Path):
     day = 86_400.0
     ages = {"old": 40 * day, "new": day, "/talk": 50 * day, "/talk~2": day, "/gone": 31 * day, "/gone~2": 90 * day}
     asyncio.run(written(tmp_path / "talks.db", *ages.items()))
@@ -303,9 +303,7 @@ class OldPostgres(PostgresStore):
 
 
 @requirement("F35")
-def test_an_older_schema_is_migrated_on_request_with_a_backup_or_explicitly_without(
-    sidestream: Run, tmp_path: Path, postgres_url: str
-):
+def test_older_schema_is_migrated_on_request_with_backup_choice(sidestream: Run, tmp_path: Path, postgres_url: str):
     async def create() -> None:
         old = OldPostgres(postgres_url)
         await old._connections.writing.do(lambda connection, _: old._server.create(connection))
@@ -324,21 +322,21 @@ def test_an_older_schema_is_migrated_on_request_with_a_backup_or_explicitly_with
     assert (tmp_path / "a.sql").read_text().endswith("COMMIT;\n")
 
 
-def test_the_fold_of_the_parts_holds_the_file(sidestream: Run, kept: Any):
+def test_shown_parts_contain_file_bytes(sidestream: Run, kept: Any):
     kept(mine=file_script("a.png").reply())
     parts = [part_from_json(line) for line in sidestream("logs", "show", "--parts", env=STORE).stdout.splitlines()]
     assert [part.data for part in parts if isinstance(part, File)] == [pixel_png()]
 
 
 @pytest.mark.parametrize("command", [("list",), ("show",), ("resume",), ("check",)])
-def test_a_store_that_cannot_be_opened_is_one_line(sidestream: Run, tmp_path: Path, command: tuple[str, ...]):
+def test_unopenable_store_is_reported_in_one_line(sidestream: Run, tmp_path: Path, command: tuple[str, ...]):
     (tmp_path / "talks.db").write_bytes(b"no database at all " * 1000)
     done = sidestream("logs", *command, env=STORE)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) <= 1
 
 
-def test_every_kind_of_record_can_be_shown():
+def test_every_record_kind_can_be_shown():
     from sidestream.cli.chat.transcript import _RENDERERS
     from sidestream.store.records import Body
 

@@ -77,7 +77,7 @@ async def address_in(process: Process) -> str:
 
 
 @requirement("R80")
-async def test_a_real_browser_is_opened_and_signs_the_user_in(start, remote: SignInServer, files: TokenFiles):
+async def test_real_browser_is_opened_and_signs_user_in(start, remote: SignInServer, files: TokenFiles):
     need_browser()
     profile = files.path(remote.url).parents[2] / "profile"
     flags = f"--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir={profile} --dump-dom"
@@ -90,7 +90,7 @@ async def test_a_real_browser_is_opened_and_signs_the_user_in(start, remote: Sig
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder of the configuration is that of Linux")
 @requirement("R80")
-async def test_login_status_use_and_logout(start, sidestream: Sidestream, remote: SignInServer, files: TokenFiles):
+async def test_login_status_use_and_logout_work(start, sidestream: Sidestream, remote: SignInServer, files: TokenFiles):
     assert (await sidestream("mcp", "status", "docs"))[:2] == (1, "docs  not signed in\n")
     async with start("mcp", "login", "docs", "--no-browser", "--scope", "more") as process:
         address = await address_in(process)
@@ -117,7 +117,7 @@ async def test_login_status_use_and_logout(start, sidestream: Sidestream, remote
 
 @requirement("R80")
 @pytest.mark.parametrize("answer", ["state", "denied"])
-async def test_a_refused_or_forged_redirect_is_one_clear_line(start, remote: SignInServer, answer: str):
+async def test_denied_or_forged_redirect_is_reported_in_one_line(start, remote: SignInServer, answer: str):
     async with start("mcp", "login", "docs", "--no-browser") as process:
         query = parse_qs(urlsplit(await address_in(process)).query)
         given = {"error": "access_denied"} if answer == "denied" else {"code": "a", "state": "forged"}
@@ -131,14 +131,14 @@ async def test_a_refused_or_forged_redirect_is_one_clear_line(start, remote: Sig
 
 
 @requirement("R80")
-async def test_a_login_that_nobody_answers_ends_with_a_clear_line(sidestream: Sidestream, remote: SignInServer):
+async def test_unanswered_login_times_out_with_clear_line(sidestream: Sidestream, remote: SignInServer):
     code, _, err = await sidestream("mcp", "login", "docs", "--no-browser", "--timeout", "0.2")
     assert code == 1
     assert "timed out" in err.splitlines()[-1]
 
 
 @requirement("R80")
-async def test_an_unknown_label_names_the_known_ones(sidestream: Sidestream, remote: SignInServer):
+async def test_unknown_label_names_known_ones(sidestream: Sidestream, remote: SignInServer):
     code, _, err = await sidestream("mcp", "login", "nowhere")
     assert code == 2
     assert "docs" in err
@@ -146,9 +146,7 @@ async def test_an_unknown_label_names_the_known_ones(sidestream: Sidestream, rem
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder of the configuration is that of Linux")
 @requirement("R81")
-async def test_a_provider_gets_the_stored_token_refreshed(
-    sidestream: Sidestream, remote: SignInServer, files: TokenFiles
-):
+async def test_provider_gets_refreshed_stored_token(sidestream: Sidestream, remote: SignInServer, files: TokenFiles):
     async with MCPServer("docs", url=remote.url, auth=Browser().auth(tokens=files)) as server:
         await server.list()
     saved = await files.load(remote.url)
@@ -193,7 +191,7 @@ class FileKeyring(KeyringBackend):
 
 
 @requirement("R80")
-async def test_the_system_keyring_is_used_where_the_user_wants_it(
+async def test_system_keyring_is_used_when_configured(
     start, sidestream: Sidestream, remote: SignInServer, files: TokenFiles, tmp_path: Path
 ):
     (tmp_path / "file_keyring.py").write_text(KEYRING)

@@ -27,7 +27,7 @@ def said(text: str, **fields: Any) -> Any:
     return sse(responses_text(text, **fields))
 
 
-async def test_a_search_finds_all_words_phrases_and_beginnings_best_first(tmp_path: Path):
+async def test_search_finds_words_phrases_and_prefixes_best_first(tmp_path: Path):
     store = open_store(tmp_path / "talks.db")
     texts = {
         "a": "The total solar eclipse of 2027 is longest near Luxor.",
@@ -94,7 +94,7 @@ def test_logs_are_searched_and_exported(sidestream: Run, tmp_path: Path):
 
 
 @requirement("R170")
-def test_a_chat_branches_goes_back_and_asks_again(sidestream: Run, tmp_path: Path):
+def test_chat_branches_goes_back_and_retries(sidestream: Run, tmp_path: Path):
     lines = ["b", "/undo", "c", "/retry", "/branch", "d", "/save talk.md", "/save talk.md", "exit", "never"]
     replies = [said(text, id=f"resp_{text}") for text in ("one", "two", "three", "four", "five")]
     with FakeProvider(replies).in_thread() as fake:
@@ -120,7 +120,7 @@ def test_a_chat_branches_goes_back_and_asks_again(sidestream: Run, tmp_path: Pat
     assert "exists" in done.stderr
 
 
-def test_a_chat_changes_its_system_prompt_and_its_tools(sidestream: Run):
+def test_chat_changes_system_prompt_and_tools(sidestream: Run):
     lines = [
         "/system Be brief.",
         "a",
@@ -142,7 +142,7 @@ def test_a_chat_changes_its_system_prompt_and_its_tools(sidestream: Run):
 
 
 @requirement("R170")
-def test_tab_completes_the_commands_of_a_chat(talks: Talks, tmp_path: Path):
+def test_tab_completes_chat_commands(talks: Talks, tmp_path: Path):
     (tmp_path / "notes.txt").write_text("remember")
     assert completions("/re") == ["/retry ", "/resume "]
     assert completions("/model anth") == ["/model anthropic"]
@@ -163,7 +163,7 @@ def test_tab_completes_the_commands_of_a_chat(talks: Talks, tmp_path: Path):
 
 
 @requirement("R170")
-def test_texts_become_vectors_and_are_ranked(sidestream: Run, tmp_path: Path):
+def test_strings_are_embedded_and_ranked(sidestream: Run, tmp_path: Path):
     args = ("-m", "local")
     done = sidestream("embed", *args, "a cat", "a dog")
     if done.returncode == 2 and "local install" in done.stderr:
@@ -187,7 +187,7 @@ def test_texts_become_vectors_and_are_ranked(sidestream: Run, tmp_path: Path):
 
 @requirement("R170")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_of_a_shell(sidestream: Run, shell: str):
+def test_completion_script_is_printed_for_each_shell(sidestream: Run, shell: str):
     done = sidestream("completion", shell)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"_SIDESTREAM_COMPLETE={shell}_complete" in done.stdout
@@ -203,14 +203,14 @@ def test_completion_of_a_shell(sidestream: Run, shell: str):
         ("sidestream chat --no-", "--no-log"),
     ],
 )
-def test_the_shell_gets_commands_options_providers_and_tools(sidestream: Run, words: str, wanted: str):
+def test_shell_completes_commands_options_providers_and_tools(sidestream: Run, words: str, wanted: str):
     given = {"_SIDESTREAM_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = sidestream(env=given)
     assert wanted in [line.rpartition(",")[2] for line in done.stdout.splitlines()]
 
 
 @requirement("R170")
-def test_the_doctor_says_what_is_there_and_fails_for_what_is_broken(sidestream: Run, tmp_path: Path):
+def test_doctor_lists_setup_and_fails_when_broken(sidestream: Run, tmp_path: Path):
     whole = sidestream("doctor")
     assert whole.returncode == 0, whole.stdout
     for part in ("OPENAI_API_KEY: environment", "openai-responses: the saved default", "log.db: 0 conversations"):
@@ -243,7 +243,7 @@ def test_mcp_servers_are_listed_and_checked(sidestream: Run, tmp_path: Path):
     assert (unknown.returncode, "works" in unknown.stderr) == (2, True)
 
 
-def test_the_module_runs_as_a_program():
+def test_module_runs_as_program():
     done = subprocess.run(
         [sys.executable, "-m", "sidestream", "--version"], capture_output=True, encoding="utf-8", timeout=60, check=True
     )
@@ -251,7 +251,7 @@ def test_the_module_runs_as_a_program():
 
 
 @requirement("R170")
-def test_help_costs_at_most_twice_what_click_does():
+def test_help_costs_at_most_twice_importing_click():
     def cost(*command: str) -> float:
         best = 60.0
         for _ in range(5):

@@ -27,7 +27,7 @@ from sidestream.testing import (
 from support.children import started
 
 
-def test_the_answer_goes_to_stdout_and_nothing_else(sidestream: Run):
+def test_only_answer_goes_to_stdout(sidestream: Run):
     with FakeProvider([sse(responses_text("Hello you."))]).in_thread() as fake:
         done = sidestream("-m", "openai-responses:gpt-x", "--system", "Be brief.", "Hi", base_url=fake.base_url)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Hello you.\n", "")
@@ -37,14 +37,14 @@ def test_the_answer_goes_to_stdout_and_nothing_else(sidestream: Run):
     assert request.headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_the_model_comes_from_the_environment(sidestream: Run):
+def test_model_is_read_from_environment(sidestream: Run):
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
         done = sidestream("Hi", base_url=fake.base_url, env={"SIDESTREAM_MODEL": "openai-responses:gpt-env"})
     assert done.returncode == 0
     assert fake.requests[0].json["model"] == "gpt-env"
 
 
-def test_base_url_goes_before_the_environment(sidestream: Run):
+def test_base_url_option_overrides_environment(sidestream: Run):
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
         done = sidestream("--base-url", fake.base_url, "Hi", base_url="http://127.0.0.1:9/v1")
     assert done.stdout == "Hello\n"
@@ -59,16 +59,14 @@ def test_base_url_goes_before_the_environment(sidestream: Run):
         (("Hi",), "", "Hi"),
     ],
 )
-def test_the_prompt_comes_from_the_command_line_and_from_stdin(
-    sidestream: Run, args: tuple[str, ...], piped: str, sent: str
-):
+def test_prompt_is_read_from_arguments_and_stdin(sidestream: Run, args: tuple[str, ...], piped: str, sent: str):
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
         done = sidestream(*args, base_url=fake.base_url, input=piped)
     assert done.returncode == 0
     assert fake.requests[0].json["input"] == [{"role": "user", "content": sent}]
 
 
-def test_json_prints_every_part_and_stays_quiet(sidestream: Run):
+def test_json_prints_every_part_and_nothing_to_stderr(sidestream: Run):
     escape = "\x1b[31mred\x1b[0m"
     script = ResponsesScript().web_search("news").text([escape])
     with FakeProvider([script.reply()]).in_thread() as fake:
@@ -80,7 +78,7 @@ def test_json_prints_every_part_and_stays_quiet(sidestream: Run):
     assert fake.requests[0].json["tools"][0]["type"] == "web_search"
 
 
-def test_an_answer_that_comes_whole_reads_the_same(sidestream: Run):
+def test_non_streaming_answer_prints_same_output(sidestream: Run):
     script = ResponsesScript().code_interpreter("print(1)", logs="1\n").text("Done.")
     with FakeProvider([script.reply(), script.whole_reply()]).in_thread() as fake:
         streamed = sidestream("Hi", base_url=fake.base_url)
@@ -124,7 +122,7 @@ def test_progress_goes_to_stderr(sidestream: Run):
 @pytest.mark.parametrize(
     ("level", "effort", "is_shown"), [("high", "high", True), ("on", "medium", True), ("off", "none", False)]
 )
-def test_reasoning_is_requested_at_a_level_and_shown(sidestream: Run, level: str, effort: str, is_shown: bool):
+def test_reasoning_is_requested_at_level_and_shown(sidestream: Run, level: str, effort: str, is_shown: bool):
     script = ResponsesScript().reasoning("Let me look.").text("It rains.")
     with FakeProvider([script.reply()]).in_thread() as fake:
         done = sidestream("--thinking", level, "Hi", base_url=fake.base_url)
@@ -136,13 +134,13 @@ def test_reasoning_is_requested_at_a_level_and_shown(sidestream: Run, level: str
 
 @requirement("R100")
 @pytest.mark.parametrize(("level", "word"), [("hard", "medium"), ("0", "medium"), ("4096", "budget")])
-def test_a_level_that_is_unknown_or_unsupported_is_a_usage_error(sidestream: Run, level: str, word: str):
+def test_unknown_or_unsupported_reasoning_level_is_usage_error(sidestream: Run, level: str, word: str):
     done = sidestream("--thinking", level, "Hi", base_url="http://127.0.0.1:1/v1")
     assert (done.returncode, done.stdout) == (2, "")
     assert word in done.stderr
 
 
-def test_the_model_cannot_steer_the_terminal(sidestream: Run):
+def test_model_cannot_send_control_sequences_to_terminal(sidestream: Run):
     link = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\"
     script = (
         ResponsesScript()
@@ -158,7 +156,7 @@ def test_the_model_cannot_steer_the_terminal(sidestream: Run):
     assert "  │ print('')\n" in done.stderr
 
 
-def test_files_are_saved_under_safe_names_and_never_over_others(sidestream: Run, tmp_path: Path):
+def test_files_are_saved_under_safe_names_without_overwriting(sidestream: Run, tmp_path: Path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "passwd.png").write_bytes(b"mine")
     text = "[file](sandbox:/x)"
@@ -181,7 +179,7 @@ def test_files_are_saved_under_safe_names_and_never_over_others(sidestream: Run,
     assert told.name == "../../passwd.png"
 
 
-def test_a_folder_that_cannot_be_made_is_said_before_anything_is_sent(sidestream: Run, tmp_path: Path):
+def test_uncreatable_folder_is_reported_before_sending(sidestream: Run, tmp_path: Path):
     (tmp_path / "taken").write_text("a file")
     with FakeProvider().in_thread() as fake:
         done = sidestream("--out", "taken/out", "Hi", base_url=fake.base_url)
@@ -191,7 +189,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_sent(sidestream
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no files")
 @pytest.mark.parametrize("args", [(), ("--json",)])
-def test_a_file_that_cannot_be_saved_is_told_and_fails_the_command(sidestream: Run, args: tuple[str, ...]):
+def test_unsaved_file_is_reported_and_fails_command(sidestream: Run, args: tuple[str, ...]):
     with FakeProvider([ResponsesScript().image().text("Done.").reply()]).in_thread() as fake:
         done = sidestream(*args, "--out", "/proc/self", "Hi", base_url=fake.base_url)
     assert done.returncode == 1
@@ -210,7 +208,7 @@ def test_a_file_that_cannot_be_saved_is_told_and_fails_the_command(sidestream: R
         (sse(responses_text("Hello"), cut_after_bytes=2000), "again"),
     ],
 )
-def test_a_run_that_fails_says_why_in_one_line(sidestream: Run, reply: Reply, said: str):
+def test_failed_run_prints_reason_in_one_line(sidestream: Run, reply: Reply, said: str):
     with FakeProvider([reply, reply]).in_thread() as fake:
         done = sidestream("Hi", base_url=fake.base_url)
         as_json = sidestream("--json", "Hi", base_url=fake.base_url)
@@ -230,7 +228,7 @@ def test_a_run_that_fails_says_why_in_one_line(sidestream: Run, reply: Reply, sa
         (ResponsesScript().refusal("No."), "declined"),
     ],
 )
-def test_an_unusual_end_is_said_in_one_line_and_is_no_failure(sidestream: Run, script: ResponsesScript, said: str):
+def test_unusual_finish_is_reported_in_one_line_with_exit_0(sidestream: Run, script: ResponsesScript, said: str):
     with FakeProvider([script.reply()]).in_thread() as fake:
         done = sidestream("Hi", base_url=fake.base_url)
     assert done.returncode == 0
@@ -239,7 +237,7 @@ def test_an_unusual_end_is_said_in_one_line_and_is_no_failure(sidestream: Run, s
 
 
 @requirement("R92")
-def test_a_call_that_waits_for_an_approval_has_an_exit_code_of_its_own(sidestream: Run):
+def test_call_awaiting_approval_exits_with_code_3(sidestream: Run):
     script = ResponsesScript().mcp_approval_request("shop", "buy", {"item": "tea"})
     with FakeProvider([script.reply()]).in_thread() as fake:
         done = sidestream("Hi", base_url=fake.base_url)
@@ -249,7 +247,7 @@ def test_a_call_that_waits_for_an_approval_has_an_exit_code_of_its_own(sidestrea
 
 
 @requirement("R92")
-def test_files_standard_input_and_addresses_are_attached_by_what_they_are(sidestream: Run, tmp_path: Path):
+def test_files_stdin_and_urls_are_attached_by_type(sidestream: Run, tmp_path: Path):
     (tmp_path / "a.txt").write_bytes(pixel_png())
     (tmp_path / "b.bin").write_text("plain words")
     (tmp_path / "c").write_bytes(b"%PDF-1.4 and so on")
@@ -280,7 +278,7 @@ def test_files_standard_input_and_addresses_are_attached_by_what_they_are(sidest
         ("https://", "host"),
     ],
 )
-def test_what_cannot_be_attached_is_one_line_and_nothing_is_sent(sidestream: Run, tmp_path: Path, name: str, said: str):
+def test_invalid_attachment_is_one_line_and_nothing_is_sent(sidestream: Run, tmp_path: Path, name: str, said: str):
     (tmp_path / "empty").touch()
     (tmp_path / "latin.txt").write_bytes(b"x" * 2000 + "é".encode("latin-1"))
     with (tmp_path / "long").open("wb") as long:
@@ -293,7 +291,7 @@ def test_what_cannot_be_attached_is_one_line_and_nothing_is_sent(sidestream: Run
 
 
 @requirement("R92")
-def test_a_logged_prompt_can_be_gone_on_with(sidestream: Run):
+def test_logged_prompt_can_be_continued(sidestream: Run):
     script = [sse(responses_text("One.", id="resp_1")), sse(responses_text("Two.")), sse(responses_text("Three."))]
     with FakeProvider(script).in_thread() as fake:
         first = sidestream("--log", "a", base_url=fake.base_url)
@@ -307,7 +305,7 @@ def test_a_logged_prompt_can_be_gone_on_with(sidestream: Run):
 
 
 @pytest.mark.parametrize("is_file", [False, True])
-def test_a_schema_types_the_answer(sidestream: Run, tmp_path: Path, is_file: bool):
+def test_schema_types_answer(sidestream: Run, tmp_path: Path, is_file: bool):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     given = "schema.json" if is_file else json.dumps(schema)
@@ -334,7 +332,7 @@ def test_a_schema_types_the_answer(sidestream: Run, tmp_path: Path, is_file: boo
         ((), "prompt"),
     ],
 )
-def test_what_cannot_be_done_as_asked_is_one_line_and_exit_code_2(sidestream: Run, args: tuple[str, ...], said: str):
+def test_invalid_prompt_usage_prints_one_line_and_exits_2(sidestream: Run, args: tuple[str, ...], said: str):
     base_url = None if "openai-responses" in args else "http://127.0.0.1:9/v1"
     env = {"OPENAI_API_KEY": ""} if base_url is None else {}
     done = sidestream(*args, base_url=base_url, env=env)
@@ -344,7 +342,7 @@ def test_what_cannot_be_done_as_asked_is_one_line_and_exit_code_2(sidestream: Ru
     assert said in line
 
 
-def test_stdin_that_is_no_text_is_refused(environment: dict[str, str]):
+def test_non_utf8_stdin_is_rejected(environment: dict[str, str]):
     env = {**environment, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     done = subprocess.run(
         [*COMMAND, "Hi"], env=env, input=b"\xff\xfe\x00", capture_output=True, timeout=60, check=False
@@ -354,7 +352,7 @@ def test_stdin_that_is_no_text_is_refused(environment: dict[str, str]):
 
 
 @pytest.mark.parametrize("args", [("Hi",), ("--json", "Hi")])
-def test_a_closed_pipe_ends_it_quietly(sidestream: Run, args: tuple[str, ...]):
+def test_closed_pipe_exits_quietly(sidestream: Run, args: tuple[str, ...]):
     reader, writer = os.pipe()
     os.close(reader)
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
@@ -365,14 +363,14 @@ def test_a_closed_pipe_ends_it_quietly(sidestream: Run, args: tuple[str, ...]):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
-def test_a_full_disk_is_told(sidestream: Run):
+def test_full_disk_is_reported(sidestream: Run):
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake, open("/dev/full", "w") as full:
         done = sidestream("Hi", base_url=fake.base_url, stdout=full)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
 
 
-def test_ctrl_c_closes_the_connection(environment: dict[str, str]):
+def test_ctrl_c_closes_connection(environment: dict[str, str]):
     events = responses_text("Hello you.")
     stalled = sse(events[: -len(["text done", "part done", "item done", "completed"])], stall_after_bytes=1_000_000)
     with FakeProvider([stalled]).in_thread() as fake:
@@ -391,7 +389,7 @@ def test_ctrl_c_closes_the_connection(environment: dict[str, str]):
 
 @requirement("R171")
 @pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_without_colour_shows_plain_text(environment: dict[str, str], plain: dict[str, str]):
+def test_terminal_without_colour_shows_plain_text(environment: dict[str, str], plain: dict[str, str]):
     script = ResponsesScript().web_search("news").text("**Hello**")
     with FakeProvider([script.reply()]).in_thread() as fake:
         screen = on_a_terminal("Hi", env={**environment, "OPENAI_BASE_URL": fake.base_url, **plain})
@@ -425,7 +423,7 @@ def test_usage_shows_tokens_and_cost_on_stderr(sidestream: Run):
 
 
 @requirement("R73")
-def test_a_cost_limit_refuses_a_model_without_a_price(sidestream: Run):
+def test_cost_limit_rejects_model_without_price(sidestream: Run):
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
         refused = sidestream("-m", "openai-responses:gpt-x", "--max-cost", "1", "Hi", base_url=fake.base_url)
         known = sidestream("-m", "openai-responses:gpt-5", "--max-cost", "1", "Hi", base_url=fake.base_url)

@@ -33,7 +33,7 @@ asyncio.run(main())
 
 
 @requirement("R170")
-def test_a_recorded_program_plays_again_and_keeps_no_secret(sidestream: Run, tmp_path: Path):
+def test_recorded_program_replays_without_secrets(sidestream: Run, tmp_path: Path):
     (tmp_path / "program.py").write_text(PROGRAM)
     script = ResponsesScript().code_interpreter("print(1)", logs="1\n").text(f"Done, {KEY}.")
     with FakeProvider([script.reply()]).in_thread() as fake:
@@ -58,7 +58,7 @@ ME = (sys.executable, "-m", "sidestream")
 
 
 @requirement("R170")
-def test_the_command_line_itself_and_another_provider_are_recorded(sidestream: Run, tmp_path: Path):
+def test_cli_and_another_provider_can_be_recorded(sidestream: Run, tmp_path: Path):
     other = FakeProvider([MessagesScript().text("From the other.").reply()], base_path="")
     with other.in_thread():
         env = {"ANTHROPIC_BASE_URL": other.base_url, "ANTHROPIC_API_KEY": "sk-ant-other-secret"}
@@ -69,7 +69,7 @@ def test_the_command_line_itself_and_another_provider_are_recorded(sidestream: R
 
 
 @requirement("R170")
-def test_a_stream_passes_through_while_it_comes(talks: Talks):
+def test_recorded_stream_passes_through_live(talks: Talks):
     gate = asyncio.Event()
     events = responses_text(["Hel", "lo."])
     fake = FakeProvider([sse([*events[:-5], gate, *events[-5:]])])
@@ -80,7 +80,7 @@ def test_a_stream_passes_through_while_it_comes(talks: Talks):
         assert talk.end() == 0
 
 
-def test_an_error_is_recorded_and_the_exit_code_is_the_command_s(sidestream: Run, tmp_path: Path):
+def test_error_is_recorded_and_exit_code_is_kept(sidestream: Run, tmp_path: Path):
     with FakeProvider([error_reply(400, "bad", "no good")]).in_thread() as fake:
         done = sidestream("record", "a.json", *ME, "Hi", base_url=fake.base_url)
     assert done.returncode == 1
@@ -89,7 +89,7 @@ def test_an_error_is_recorded_and_the_exit_code_is_the_command_s(sidestream: Run
     assert "no good" in json.dumps(exchange.response.body)
 
 
-def test_a_provider_that_cannot_be_reached_is_reported(sidestream: Run, tmp_path: Path):
+def test_unreachable_provider_is_reported(sidestream: Run, tmp_path: Path):
     done = sidestream("record", "a.json", *ME, "-o", "max_retries", "0", "Hi", base_url="http://127.0.0.1:9/v1")
     assert done.returncode == 1
     assert "warning: a request was not forwarded: 127.0.0.1:9" in done.stderr
@@ -105,7 +105,9 @@ def test_a_provider_that_cannot_be_reached_is_reported(sidestream: Run, tmp_path
         (("a.json",), "COMMAND"),
     ],
 )
-def test_what_cannot_be_recorded_is_one_line(sidestream: Run, tmp_path: Path, args: tuple[str, ...], said: str):
+def test_invalid_record_usage_is_reported_in_one_line(
+    sidestream: Run, tmp_path: Path, args: tuple[str, ...], said: str
+):
     (tmp_path / "taken.json").write_text("mine")
     done = sidestream("record", *args)
     assert (done.returncode, done.stdout) == (2, "")
@@ -114,7 +116,7 @@ def test_what_cannot_be_recorded_is_one_line(sidestream: Run, tmp_path: Path, ar
     assert (tmp_path / "taken.json").read_text() == "mine"
 
 
-def test_a_command_without_traffic_leaves_no_file(sidestream: Run, tmp_path: Path):
+def test_command_without_traffic_leaves_no_file(sidestream: Run, tmp_path: Path):
     done = sidestream("record", "a.json", "true")
     assert done.returncode == 1
     assert "Nothing was recorded" in done.stderr

@@ -44,7 +44,7 @@ async def parts_of(recording: Recording) -> list[StreamPart]:
 
 @requirement("R93")
 @pytest.mark.parametrize("name", sorted(path.name for path in DEMO.glob("*.json")))
-def test_json_is_what_the_decoder_gives(sidestream: Run, name: str):
+def test_json_output_equals_decoder_output(sidestream: Run, name: str):
     done = sidestream("replay", str(DEMO / name), "--json")
     assert (done.returncode, done.stderr) == (0, "")
     parts = asyncio.run(parts_of(Recording.load(DEMO / name)))
@@ -55,7 +55,7 @@ def test_json_is_what_the_decoder_gives(sidestream: Run, name: str):
 
 
 @requirement("R93")
-def test_each_exchange_is_a_stream_and_a_recorded_error_is_no_failure(sidestream: Run, tmp_path: Path):
+def test_each_exchange_is_stream_and_recorded_error_exits_0(sidestream: Run, tmp_path: Path):
     listing = Exchange(RecordedResponse(body={"data": []}), RecordedRequest("GET", "/v1/models"))
     whole = Exchange(RecordedResponse(body=ResponsesScript().text("two").response()), ASKED)
     exchanges = (streamed(ResponsesScript().text("one")), refused(400, "bad"), listing, whole)
@@ -79,7 +79,7 @@ def test_each_exchange_is_a_stream_and_a_recorded_error_is_no_failure(sidestream
     assert finish.reason == "error"
 
 
-def test_people_see_it_as_a_live_run(sidestream: Run, tmp_path: Path):
+def test_replay_prints_like_live_run(sidestream: Run, tmp_path: Path):
     Recording((streamed(ResponsesScript().text("one")), refused(429, "slow"))).save(tmp_path / "r.json")
     done = sidestream("replay", "r.json", "--pace", "0")
     assert (done.returncode, done.stdout) == (0, "one\n")
@@ -87,7 +87,7 @@ def test_people_see_it_as_a_live_run(sidestream: Run, tmp_path: Path):
     assert "error: " in done.stderr
 
 
-def test_files_of_a_recording_are_saved(sidestream: Run, tmp_path: Path):
+def test_files_of_recording_are_saved(sidestream: Run, tmp_path: Path):
     done = sidestream("replay", str(DEMO / "code_run.json"), str(DEMO / "image.json"), "--out", "made")
     assert done.returncode == 0
     saved = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()}
@@ -105,7 +105,7 @@ def test_files_of_a_recording_are_saved(sidestream: Run, tmp_path: Path):
     "content",
     [None, "", "{}", "[1]", "not JSON", '{"exchanges": [{"request": {}}]}', '{"exchanges": []}'],
 )
-def test_what_is_no_recording_is_said_and_the_others_are_played(sidestream: Run, tmp_path: Path, content: str | None):
+def test_invalid_recording_is_named_and_others_are_played(sidestream: Run, tmp_path: Path, content: str | None):
     if content is not None:
         (tmp_path / "bad.json").write_text(content)
     Recording((streamed(ResponsesScript().text("one")),)).save(tmp_path / "good.json")
@@ -115,7 +115,7 @@ def test_what_is_no_recording_is_said_and_the_others_are_played(sidestream: Run,
     assert "bad.json" in line
 
 
-def test_a_recording_without_a_model_exchange_is_said(sidestream: Run, tmp_path: Path):
+def test_recording_without_model_exchange_is_reported(sidestream: Run, tmp_path: Path):
     listing = Exchange(RecordedResponse(body={"data": []}), RecordedRequest("GET", "/v1/models"))
     Recording((listing,)).save(tmp_path / "r.json")
     done = sidestream("replay", "r.json", "--json")
@@ -124,7 +124,7 @@ def test_a_recording_without_a_model_exchange_is_said(sidestream: Run, tmp_path:
 
 
 @requirement("R115")
-def test_a_recorded_websocket_exchange_plays(sidestream: Run, tmp_path: Path):
+def test_recorded_websocket_exchange_plays(sidestream: Run, tmp_path: Path):
     async def record(fake: FakeProvider) -> Recording:
         recorder = RecordingTransport(WebSocketTransport(RESPONSES_WEBSOCKET))
         await Agent("openai-responses", base_url=fake.base_url, transport=recorder).send("hi")
@@ -139,7 +139,7 @@ def test_a_recorded_websocket_exchange_plays(sidestream: Run, tmp_path: Path):
 
 
 @requirement("R115")
-def test_a_recorded_answer_that_was_steered_plays_with_its_successor(sidestream: Run, tmp_path: Path):
+def test_recorded_steered_answer_plays_with_its_successor(sidestream: Run, tmp_path: Path):
     events = ResponsesScript(id="r1").text(["Once ", "upon"]).incomplete("steered").events()
     successor = ResponsesScript(id="r2").text("In short.").events()
 

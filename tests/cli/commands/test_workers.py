@@ -128,9 +128,7 @@ async def in_thread(call: Callable[..., object], *args: object, **options: objec
 
 
 @requirement("R160")
-async def test_a_worker_drives_what_was_begun_elsewhere_and_says_how_it_does(
-    start: Start, client: RunClient, fake: FakeProvider
-):
+async def test_worker_executes_queued_runs_and_reports_health(start: Start, client: RunClient, fake: FakeProvider):
     fake.add(ResponsesScript().text("Two to four days.").reply())
     worker = await in_thread(start)
     assert worker.announcement == "executing support@2; up to 50 runs at once; press Ctrl-C to stop"
@@ -150,7 +148,7 @@ async def test_a_worker_drives_what_was_begun_elsewhere_and_says_how_it_does(
 
 
 @requirement("R161")
-async def test_a_worker_that_is_stopped_hands_its_runs_over(start: Start, client: RunClient, fake: FakeProvider):
+async def test_stopped_worker_hands_off_its_runs(start: Start, client: RunClient, fake: FakeProvider):
     script, gate = ResponsesScript().text(["Two ", "to ", "four ", "days."]), asyncio.Event()
     events = script.events()
     fake.add(sse([*events[:6], gate, *events[6:]]), script.reply())
@@ -168,7 +166,7 @@ async def test_a_worker_that_is_stopped_hands_its_runs_over(start: Start, client
 
 
 @requirement("R161")
-async def test_a_second_signal_hands_runs_over_at_once(start: Start, client: RunClient, fake: FakeProvider):
+async def test_second_signal_hands_off_runs_at_once(start: Start, client: RunClient, fake: FakeProvider):
     script, gate = ResponsesScript().text(["Two ", "to ", "four ", "days."]), asyncio.Event()
     fake.add(sse([*script.events()[:6], gate]), script.reply())
     worker = await in_thread(start, "--drain", "1h")
@@ -188,7 +186,7 @@ async def test_a_second_signal_hands_runs_over_at_once(start: Start, client: Run
     assert await text_of(client) == "Two to four days."
 
 
-async def test_runs_are_listed_shown_followed_stopped_and_resumed(
+async def test_runs_are_listed_shown_tailed_stopped_and_resumed(
     start: Start, client: RunClient, fake: FakeProvider, sidestream: Run
 ):
     script, gate = ResponsesScript().text(["Two ", "days."]), asyncio.Event()
@@ -229,7 +227,7 @@ async def test_runs_are_listed_shown_followed_stopped_and_resumed(
     assert "there is nothing to resume" in done.stderr
 
 
-async def test_a_run_that_nobody_has_driven_is_queued_or_scheduled(client: RunClient, sidestream: Run):
+async def test_unclaimed_run_is_shown_as_queued_or_scheduled(client: RunClient, sidestream: Run):
     at = ("--store", "runs.db")
     queued = await client.start("now", "How long does it take?")
     scheduled = await client.start("later", "And now?", at=4e9)
@@ -252,7 +250,7 @@ async def test_a_run_that_nobody_has_driven_is_queued_or_scheduled(client: RunCl
 
 
 @requirement("R160")
-async def test_a_run_that_waits_for_a_decision_is_cancelled(
+async def test_run_awaiting_decision_is_cancelled(
     start: Start, client: RunClient, fake: FakeProvider, sidestream: Run, tmp_path: Path
 ):
     (tmp_path / "shop.py").write_text(LOOK + AGENT.replace("none", 'none", tools=[look], approval="ask'))
@@ -280,20 +278,20 @@ async def test_a_run_that_waits_for_a_decision_is_cancelled(
         (["runs", "show", "run_1"], "no conversation 'run_1'"),
     ],
 )
-def test_a_mistake_is_named(sidestream: Run, args: list[str], message: str):
+def test_invalid_worker_or_runs_argument_is_named(sidestream: Run, args: list[str], message: str):
     done = sidestream(*args, "--store", "runs.db")
     assert done.returncode == 2
     assert message in done.stderr
 
 
 @requirement("R161")
-async def test_the_example_survives_a_kill_in_mid_sentence():
+async def test_example_survives_kill_during_answer():
     command = [sys.executable, str(ROOT / "examples" / "durable.py")]
     done = await in_thread(subprocess.run, command, capture_output=True, text=True, timeout=BOUND_S)
     assert re.fullmatch(r"gapless: \d+ parts, 1 takeover, 3 processes", done.stdout.splitlines()[-1]), done.stderr
 
 
-def test_a_server_has_the_agents_that_it_is_given(tmp_path: Path, environment: dict[str, str]):
+def test_server_serves_given_agents(tmp_path: Path, environment: dict[str, str]):
     (tmp_path / "shop.py").write_text(AGENT)
     command = [*COMMAND, "serve", "--agent", "support@2=shop:agent", "--port", "0", "--store", "runs.db"]
     process = Warm(

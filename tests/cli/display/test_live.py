@@ -88,7 +88,7 @@ def watch(
 
 
 @requirement("R171")
-def test_a_run_ends_with_its_tools_its_answer_and_numbered_sources():
+def test_run_ends_with_tools_answer_and_numbered_sources():
     shown, _ = watch("web_search.json")
     wanted = [
         "Thought",
@@ -106,7 +106,7 @@ def test_a_run_ends_with_its_tools_its_answer_and_numbered_sources():
 
 
 @requirement("R171")
-def test_code_is_seen_while_it_is_written_and_stays_when_it_has_run():
+def test_code_is_shown_while_written_and_after_it_ran():
     def half(parts: list[StreamPart]) -> bool:
         return sum(isinstance(part, ToolInputDelta) for part in parts) > 60
 
@@ -122,7 +122,7 @@ def test_code_is_seen_while_it_is_written_and_stays_when_it_has_run():
 
 @requirement("R171")
 @pytest.mark.parametrize("width", [24, 60, 200])
-def test_no_line_is_wider_than_the_terminal_and_no_word_of_the_answer_is_broken(width: int):
+def test_lines_fit_terminal_width_without_breaking_words(width: int):
     shown, _ = watch("mcp.json", width=width)
     answer = " ".join(shown.split())
     for word in ("Take the 17:39 from platform 4;", "Stockholm", "departures"):
@@ -131,7 +131,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_of_the_answer_is_broken(
 
 @requirement("R171")
 @pytest.mark.parametrize("size", [1, 3, 7, 50, 1000])
-def test_markdown_is_released_block_by_block_however_it_is_cut(size: int):
+def test_markdown_is_released_by_block_regardless_of_chunking(size: int):
     stream = MarkdownStream()
     released: list[str] = []
     for at in range(0, len(MARKDOWN), size):
@@ -143,14 +143,14 @@ def test_markdown_is_released_block_by_block_however_it_is_cut(size: int):
         assert any(block in piece for piece in released)
 
 
-def test_a_block_without_end_does_not_hold_the_text_back_for_ever():
+def test_unclosed_block_does_not_hold_text_back_indefinitely():
     stream = MarkdownStream()
     released = [piece for _ in range(2000) for piece in stream.feed("- a line of a list\n")]
     assert released
     assert len(stream.pending) <= 8_000
 
 
-def test_tags_are_text_and_links_say_where_they_lead():
+def test_tags_are_shown_as_text_and_links_show_their_target():
     place = io.StringIO()
     console = Console(file=place, force_terminal=True, width=80, highlight=False)
     screen = LiveScreen(place, place, console=console, refreshes=False)
@@ -164,7 +164,7 @@ def test_tags_are_text_and_links_say_where_they_lead():
 
 
 @requirement("R171")
-def test_on_a_terminal_the_region_is_drawn_and_leaves_no_trace(talks: Talks):
+def test_live_region_is_drawn_and_leaves_no_trace(talks: Talks):
     gate = asyncio.Event()
     events = ResponsesScript().web_search("news").text(["**Hel**", "lo."]).events()
     fake = FakeProvider([sse([*events[:-5], gate, *events[-5:]])])
@@ -179,7 +179,7 @@ def test_on_a_terminal_the_region_is_drawn_and_leaves_no_trace(talks: Talks):
 
 
 @requirement("R171")
-def test_text_in_a_pipe_is_the_models_own_while_a_terminal_shows_the_rest(sidestream: Run):
+def test_piped_text_is_verbatim_while_stderr_lists_sources(sidestream: Run):
     citation = {"type": "url_citation", "url": "https://a.example/x", "title": "A", "start_index": 0, "end_index": 9}
     script = ResponsesScript().text("It rains.", annotations=[citation])
     with FakeProvider([script.reply()]).in_thread() as fake:
@@ -189,7 +189,7 @@ def test_text_in_a_pipe_is_the_models_own_while_a_terminal_shows_the_rest(sidest
 
 
 @requirement("R171")
-def test_plain_text_is_the_same_each_time(sidestream: Run):
+def test_plain_output_is_deterministic(sidestream: Run):
     runs = [sidestream("replay", "--plain", str(DEMO / "code_run.json")) for _ in range(2)]
     assert runs[0].stderr == runs[1].stderr
     assert "Ran Python\n" in runs[0].stderr
@@ -206,12 +206,12 @@ def test_plain_text_is_the_same_each_time(sidestream: Run):
         ({"TERM": "xterm-256color"}, None),
     ],
 )
-def test_a_terminal_that_shows_pictures_is_recognised(variables: dict[str, str], protocol: str | None):
+def test_terminal_image_protocol_is_detected(variables: dict[str, str], protocol: str | None):
     assert picture_protocol(variables) == protocol
 
 
 @requirement("R171")
-def test_previews_are_drawn_where_the_terminal_can():
+def test_previews_are_drawn_when_terminal_supports_images():
     place = io.StringIO()
     screen = LiveScreen(
         place, place, console=Console(file=place, force_terminal=True), protocol="kitty", refreshes=False
@@ -230,7 +230,7 @@ def test_previews_are_drawn_where_the_terminal_can():
     assert place.getvalue() == sequences
 
 
-def test_what_is_typed_meanwhile_is_edited_and_kept():
+def test_text_typed_during_answer_is_edited_and_kept():
     typed = TypedLines()
     typed.feed("Be brieff\x7f.\x1b[A\x1bOP")
     assert (typed.draft, typed.next_line()) == ("Be brief.", None)
@@ -240,7 +240,7 @@ def test_what_is_typed_meanwhile_is_edited_and_kept():
 
 
 @requirement("R171")
-def test_a_chat_shows_what_is_typed_while_the_model_answers(talks: Talks):
+def test_chat_shows_text_typed_during_answer(talks: Talks):
     gate = asyncio.Event()
     events = responses_text(["Hel", "lo."], id="resp_1")
     fake = FakeProvider([sse([*events[:-5], gate, *events[-5:]]), sse(responses_text("Bye."))])
@@ -258,7 +258,7 @@ def test_a_chat_shows_what_is_typed_while_the_model_answers(talks: Talks):
     assert [item["content"] for item in fake.requests[1].json["input"]][-1] == "half a line more"
 
 
-def test_the_line_of_a_call_says_that_its_tool_is_allowed_in_the_conversation():
+def test_call_line_says_tool_is_allowed_in_conversation():
     place = io.StringIO()
     view = ProgressView(Screen(place, place), detail=Detail(hints=False))
     view.feed(StreamStart(()))

@@ -50,11 +50,11 @@ from sidestream.stream.parts import File
         ("\ud800", "file.png"),
     ],
 )
-def test_a_hostile_name_becomes_a_plain_one(name: str | None, safe: str):
+def test_hostile_name_becomes_plain(name: str | None, safe: str):
     assert safe_name(name, "image/png") == safe
 
 
-def test_a_long_name_is_cut_and_keeps_its_ending():
+def test_long_name_is_cut_and_keeps_extension():
     assert safe_name("a" * 300 + ".csv", "text/csv") == "a" * (MAX_NAME_BYTES - 4) + ".csv"
     assert len(safe_name("é" * 300 + ".csv", "text/csv").encode()) <= MAX_NAME_BYTES
     assert len(safe_name("a." + "b" * 300, "image/png").encode()) <= MAX_NAME_BYTES
@@ -64,7 +64,7 @@ def test_a_long_name_is_cut_and_keeps_its_ending():
 @given(st.text(max_size=400))
 @example("." * 300 + "a")
 @example("a" * 179 + " .b")
-def test_whatever_the_name_it_stays_in_its_folder(name: str):
+def test_safe_name_stays_in_its_folder(name: str):
     safe = safe_name(name, "image/png")
     assert safe == os.path.basename(safe)
     assert not set(safe) & set('/\\:\0<>"|?*')
@@ -75,7 +75,7 @@ def test_whatever_the_name_it_stays_in_its_folder(name: str):
 
 
 @requirement("F37")
-def test_no_file_is_overwritten_and_no_link_followed(tmp_path: Path):
+def test_files_are_not_overwritten_and_links_not_followed(tmp_path: Path):
     target = tmp_path / "target"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.png").symlink_to(target)
@@ -85,12 +85,12 @@ def test_no_file_is_overwritten_and_no_link_followed(tmp_path: Path):
     assert not target.exists()
 
 
-def test_a_file_of_which_only_the_address_is_known_is_not_saved(tmp_path: Path):
+def test_file_known_only_by_url_is_not_saved(tmp_path: Path):
     assert OutputFolder(tmp_path).save(File("1", "image/png", "a.png", url="https://a.example/a.png")) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path: Path):
+def test_uncreatable_folder_raises_configuration_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError):
         OutputFolder(tmp_path / "file" / "out")

@@ -36,7 +36,7 @@ def fed(pieces: list[str]) -> str:
         ("\x1b\x1b[31m[31mx", "[31mx"),
     ],
 )
-def test_control_sequences_are_taken_out(text: str, left: str):
+def test_control_sequences_are_stripped(text: str, left: str):
     assert strip_controls(text) == left
     assert fed([text]) == left
     assert fed(list(text)) == left
@@ -45,22 +45,22 @@ def test_control_sequences_are_taken_out(text: str, left: str):
 @given(st.lists(HOSTILE, max_size=8))
 @example(["\x1b", "[", "3", "1m"])
 @example(["\r", "\n"])
-def test_no_control_character_is_left_wherever_the_text_is_cut(pieces: list[str]):
+def test_no_control_character_is_left_regardless_of_chunking(pieces: list[str]):
     assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", fed(pieces)) is None
     assert fed(list("".join(pieces))) == fed(["".join(pieces)])
 
 
-def test_a_sequence_without_end_does_not_hide_the_text_for_ever():
+def test_unterminated_sequence_does_not_hide_text_indefinitely():
     shown = fed(["\x1b]52;c;", *["x" * 100] * (MAX_SEQUENCE // 100 + 1), "y"])
     assert shown.endswith("xy")
 
 
-def test_a_title_is_one_line_in_writing_order():
+def test_title_is_one_line_in_writing_order():
     assert one_line("a\nb\u202ecba\x1b[31m  d") == "a bcba d"
     assert one_line("x" * 300, 10) == "x" * 9 + "…"
 
 
-def test_text_and_progress_in_one_place_keep_apart():
+def test_text_and_progress_in_one_place_are_separated():
     place = io.StringIO()
     screen = Screen(place, place)
     screen.line("first")
@@ -71,7 +71,7 @@ def test_text_and_progress_in_one_place_keep_apart():
     assert place.getvalue() == "first\n\nanswer\n\n  │ code\n  │ more\nlast\n"
 
 
-def test_in_two_places_each_has_only_its_own():
+def test_text_and_progress_in_two_places_do_not_mix():
     out, err = io.StringIO(), io.StringIO()
     screen = Screen(out, err)
     screen.line("first")
@@ -83,7 +83,7 @@ def test_in_two_places_each_has_only_its_own():
 
 @given(st.text(), st.data())
 @example('a\\n"\n\U0001f600\x00', None)
-def test_code_is_read_out_of_json_however_it_is_cut(code: str, data: st.DataObject | None):
+def test_code_is_read_from_json_regardless_of_chunking(code: str, data: st.DataObject | None):
     text = '{"container_id": "c", "code": "' + jsontext.escape(code) + '", "more": "x"}'
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text))))) if data else range(len(text))
     edges = [0, *cuts, len(text)]
@@ -93,14 +93,14 @@ def test_code_is_read_out_of_json_however_it_is_cut(code: str, data: st.DataObje
 
 
 @pytest.mark.parametrize("text", ['{"code":"a\nb"}', '{"code":"\\x"}', '{"code":"\\ud83d"}', '{"code":5}', "nonsense"])
-def test_broken_json_is_read_as_far_as_it_goes(text: str):
+def test_broken_json_is_read_as_far_as_possible(text: str):
     assert CodeExtractor().feed(text) in ("", "a")
 
 
 @requirement("F45")
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("begun", ["\x98a", "\x1b]a", "\x90", "\x9b1;", "\x1b[1", "\x1b", "\x1b[ ", "\r"])
-def test_sequences_that_never_end_are_stripped_in_linear_time(begun: str) -> None:
+def test_unterminated_sequences_are_stripped_in_linear_time(begun: str) -> None:
     """Each beginning used to be searched for its end up to the end of the text: minutes for this much."""
     hostile = begun * 200_000
     stripper = ControlStripper()
@@ -109,7 +109,7 @@ def test_sequences_that_never_end_are_stripped_in_linear_time(begun: str) -> Non
 
 
 @requirement("F45")
-def test_overrides_of_the_direction_never_reach_the_terminal_and_marks_of_it_stay() -> None:
+def test_direction_overrides_are_stripped_and_marks_kept() -> None:
     stripper = ControlStripper()
     text = "rm \u202etxt.exe\u202c \u2066x\u2069 שלום\u200f!"
     assert stripper.feed(text) + stripper.flush() == "rm txt.exe x שלום\u200f!"

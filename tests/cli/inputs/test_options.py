@@ -77,7 +77,7 @@ agent = Agent("openai-responses:gpt-agent", system="From the module.", tools=[do
         ),
     ],
 )
-def test_a_tool_is_read_with_its_parameters(text: str, tool: Any):
+def test_tool_is_parsed_with_its_parameters(text: str, tool: Any):
     assert read_tool(text) == tool
 
 
@@ -100,7 +100,7 @@ def test_a_tool_is_read_with_its_parameters(text: str, tool: Any):
         ("json:__name__", "not a function"),
     ],
 )
-def test_a_wrong_tool_gets_the_nearest_right_one(text: str, hint: str):
+def test_invalid_tool_suggests_nearest_valid_one(text: str, hint: str):
     with pytest.raises(ConfigurationError, match=hint):
         read_tool(text)
 
@@ -131,14 +131,14 @@ class Keyed(Config, frozen=True, kw_only=True):
     key: int = 0
 
 
-def test_the_value_of_a_secret_is_not_shown():
+def test_secret_value_is_not_shown():
     with pytest.raises(ConfigurationError) as raised:
         read_fields(Keyed, [("key", KEY)], "-o")
     assert KEY not in str(raised.value)
 
 
 @requirement("R170")
-def test_settings_options_and_limits_reach_the_request(sidestream: Run):
+def test_settings_options_and_limits_reach_request(sidestream: Run):
     given = [("temperature", "0.5"), ("seed", "7"), ("reasoning.effort", "low"), ("max_steps", "3")]
     args = [word for name, value in given if name != "seed" for word in ("-o", name, value)]
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
@@ -178,7 +178,7 @@ def test_settings_options_and_limits_reach_the_request(sidestream: Run):
         (("-a", "-", "-f", "-"), "only once"),
     ],
 )
-def test_bad_input_is_one_line_with_what_to_do(sidestream: Run, tmp_path: Path, args: tuple[str, ...], hint: str):
+def test_bad_input_prints_one_line_with_hint(sidestream: Run, tmp_path: Path, args: tuple[str, ...], hint: str):
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "empty.py").write_text("_x = 1")
     (tmp_path / "broken.py").write_text("def (")
@@ -190,7 +190,7 @@ def test_bad_input_is_one_line_with_what_to_do(sidestream: Run, tmp_path: Path, 
     assert hint in line
 
 
-def test_debug_shows_the_traceback(environment: dict[str, str], tmp_path: Path):
+def test_debug_shows_traceback(environment: dict[str, str], tmp_path: Path):
     import subprocess
 
     from cli.command import COMMAND
@@ -209,7 +209,7 @@ def test_debug_shows_the_traceback(environment: dict[str, str], tmp_path: Path):
 
 
 @requirement("R170")
-def test_functions_of_a_file_and_of_a_module_are_called_without_a_question(sidestream: Run, tmp_path: Path):
+def test_functions_of_file_or_module_are_called_without_asking(sidestream: Run, tmp_path: Path):
     (tmp_path / "mytools.py").write_text(FUNCTIONS)
     calls = ResponsesScript().function_call("add", {"a": 2, "b": 3}, "call_1")
     script = [calls.reply(), sse(responses_text("5")), calls.reply(), sse(responses_text("5"))]
@@ -226,7 +226,7 @@ def test_functions_of_a_file_and_of_a_module_are_called_without_a_question(sides
 
 
 @requirement("R170")
-def test_an_agent_of_a_module_brings_its_model_and_tools(sidestream: Run, tmp_path: Path):
+def test_agent_of_module_brings_its_model_and_tools(sidestream: Run, tmp_path: Path):
     (tmp_path / "bot.py").write_text(AGENT)
     with FakeProvider([sse(responses_text("One")), sse(responses_text("Two"))]).in_thread() as fake:
         plain = sidestream("--agent", "bot:agent", "Hi", base_url=fake.base_url)
@@ -239,7 +239,7 @@ def test_an_agent_of_a_module_brings_its_model_and_tools(sidestream: Run, tmp_pa
     assert (second["instructions"], second["top_p"]) == ("Mine.", 1)
 
 
-def test_a_schema_in_its_short_form_has_typed_fields():
+def test_short_schema_has_typed_fields():
     schema = read_schema("name, age int: in years, is_tall bool")
     assert schema["required"] == ["name", "age", "is_tall"]
     assert schema["properties"]["age"] == {"type": "integer", "description": "in years"}
@@ -250,7 +250,7 @@ def test_a_schema_in_its_short_form_has_typed_fields():
 
 
 @requirement("R170")
-def test_fragments_stand_before_the_prompt(sidestream: Run, tmp_path: Path):
+def test_fragments_precede_prompt(sidestream: Run, tmp_path: Path):
     (tmp_path / "a.txt").write_text("first\n")
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
         done = sidestream("-f", "a.txt", "-f", "-", "Hi", input="second\n", base_url=fake.base_url)
@@ -259,7 +259,7 @@ def test_fragments_stand_before_the_prompt(sidestream: Run, tmp_path: Path):
 
 
 @requirement("R170")
-def test_a_template_keeps_a_prompt_with_its_options(sidestream: Run):
+def test_template_keeps_prompt_with_its_options(sidestream: Run):
     save = ("--save", "brief", "-s", "In $words words.", "-T", "web_search", "-o", "top_p", "1", "About $input")
     assert sidestream(*save).returncode == 0
     with FakeProvider([sse(responses_text("One")), sse(responses_text("Two"))]).in_thread() as fake:
@@ -284,7 +284,7 @@ def test_a_template_keeps_a_prompt_with_its_options(sidestream: Run):
 
 
 @pytest.mark.parametrize("text", ["a\nb", "it's 'quoted'\n'''", "tab\tand \x00\x7f", 'say "hi" \\ there', "é✓\n'"])
-def test_a_template_reads_back_as_it_was_written(text: str):
+def test_template_round_trips_through_toml(text: str):
     import tomllib
 
     import msgspec
@@ -299,7 +299,7 @@ def fresh(tmp_path: Path) -> None:
 
 
 @requirement("R170")
-def test_the_first_provider_with_a_key_is_named_and_prompts_are_logged_said_once(sidestream: Run, tmp_path: Path):
+def test_default_model_and_prompt_logging_are_noted_once(sidestream: Run, tmp_path: Path):
     fresh(tmp_path)
     with FakeProvider([sse(responses_text("Hi"))] * 3).in_thread() as fake:
         first = sidestream("a", base_url=fake.base_url)
@@ -320,7 +320,7 @@ def test_the_first_provider_with_a_key_is_named_and_prompts_are_logged_said_once
 
 
 @requirement("R170")
-def test_the_default_model_is_saved(sidestream: Run, tmp_path: Path):
+def test_default_model_is_saved(sidestream: Run, tmp_path: Path):
     fresh(tmp_path)
     no_key = {"OPENAI_API_KEY": ""}
     unset = sidestream("models", "default", env=no_key)
@@ -335,7 +335,7 @@ def test_the_default_model_is_saved(sidestream: Run, tmp_path: Path):
 
 
 @requirement("R170")
-def test_an_alias_stands_for_a_model_wherever_one_is_given(sidestream: Run):
+def test_alias_replaces_model_in_every_command(sidestream: Run):
     assert "No aliases" in sidestream("models", "alias").stderr
     assert sidestream("models", "alias", "add", "fast", "openai-responses:gpt-fast").returncode == 0
     assert sidestream("models", "alias", "list").stdout == "fast  openai-responses:gpt-fast\n"
@@ -364,7 +364,7 @@ def test_an_alias_stands_for_a_model_wherever_one_is_given(sidestream: Run):
 
 
 @requirement("R170")
-def test_a_model_in_a_chat_may_be_an_alias(sidestream: Run):
+def test_chat_model_may_be_alias(sidestream: Run):
     sidestream("models", "alias", "add", "fast", "openai-responses:gpt-fast")
     with FakeProvider([sse(responses_text("Hi"))]).in_thread() as fake:
         done = sidestream("chat", "-n", input="/model fast\nHello\n", base_url=fake.base_url)
@@ -373,7 +373,7 @@ def test_a_model_in_a_chat_may_be_an_alias(sidestream: Run):
 
 
 @requirement("R170")
-def test_a_schema_is_stored_under_a_name(sidestream: Run, tmp_path: Path):
+def test_schema_is_stored_by_name(sidestream: Run, tmp_path: Path):
     (tmp_path / "places.py").write_text("import dataclasses\n@dataclasses.dataclass\nclass City:\n    name: str\n")
     assert sidestream("schemas", "save", "person", "name, age int: in years").returncode == 0
     assert sidestream("schemas", "save", "city", "places:City", env={"PYTHONPATH": str(tmp_path)}).returncode == 0
@@ -392,7 +392,7 @@ def test_a_schema_is_stored_under_a_name(sidestream: Run, tmp_path: Path):
     assert sidestream("schemas", "list").stdout == "city  name\n"
 
 
-def test_a_log_that_cannot_be_written_does_not_fail_a_prompt(sidestream: Run, tmp_path: Path):
+def test_unwritable_log_does_not_fail_prompt(sidestream: Run, tmp_path: Path):
     fresh(tmp_path)
     (tmp_path / "taken").write_text("a file")
     with FakeProvider([sse(responses_text("Hi"))]).in_thread() as fake:
@@ -412,18 +412,18 @@ def test_a_log_that_cannot_be_written_does_not_fail_a_prompt(sidestream: Run, tm
         ("zzz", None),
     ],
 )
-def test_a_model_that_is_none_gets_the_string_that_was_meant(text: str, meant: str | None):
+def test_invalid_model_suggests_intended_string(text: str, meant: str | None):
     assert suggestion(text) == meant
 
 
-def test_the_verdicts_of_the_option_are_those_of_the_library():
+def test_approve_option_values_match_library():
     from typing import get_args
 
     assert get_args(Verdict) == options.VERDICTS
 
 
 @requirement("R170")
-def test_the_options_of_a_model_are_listed_without_a_key(sidestream: Run):
+def test_model_options_are_listed_without_key(sidestream: Run):
     done = sidestream("models", "options", "anthropic", env={"OPENAI_API_KEY": ""})
     assert done.returncode == 0, done.stderr
     assert "temperature  at least 0" in done.stdout
@@ -434,7 +434,7 @@ def test_the_options_of_a_model_are_listed_without_a_key(sidestream: Run):
 
 @requirement("R170")
 @pytest.mark.parametrize("kind", ["text", "image"])
-def test_the_clipboard_is_attached_through_the_program_that_there_is(sidestream: Run, tmp_path: Path, kind: str):
+def test_clipboard_is_attached_through_available_program(sidestream: Run, tmp_path: Path, kind: str):
     picture = tmp_path / "picture.png"
     picture.write_bytes(pixel_png())
     programs = tmp_path / "programs"
@@ -458,7 +458,7 @@ def test_the_clipboard_is_attached_through_the_program_that_there_is(sidestream:
     assert (base64.b64encode(pixel_png()).decode() if kind == "image" else "copied words") in sent
 
 
-def test_without_a_program_for_the_clipboard_the_error_names_some(sidestream: Run, tmp_path: Path):
+def test_missing_clipboard_program_error_names_some(sidestream: Run, tmp_path: Path):
     done = sidestream("-a", "clipboard", "What is this?", env={"PATH": str(tmp_path)})
     assert done.returncode == 2
     assert "install one of wl-paste, xclip" in done.stderr
