@@ -39,7 +39,7 @@ async def run_parts(agent: Agent, prompt: str = "hi") -> list[StreamPart]:
 
 @requirement("R32")
 @pytest.mark.parametrize("store", [None, False])
-async def test_the_model_is_given_the_results_of_its_calls_under_their_ids(store: bool | None) -> None:
+async def test_model_gets_call_results_by_id(store: bool | None) -> None:
     from sidestream import OpenAIResponsesOptions
 
     calls = ResponsesScript().function_call("get_weather", {"city": "Oslo"}, "call_a")
@@ -62,7 +62,7 @@ async def test_the_model_is_given_the_results_of_its_calls_under_their_ids(store
 
 
 @requirement("R72")
-async def test_tools_of_one_round_run_side_by_side_and_report_progress() -> None:
+async def test_tools_of_one_round_run_concurrently_and_report_progress() -> None:
     meeting = asyncio.Barrier(2)
 
     async def meet(name: str, context: ToolContext) -> str:
@@ -83,7 +83,7 @@ async def test_tools_of_one_round_run_side_by_side_and_report_progress() -> None
     ]
 
 
-async def test_a_tool_that_does_not_exist_is_an_error_result_and_the_loop_goes_on() -> None:
+async def test_unknown_tool_is_error_result_and_loop_continues() -> None:
     script = [ResponsesScript().function_call("nothing", {}).reply(), ResponsesScript().text("Sorry.").reply()]
     async with FakeProvider(script) as fake:
         parts = await run_parts(agent_at(fake, tools=[get_weather]))
@@ -93,7 +93,7 @@ async def test_a_tool_that_does_not_exist_is_an_error_result_and_the_loop_goes_o
     assert "get_weather" in told
 
 
-async def test_a_run_that_never_stops_calling_ends_at_its_limit() -> None:
+async def test_run_calling_tools_endlessly_ends_at_step_limit() -> None:
     script = [ResponsesScript(id=f"r{n}").function_call("get_weather", {"city": "Oslo"}).reply() for n in range(5)]
     async with FakeProvider(script) as fake:
         finish = (await run_parts(agent_at(fake, tools=[get_weather], limits=Limits(max_steps=3))))[-1]
@@ -105,7 +105,7 @@ async def test_a_run_that_never_stops_calling_ends_at_its_limit() -> None:
 
 
 @requirement("R36")
-async def test_calls_that_are_the_users_to_answer_end_the_run_and_can_be_answered_by_a_message() -> None:
+async def test_client_side_calls_end_run_and_are_answered_by_message() -> None:
     shell = {"type": "local_shell_call", "call_id": "call_1", "status": "completed"}
     shell["action"] = {"type": "exec", "command": ["ls"], "env": {}}  # type: ignore[assignment]
     script = [ResponsesScript().item(shell, prefix="lsh").reply(), ResponsesScript().text("Two files.").reply()]
@@ -121,7 +121,7 @@ async def test_calls_that_are_the_users_to_answer_end_the_run_and_can_be_answere
     assert second.output == "Two files."
 
 
-async def test_a_function_of_the_same_name_answers_a_custom_tool_with_its_text() -> None:
+async def test_function_of_same_name_answers_custom_tool_with_string() -> None:
     def sql(input: str) -> str:
         """Runs a query."""
         return input.upper()
@@ -138,7 +138,7 @@ async def test_a_function_of_the_same_name_answers_a_custom_tool_with_its_text()
 
 
 @requirement("R79", "R70")
-def test_send_sync_works_in_a_plain_script_and_in_threads() -> None:
+def test_send_sync_works_in_plain_script_and_in_threads() -> None:
     with FakeProvider([ResponsesScript().text("Hello").reply() for _ in range(5)]).in_thread() as fake:
         agent = agent_at(fake)
         assert agent.send_sync("hi").output == "Hello"
@@ -148,7 +148,7 @@ def test_send_sync_works_in_a_plain_script_and_in_threads() -> None:
 
 
 @requirement("R79")
-async def test_send_sync_inside_a_loop_says_what_to_write() -> None:
+async def test_send_sync_inside_loop_suggests_await() -> None:
     with pytest.raises(ConfigurationError, match=r"await agent\.send"):
         Agent("openai-responses", base_url="http://127.0.0.1:1").send_sync("hi")
 
@@ -168,12 +168,12 @@ async def test_send_sync_inside_a_loop_says_what_to_write() -> None:
         ("replay:/tmp/a:b.json", "replay", {"chat": "/tmp/a:b.json"}),
     ],
 )
-def test_model_strings_are_taken_apart(text: str, provider: str, models: dict[str, str]) -> None:
+def test_model_strings_are_parsed(text: str, provider: str, models: dict[str, str]) -> None:
     assert ModelString.parse(text) == ModelString(provider, models)
 
 
 @requirement("R71")
-def test_a_custom_provider_registers_like_the_installed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_provider_registers_like_installed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     from sidestream.providers.registry import find_provider, providers, register_provider
     from sidestream.replay.provider import ReplayProvider
 
@@ -188,14 +188,14 @@ def test_a_custom_provider_registers_like_the_installed_ones(monkeypatch: pytest
 
 
 @requirement("R71")
-def test_an_unknown_provider_is_an_error_that_suggests() -> None:
+def test_unknown_provider_error_suggests_known_ones() -> None:
     with pytest.raises(UnknownProviderError, match="openai-responses"):
         Agent("openai-response")
 
 
 @requirement("R48")
 @pytest.mark.parametrize("model", ["openai-responses", "anthropic"])
-async def test_an_agent_lists_the_models_of_its_provider(model: str) -> None:
+async def test_agent_lists_models_of_its_provider(model: str) -> None:
     pages = {
         "openai-responses": [
             {"object": "list", "data": [{"id": "gpt-x", "object": "model", "created": 1}, {"id": "text-embedding-x"}]}
@@ -217,7 +217,7 @@ async def test_an_agent_lists_the_models_of_its_provider(model: str) -> None:
     assert found[0].kinds == ("chat",)
 
 
-def test_an_agent_whose_settings_were_refused_can_be_shown():
+def test_agent_with_rejected_settings_has_repr():
     seen: list[object] = []
 
     class Shown(Agent[str]):
@@ -230,9 +230,7 @@ def test_an_agent_whose_settings_were_refused_can_be_shown():
     assert repr(seen) == "[Agent(not configured)]"
 
 
-def test_installed_providers_are_read_once_until_something_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_installed_providers_are_cached_until_one_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from sidestream.providers.registry import find_provider, providers
 
     before = providers()

@@ -11,7 +11,7 @@ from sidestream.testing import FakeProvider, ResponsesScript, no_leaks, response
 
 
 @requirement("R77")
-async def test_a_chat_keeps_its_history_and_goes_on_by_session() -> None:
+async def test_chat_keeps_history_and_continues_by_session() -> None:
     script = [ResponsesScript(id=f"r{n}").text(f"answer {n}").reply() for n in range(3)]
     async with FakeProvider(script) as fake:
         chat = Chat(Agent("openai-responses", base_url=fake.base_url))
@@ -26,7 +26,7 @@ async def test_a_chat_keeps_its_history_and_goes_on_by_session() -> None:
 
 
 @requirement("R77", "F01")
-async def test_a_turn_that_fails_leaves_the_history_as_it_was() -> None:
+async def test_failed_turn_leaves_history_unchanged() -> None:
     script = [
         ResponsesScript().text("one").reply(),
         sse(responses_text("two")[:5]),
@@ -43,7 +43,7 @@ async def test_a_turn_that_fails_leaves_the_history_as_it_was() -> None:
 
 
 @requirement("R77")
-async def test_a_turn_that_is_cancelled_or_left_leaves_the_history_as_it_was() -> None:
+async def test_cancelled_or_abandoned_turn_leaves_history_unchanged() -> None:
     gate = asyncio.Event()
     slow = [*responses_text("never")[:5], gate]
     async with no_leaks(), FakeProvider([sse(slow), sse(slow)]) as fake:
@@ -62,7 +62,7 @@ async def test_a_turn_that_is_cancelled_or_left_leaves_the_history_as_it_was() -
         gate.set()
 
 
-async def test_a_chat_in_chunks_counts_when_its_last_chunk_has_come() -> None:
+async def test_streamed_turn_joins_history_after_last_chunk() -> None:
     async with FakeProvider([ResponsesScript().text(["He", "llo"]).reply()]) as fake:
         chat = Chat(Agent("openai-responses", base_url=fake.base_url))
         assert "".join([chunk.output async for chunk in chat.send_stream("hi")]) == "Hello"
@@ -70,7 +70,7 @@ async def test_a_chat_in_chunks_counts_when_its_last_chunk_has_come() -> None:
 
 
 @requirement("R15")
-async def test_a_chat_goes_through_json_and_on_with_another_agent() -> None:
+async def test_chat_round_trips_through_json_to_another_agent() -> None:
     async with FakeProvider([ResponsesScript(id="r1").text("one").reply()]) as fake:
         chat = Chat(Agent("openai-responses", base_url=fake.base_url))
         await chat.send("1")
@@ -85,7 +85,7 @@ async def test_a_chat_goes_through_json_and_on_with_another_agent() -> None:
     assert len(body["input"]) == 3
 
 
-async def test_a_chat_has_its_own_history() -> None:
+async def test_chat_rejects_history_and_resume_without_waiting_turn() -> None:
     chat = Chat(Agent("openai-responses", base_url="http://127.0.0.1:1"))
     with pytest.raises(ConfigurationError):
         await chat.send("hi", history=[])

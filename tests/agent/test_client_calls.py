@@ -79,7 +79,7 @@ class Desk:
 
 
 @requirement("R36", "R114")
-async def test_a_screenshot_as_a_data_part_answers_the_call_of_the_computer() -> None:
+async def test_screenshot_data_part_answers_computer_call() -> None:
     desk = Desk()
     async with FakeProvider([computer_call(CLICK, TYPE), done()]) as fake:
         result = await agent_at(fake, desk.computer_use).send("Say hello")
@@ -109,7 +109,7 @@ async def test_a_screenshot_as_a_data_part_answers_the_call_of_the_computer() ->
     ],
     ids=["text", "an object", "a file that is no image", "nothing", "an error"],
 )
-async def test_a_result_without_a_screenshot_is_still_an_answer(value: Any, words: str, store: bool) -> None:
+async def test_result_without_screenshot_is_sent(value: Any, words: str, store: bool) -> None:
     from sidestream import OpenAIResponsesOptions
 
     def computer_use(actions: list[ComputerAction]) -> Any:
@@ -131,7 +131,7 @@ async def test_a_result_without_a_screenshot_is_still_an_answer(value: Any, word
 
 
 @requirement("R114")
-async def test_what_is_said_beside_a_screenshot_follows_it() -> None:
+async def test_text_beside_screenshot_follows_it() -> None:
     def computer_use(call: ComputerCall) -> list[Any]:
         """Carries out actions."""
         assert call == ComputerCall((Click(3, 4, "middle"),))
@@ -146,7 +146,7 @@ async def test_what_is_said_beside_a_screenshot_follows_it() -> None:
 
 
 @requirement("R114")
-async def test_an_action_that_is_newer_than_the_library_reaches_the_function() -> None:
+async def test_unknown_action_reaches_function() -> None:
     desk = Desk()
     pinch = {"type": "pinch", "scale": 2, "x": None}
     async with FakeProvider([computer_call(pinch, {"type": "screenshot"}), done()]) as fake:
@@ -155,7 +155,7 @@ async def test_an_action_that_is_newer_than_the_library_reaches_the_function() -
 
 
 @requirement("R114")
-async def test_an_action_that_fails_ends_its_batch_and_the_model_learns_why() -> None:
+async def test_failed_action_ends_batch_and_model_gets_reason() -> None:
     seen: list[str] = []
 
     def computer_use(action: ComputerAction) -> DataPart:
@@ -173,7 +173,7 @@ async def test_an_action_that_fails_ends_its_batch_and_the_model_learns_why() ->
 
 @requirement("R36", "R114", "R76")
 @pytest.mark.parametrize("policy", [None, lambda question: "run", lambda question: False])
-async def test_pending_safety_checks_wait_for_a_person_whatever_the_policy(policy: Any) -> None:
+async def test_safety_checks_wait_for_approver_under_any_policy(policy: Any) -> None:
     desk = Desk()
     async with FakeProvider([computer_call(CLICK, checks=(CHECK,)), done()]) as fake:
         agent = agent_at(fake, desk.computer_use, **({} if policy is None else {"approval": policy}))
@@ -201,7 +201,7 @@ async def test_pending_safety_checks_wait_for_a_person_whatever_the_policy(polic
 
 @requirement("R36", "R114", "R76")
 @pytest.mark.parametrize("store", [True, False])
-async def test_denied_safety_checks_are_not_acknowledged_and_the_model_is_told(store: bool) -> None:
+async def test_denied_safety_checks_are_not_acknowledged(store: bool) -> None:
     from sidestream import OpenAIResponsesOptions
 
     desk = Desk()
@@ -219,7 +219,7 @@ async def test_denied_safety_checks_are_not_acknowledged_and_the_model_is_told(s
 
 
 @requirement("R114")
-async def test_an_acknowledgement_survives_later_requests_and_counts_for_its_call_only() -> None:
+async def test_acknowledgement_persists_and_counts_only_for_its_call() -> None:
     from sidestream import OpenAIResponsesOptions
 
     desk = Desk()
@@ -233,7 +233,7 @@ async def test_an_acknowledgement_survives_later_requests_and_counts_for_its_cal
 
 
 @requirement("R114")
-async def test_a_function_cannot_acknowledge_checks_in_its_result() -> None:
+async def test_function_result_cannot_acknowledge_checks() -> None:
     def computer_use(actions: list[ComputerAction]) -> dict[str, Any]:
         """Carries out actions."""
         return {"image_url": URL, "acknowledged_safety_checks": [CHECK]}
@@ -245,7 +245,7 @@ async def test_a_function_cannot_acknowledge_checks_in_its_result() -> None:
 
 
 @requirement("R114")
-async def test_a_call_without_a_function_is_answered_by_a_message_that_acknowledges() -> None:
+async def test_message_answers_call_without_function_and_acknowledges() -> None:
     async with FakeProvider([computer_call(CLICK, checks=(CHECK,)), done()]) as fake:
         agent = agent_at(fake)
         first = await agent.send("hi")
@@ -258,7 +258,7 @@ async def test_a_call_without_a_function_is_answered_by_a_message_that_acknowled
 
 
 @requirement("R114")
-async def test_what_a_screen_showed_counts_as_read_from_outside() -> None:
+async def test_screen_content_counts_as_untrusted_source() -> None:
     asked: list[tuple[str, tuple[str, ...]]] = []
 
     def policy(question: Any) -> bool:
@@ -332,7 +332,7 @@ def exited(stdout: str = "", stderr: str = "", code: int = 0) -> dict[str, Any]:
         (broken, [exited(stderr='{"error":"ToolError","message":"no shell here"}', code=1)]),
     ],
 )
-async def test_a_function_for_the_shell_takes_what_it_needs_and_returns_what_it_likes(
+async def test_shell_function_may_choose_parameters_and_result_type(
     function: Callable[..., Any], output: list[Any]
 ) -> None:
     from sidestream import Tool
@@ -343,7 +343,7 @@ async def test_a_function_for_the_shell_takes_what_it_needs_and_returns_what_it_
     assert answer == {"type": "shell_call_output", "call_id": "call_1", "output": output}
 
 
-def test_an_argument_that_does_not_fit_says_where() -> None:
+def test_invalid_argument_error_names_its_path() -> None:
     from sidestream import Tool
     from sidestream.tools.tool import InvalidArgumentsError, ToolContext
 
@@ -355,7 +355,7 @@ def test_an_argument_that_does_not_fit_says_where() -> None:
 
 
 @requirement("R36", "R114")
-async def test_a_function_for_the_local_shell_gets_the_command_and_the_same_as_a_script() -> None:
+async def test_local_shell_function_gets_command_and_script() -> None:
     seen: list[Any] = []
 
     def local_shell(call: LocalShellCall) -> DataPart:
@@ -382,7 +382,7 @@ async def test_a_function_for_the_local_shell_gets_the_command_and_the_same_as_a
     ],
 )
 @pytest.mark.parametrize("form", ["whole", "by field"])
-async def test_a_function_for_patches_gets_one_typed_operation(operation: Any, typed: Any, form: str) -> None:
+async def test_patch_function_gets_one_typed_operation(operation: Any, typed: Any, form: str) -> None:
     seen: list[Any] = []
 
     def apply_patch(operation: PatchOperation) -> str:
@@ -407,7 +407,7 @@ async def test_a_function_for_patches_gets_one_typed_operation(operation: Any, t
     assert answer == expected
 
 
-async def test_a_function_of_the_users_own_may_be_called_shell() -> None:
+async def test_own_function_may_be_named_shell() -> None:
     def shell(line: str) -> str:
         """Runs a line."""
         return line.upper()
@@ -421,7 +421,7 @@ async def test_a_function_of_the_users_own_may_be_called_shell() -> None:
 
 
 @requirement("R114", "R76")
-async def test_an_approved_check_is_acknowledged_by_another_process_that_has_the_log(tmp_path: Path) -> None:
+async def test_approved_check_is_acknowledged_by_another_process(tmp_path: Path) -> None:
     desk = Desk()
     store = open_store(tmp_path / "log.db")
     async with FakeProvider([computer_call(CLICK, checks=(CHECK,)), done()]) as fake:
@@ -438,7 +438,7 @@ async def test_an_approved_check_is_acknowledged_by_another_process_that_has_the
 
 
 @requirement("R114")
-async def test_a_check_is_asked_about_again_if_the_process_ended_while_the_function_ran() -> None:
+async def test_check_is_asked_again_when_process_died_during_function() -> None:
     async with FakeProvider([computer_call(CLICK, checks=(CHECK,)), done()]) as fake:
         desk = Desk()
         agent = agent_at(fake, desk.computer_use)

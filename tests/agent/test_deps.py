@@ -41,7 +41,7 @@ def prompts(fake: FakeProvider) -> list[str | None]:
 
 
 @requirement("R109")
-async def test_a_tool_sees_the_deps_of_the_call_and_the_model_does_not():
+async def test_tool_sees_deps_of_call_and_model_does_not():
     seen: list[str] = []
 
     def stock(item: str, context: ToolContext[Shop]) -> str:
@@ -60,7 +60,7 @@ async def test_a_tool_sees_the_deps_of_the_call_and_the_model_does_not():
 
 @requirement("R109")
 @pytest.mark.parametrize("form", ["plain", "typed", "optional", "text", "hidden"])
-def test_a_context_is_recognized_in_every_form_of_annotation(form: str):
+def test_context_is_recognized_in_every_annotation_form(form: str):
     def plain(a: int, context: ToolContext) -> None: ...
     def typed(a: int, context: ToolContext[Shop]) -> None: ...
     def optional(a: int, context: ToolContext[Shop] | None = None) -> None: ...
@@ -74,7 +74,7 @@ def test_a_context_is_recognized_in_every_form_of_annotation(form: str):
 
 @requirement("R109")
 @pytest.mark.parametrize("way", ["send", "stream", "send_stream", "chat", "chat_stream", "parts"])
-async def test_every_way_to_run_an_agent_passes_the_deps_on(way: str):
+async def test_every_run_method_passes_deps(way: str):
     def system(context: RunContext[Shop]) -> str:
         return f"You work in {context.deps.name}."
 
@@ -97,14 +97,14 @@ async def test_every_way_to_run_an_agent_passes_the_deps_on(way: str):
         assert prompts(fake) == ["You work in Oslo."]
 
 
-def test_send_sync_passes_the_deps_on():
+def test_send_sync_passes_deps():
     with FakeProvider(text("Hi.")).in_thread() as fake:
         agent_at(fake, system=lambda context: context.deps).send_sync("Hi", deps="Be brief.")
         assert prompts(fake) == ["Be brief."]
 
 
 @requirement("R109")
-async def test_a_system_function_is_evaluated_for_each_request():
+async def test_system_function_is_evaluated_for_each_request():
     seen: list[tuple[int, int, str, str]] = []
 
     async def system(context: RunContext) -> str:
@@ -148,7 +148,7 @@ def named(who: str, context: RunContext) -> str:
         (lambda: "", None),
     ],
 )
-async def test_a_system_function_takes_nothing_or_the_context(system: Any, sent: str | None):
+async def test_system_function_takes_nothing_or_context(system: Any, sent: str | None):
     async with FakeProvider(text("Hi.")) as fake:
         await agent_at(fake).send("Hi", system=system, deps="Ada")
         assert prompts(fake) == [sent]
@@ -156,7 +156,7 @@ async def test_a_system_function_takes_nothing_or_the_context(system: Any, sent:
 
 @requirement("R109")
 @pytest.mark.parametrize("system", [7, ["text"], lambda a, b: "", lambda *, context: "", b"bytes"])
-async def test_what_cannot_be_a_system_prompt_is_refused_at_once(system: Any):
+async def test_invalid_system_prompt_is_rejected_at_once(system: Any):
     with pytest.raises(ConfigurationError):
         Agent("openai-responses", api_key="sk-test-key", system=system)
     async with FakeProvider() as fake:
@@ -170,7 +170,7 @@ def fails() -> str:
 
 @requirement("R109")
 @pytest.mark.parametrize(("system", "said"), [(fails, "no such tenant"), (lambda: 7, "int")])
-async def test_a_system_function_that_fails_raises_before_anything_is_sent(system: Any, said: str):
+async def test_failed_system_function_raises_before_sending(system: Any, said: str):
     async with FakeProvider() as fake:
         with pytest.raises(ConfigurationError, match=said) as raised:
             await agent_at(fake, system=system).send("Hi")
@@ -179,7 +179,7 @@ async def test_a_system_function_that_fails_raises_before_anything_is_sent(syste
 
 
 @requirement("R109")
-async def test_a_policy_sees_the_deps_and_nothing_stores_them(tmp_path: Path):
+async def test_policy_sees_deps_and_state_does_not_store_them(tmp_path: Path):
     asked: list[Any] = []
 
     def policy(question: Question) -> bool:
@@ -210,7 +210,7 @@ async def test_a_policy_sees_the_deps_and_nothing_stores_them(tmp_path: Path):
         assert done.output.strip() == "Sold."
 
 
-async def test_the_state_of_a_run_that_is_being_judged_has_no_deps():
+async def test_run_state_during_policy_decision_has_no_deps():
     def look(item: str) -> str:
         """Looks."""
         return item
@@ -222,7 +222,7 @@ async def test_the_state_of_a_run_that_is_being_judged_has_no_deps():
 
 
 @requirement("R109")
-async def test_an_agent_that_is_a_tool_gets_the_deps_of_the_outer_run_also_when_it_resumes():
+async def test_subagent_gets_deps_of_outer_run_also_when_resumed():
     @tool(approval=lambda question: "ask")
     def sell(item: str, context: ToolContext[Shop]) -> str:
         """Sells."""
@@ -245,7 +245,7 @@ async def test_an_agent_that_is_a_tool_gets_the_deps_of_the_outer_run_also_when_
 
 
 @requirement("R109")
-async def test_media_keep_the_system_function_before_their_own_instruction():
+async def test_media_instruction_follows_system_function():
     async with FakeProvider(text("Done.")) as fake:
         agent = agent_at(fake, system=lambda context: f"Work for {context.deps}.")
         await agent.generate_media("A table", mime_types=["text/csv"], deps="Ada")

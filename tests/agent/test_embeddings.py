@@ -89,7 +89,7 @@ def numbered(count: int) -> list[str]:
 
 @requirement("R48")
 @pytest.mark.parametrize(("count", "size", "batches"), [(1, 3, [1]), (3, 3, [3]), (4, 3, [3, 1]), (7, 1, [1] * 7)])
-async def test_openai_embeds_in_batches_in_order_with_summed_usage(count: int, size: int, batches: list[int]) -> None:
+async def test_openai_embeds_in_ordered_batches_with_summed_usage(count: int, size: int, batches: list[int]) -> None:
     options = OpenAIEmbeddingOptions(dimensions=2, user="u-1", batch_size=size)
     async with served() as fake:
         result = await Agent("openai-responses", base_url=fake.base_url, api_key="key-123456789").embed_documents(
@@ -110,7 +110,7 @@ async def test_openai_embeds_in_batches_in_order_with_summed_usage(count: int, s
 
 
 @requirement("R48")
-async def test_openai_vectors_in_base64_are_the_same() -> None:
+async def test_openai_base64_vectors_equal_float_vectors() -> None:
     async with served() as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
         plain = await agent.embed_documents(numbered(3), options=OpenAIEmbeddingOptions(encoding_format="float"))
@@ -123,7 +123,7 @@ async def test_openai_vectors_in_base64_are_the_same() -> None:
 
 
 @requirement("R67")
-async def test_google_embeds_in_batches_of_a_hundred_with_a_task_type() -> None:
+async def test_google_embeds_in_batches_of_100_with_task_type() -> None:
     options = GoogleEmbeddingOptions(task_type="RETRIEVAL_DOCUMENT", title="Notes", dimensions=2)
     async with served() as fake:
         result = await Agent("google", base_url=fake.base_url).embed_documents(numbered(250), options=options)
@@ -136,7 +136,7 @@ async def test_google_embeds_in_batches_of_a_hundred_with_a_task_type() -> None:
 
 
 @requirement("R67")
-async def test_google_makes_images_by_the_models_own_output() -> None:
+async def test_google_makes_images_by_native_output() -> None:
     script = GeminiScript(model="gemini-2.5-flash-image").text("A dot.").inline_data(pixel_png())
     async with FakeProvider([script.reply()]) as fake:
         agent = Agent("google:gemini-2.5-flash-image", base_url=fake.base_url)
@@ -150,7 +150,7 @@ async def test_google_makes_images_by_the_models_own_output() -> None:
 
 
 @PROVIDERS
-async def test_batches_that_are_answered_out_of_order_keep_the_order_of_the_texts(provider: str) -> None:
+async def test_out_of_order_batches_keep_order_of_inputs(provider: str) -> None:
     gate = asyncio.Event()
 
     def late_first(request: Received) -> Reply:
@@ -168,7 +168,7 @@ async def test_batches_that_are_answered_out_of_order_keep_the_order_of_the_text
     assert result.vectors == tuple(vector_of(text) for text in texts)
 
 
-async def test_only_a_few_batches_are_under_way_at_once() -> None:
+async def test_concurrent_batches_are_limited() -> None:
     count = 10
     gates = {f"text {number}": asyncio.Event() for number in range(count)}
     async with served(lambda request: answer(request, gate=gates[texts_in(request)[0]])) as fake:
@@ -198,7 +198,7 @@ async def test_cancelling_stops_all_batches() -> None:
 
 
 @PROVIDERS
-async def test_one_text_has_one_vector(provider: str) -> None:
+async def test_one_string_has_one_vector(provider: str) -> None:
     async with served() as fake:
         agent = Agent(provider, base_url=fake.base_url)
         one = await agent.embed_query("text 7")
@@ -210,14 +210,14 @@ async def test_one_text_has_one_vector(provider: str) -> None:
 
 
 @PROVIDERS
-async def test_nothing_is_sent_for_no_texts(provider: str) -> None:
+async def test_empty_input_sends_nothing(provider: str) -> None:
     async with served() as fake:
         result = await Agent(provider, base_url=fake.base_url).embed_documents([])
         assert fake.requests == []
     assert (result.vectors, result.usage.input.total) == ((), 0)
 
 
-async def test_the_model_string_chooses_the_model_and_a_model_is_taken_as_it_is() -> None:
+async def test_embedding_model_is_chosen_by_model_string() -> None:
     async with served() as fake:
         chosen = Agent("openai-responses?chat=gpt-x&embeddings=e-1", base_url=fake.base_url)
         default = Agent("openai-responses:gpt-x", base_url=fake.base_url)
@@ -239,7 +239,7 @@ async def test_the_model_string_chooses_the_model_and_a_model_is_taken_as_it_is(
 @pytest.mark.parametrize(
     ("status", "error"), [(400, ProviderError), (401, AuthenticationError), (429, RateLimitedError)]
 )
-async def test_a_refused_batch_is_a_typed_error(provider: str, status: int, error: type[ProviderError]) -> None:
+async def test_rejected_batch_raises_typed_error(provider: str, status: int, error: type[ProviderError]) -> None:
     def refuse_last(request: Received) -> Reply:
         refused = "text 249" in texts_in(request)
         return error_reply(status, "no", "not today") if refused else answer(request)
@@ -278,7 +278,7 @@ BROKEN_ANSWERS: list[Any] = [
 
 @PROVIDERS
 @pytest.mark.parametrize("body", BROKEN_ANSWERS, ids=range(len(BROKEN_ANSWERS)))
-async def test_an_answer_that_is_none_is_a_protocol_error(provider: str, body: Any) -> None:
+async def test_invalid_embedding_response_raises_protocol_error(provider: str, body: Any) -> None:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     async with served(Reply(body=data, content_type="application/json")) as fake:
         with pytest.raises(ProtocolError):
@@ -303,19 +303,19 @@ async def test_an_answer_that_is_none_is_a_protocol_error(provider: str, body: A
         {"index": 0, "embedding": "ä"},
     ],
 )
-def test_a_vector_that_belongs_nowhere_or_is_none_is_a_protocol_error(entry: dict[str, Any]) -> None:
+def test_invalid_or_misplaced_vector_raises_protocol_error(entry: dict[str, Any]) -> None:
     body = json.dumps({"data": [entry, {"index": 1, "embedding": [2.0]}]}).encode()
     with pytest.raises(ProtocolError):
         decode_embeddings(body, 2, "e-1")
 
 
-def test_an_answer_without_indexes_and_usage_is_taken_in_its_order() -> None:
+def test_response_without_indexes_and_usage_keeps_order() -> None:
     body = json.dumps({"data": [{"embedding": [1, 2.5]}, {"embedding": packed((3.0, 4.0))}]}).encode()
     expected = EmbeddingsResult(vectors=((1.0, 2.5), (3.0, 4.0)), model="e-1")
     assert decode_embeddings(body, 2, "e-1") == expected
 
 
-async def test_what_cannot_be_embedded_is_refused_before_anything_is_sent() -> None:
+async def test_invalid_embedding_input_is_rejected_before_sending() -> None:
     async with served() as fake:
         agent: Any = Agent("openai-responses", base_url=fake.base_url)
         with pytest.raises(ConfigurationError, match="embed_query"):
@@ -338,12 +338,12 @@ async def test_what_cannot_be_embedded_is_refused_before_anything_is_sent() -> N
 @pytest.mark.parametrize(
     "wrong", [{"batch_size": 2049}, {"batch_size": 0}, {"dimensions": 0}, {"encoding_format": "x"}]
 )
-def test_options_are_checked(wrong: dict[str, Any]) -> None:
+def test_embedding_options_are_validated(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         OpenAIEmbeddingOptions(**wrong)
 
 
-def test_the_models_of_both_providers_embed() -> None:
+def test_models_of_both_providers_embed() -> None:
     settings = Settings(api_key="key-123456789")
     assert isinstance(OPENAI.chat_model("e", settings), EmbedsText)
     assert isinstance(GOOGLE.chat_model("e", settings), EmbedsText)
@@ -359,7 +359,7 @@ def test_the_models_of_both_providers_embed() -> None:
         ((1e-200, 0), (1e200, 0), 1.0),
     ],
 )
-def test_cosine_similarity(a: tuple[float, ...], b: tuple[float, ...], cosine: float) -> None:
+def test_cosine_similarity_is_computed(a: tuple[float, ...], b: tuple[float, ...], cosine: float) -> None:
     assert cosine_similarity(a, b) == pytest.approx(cosine)
     assert -1 <= cosine_similarity(a, b) <= 1
 
@@ -374,6 +374,8 @@ def test_cosine_similarity(a: tuple[float, ...], b: tuple[float, ...], cosine: f
         ((1, 0), (math.inf, 0), "non-finite"),
     ],
 )
-def test_vectors_that_cannot_be_compared(a: tuple[float, ...], b: tuple[float, ...], problem: str) -> None:
+def test_incomparable_vectors_raise_configuration_error(
+    a: tuple[float, ...], b: tuple[float, ...], problem: str
+) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         cosine_similarity(a, b)

@@ -69,7 +69,7 @@ FAILURES: list[tuple[str, list[Any]]] = [
 
 @requirement("R73")
 @pytest.mark.parametrize("replies", [replies for _, replies in FAILURES], ids=[name for name, _ in FAILURES])
-async def test_a_model_that_fails_before_it_answers_is_replaced_and_the_stream_says_so(replies: list[Any]) -> None:
+async def test_failing_model_is_replaced_before_answering_and_reported(replies: list[Any]) -> None:
     async with FakeProvider(replies) as first, FakeProvider([hello()]) as second:
         agent = Agent(models=[gpt(first), claude(second)], limits=QUICK)
         async with agent.stream("hi") as run:
@@ -97,7 +97,7 @@ async def test_a_model_that_fails_before_it_answers_is_replaced_and_the_stream_s
         (error_reply(422), ProviderError),
     ],
 )
-async def test_a_request_that_is_refused_is_the_callers_to_mend(reply: Any, error: type[RunError]) -> None:
+async def test_rejected_request_does_not_fall_back(reply: Any, error: type[RunError]) -> None:
     async with FakeProvider([reply]) as first, FakeProvider([hello()]) as second:
         agent = Agent(models=[gpt(first), claude(second)], limits=QUICK)
         with pytest.raises(error):
@@ -105,7 +105,7 @@ async def test_a_request_that_is_refused_is_the_callers_to_mend(reply: Any, erro
         assert second.requests == []
 
 
-async def test_what_was_said_stays_said() -> None:
+async def test_visible_text_prevents_fallback() -> None:
     events = responses_text("Half an answer that breaks off")
     said = next(place for place, event in enumerate(events) if event["type"] == "response.output_text.delta")
     broken = sse(events[: said + 1], cut="close")
@@ -117,7 +117,7 @@ async def test_what_was_said_stays_said() -> None:
         assert second.requests == []
 
 
-async def test_a_search_that_was_seen_is_not_repeated_elsewhere() -> None:
+async def test_visible_search_prevents_fallback() -> None:
     events = ResponsesScript().web_search("weather").text("Sunny.").events()
     seen = next(place for place, event in enumerate(events) if event["type"] == "response.web_search_call.searching")
     async with FakeProvider([sse(events[: seen + 1], cut="close")]) as first, FakeProvider([hello()]) as second:
@@ -126,7 +126,7 @@ async def test_a_search_that_was_seen_is_not_repeated_elsewhere() -> None:
         assert second.requests == []
 
 
-async def test_a_block_that_began_and_stayed_empty_is_nothing_said() -> None:
+async def test_empty_block_does_not_prevent_fallback() -> None:
     events = responses_text("Never seen")
     said = next(place for place, event in enumerate(events) if event["type"] == "response.output_text.delta")
     async with FakeProvider([sse(events[:said], cut="close")]) as first, FakeProvider([hello()]) as second:
@@ -136,7 +136,7 @@ async def test_a_block_that_began_and_stayed_empty_is_nothing_said() -> None:
     assert "".join(part.delta for part in parts if isinstance(part, TextDelta)) == "Hello from the second."
 
 
-async def test_a_later_step_is_not_handed_to_another_model() -> None:
+async def test_later_step_does_not_fall_back() -> None:
     def look(name: str) -> str:
         """Looks something up."""
         return name
@@ -149,14 +149,14 @@ async def test_a_later_step_is_not_handed_to_another_model() -> None:
         assert second.requests == []
 
 
-async def test_each_model_has_its_retries_before_the_next_is_called() -> None:
+async def test_each_model_is_retried_before_fallback() -> None:
     async with FakeProvider([error_reply(503), error_reply(503)]) as first, FakeProvider([hello()]) as second:
         agent = Agent(models=[gpt(first), claude(second)], limits=Limits(max_retries=1))
         await agent.send("hi")
         assert (len(first.requests), len(second.requests)) == (2, 1)
 
 
-async def test_the_last_error_is_raised_if_all_fail_and_each_move_is_reported() -> None:
+async def test_last_error_is_raised_when_all_models_fail() -> None:
     async with (
         FakeProvider([error_reply(503)]) as first,
         FakeProvider([error_reply(429, "rate_limit_error")]) as second,
@@ -169,7 +169,7 @@ async def test_the_last_error_is_raised_if_all_fail_and_each_move_is_reported() 
     assert [part.data["model"] for part in notices] == ["anthropic:claude-opus-5", "scripted:third"]
 
 
-async def test_the_rest_of_the_run_stays_with_the_model_that_answered() -> None:
+async def test_rest_of_run_stays_with_answering_model() -> None:
     def look(name: str) -> str:
         """Looks something up."""
         return name
@@ -182,7 +182,7 @@ async def test_the_rest_of_the_run_stays_with_the_model_that_answered() -> None:
     assert result.text.endswith("Hello from the second.")
 
 
-async def test_the_cost_is_that_of_the_model_that_answered() -> None:
+async def test_cost_is_of_answering_model() -> None:
     async with FakeProvider([error_reply(503)]) as first, FakeProvider([hello()]) as second:
         agent = Agent(models=[gpt(first), claude(second)], limits=Limits(max_retries=0, max_cost=1))
         result = await agent.send("hi")
@@ -191,7 +191,7 @@ async def test_the_cost_is_that_of_the_model_that_answered() -> None:
     assert result.usage.cost == pytest.approx(expected / 1e6)
 
 
-async def test_a_step_that_failed_in_its_stream_costs_nothing_and_is_a_step_of_its_own() -> None:
+async def test_failed_step_costs_nothing_and_counts_as_step() -> None:
     async with FakeProvider([ResponsesScript().failed().reply()]) as first, FakeProvider([hello()]) as second:
         result = await Agent(models=[gpt(first), claude(second)], limits=QUICK).send("hi")
     steps = [part for part in result.parts if isinstance(part, StepFinish)]
@@ -200,14 +200,14 @@ async def test_a_step_that_failed_in_its_stream_costs_nothing_and_is_a_step_of_i
     assert result.usage.cost is not None
 
 
-async def test_the_error_itself_is_raised_if_no_step_is_left() -> None:
+async def test_error_is_raised_when_no_step_is_left() -> None:
     async with FakeProvider([ResponsesScript().failed().reply()]) as first, FakeProvider([hello()]) as second:
         with pytest.raises(ProviderError):
             await Agent(models=[gpt(first), claude(second)], limits=Limits(max_retries=0, max_steps=1)).send("hi")
         assert second.requests == []
 
 
-async def test_every_form_of_a_call_moves_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_call_form_falls_back(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sidestream.run")
     agent = Agent(models=[_down(), ScriptedModel(lambda _: "fine", name="up")])
     assert (await agent.send("hi")).text == "fine"
@@ -216,7 +216,7 @@ async def test_every_form_of_a_call_moves_on(caplog: pytest.LogCaptureFixture) -
     assert any("scripted:up" in record.getMessage() for record in caplog.records)
 
 
-def test_the_sync_forms_move_on_too() -> None:
+def test_sync_call_forms_fall_back() -> None:
     agent = Agent(models=[_down(), ScriptedModel(lambda _: "fine", name="up")])
     assert agent.send_sync("hi").text == "fine"
     assert "".join(chunk.text for chunk in agent.send_stream_sync("hi")) == "fine"
@@ -224,7 +224,7 @@ def test_the_sync_forms_move_on_too() -> None:
         assert any(isinstance(part, Custom) and part.kind == FALLBACK for part in run)
 
 
-async def test_a_chat_starts_each_turn_with_the_first_model_and_sends_no_session_of_another(tmp_path: Path) -> None:
+async def test_each_chat_turn_starts_with_first_model(tmp_path: Path) -> None:
     store = open_store(tmp_path / "log.db")
     answers = [
         ResponsesScript(id="resp_1").text("One.").reply(),
@@ -243,7 +243,7 @@ async def test_a_chat_starts_each_turn_with_the_first_model_and_sends_no_session
     assert sum(FALLBACK in str(record) for record in records) >= 1
 
 
-async def test_a_run_that_waits_resumes_with_the_model_that_it_moved_on_to() -> None:
+async def test_waiting_run_resumes_with_fallback_model() -> None:
     def delete(name: str) -> str:
         """Deletes something."""
         return "gone"
@@ -260,7 +260,7 @@ async def test_a_run_that_waits_resumes_with_the_model_that_it_moved_on_to() -> 
     assert len(down.requests) == tried
 
 
-async def test_a_waiting_turn_of_a_chat_resumes_with_that_model_from_the_log(tmp_path: Path) -> None:
+async def test_waiting_chat_turn_resumes_with_fallback_model_from_log(tmp_path: Path) -> None:
     def delete(name: str) -> str:
         """Deletes something."""
         return "gone"
@@ -280,7 +280,7 @@ async def test_a_waiting_turn_of_a_chat_resumes_with_that_model_from_the_log(tmp
     assert len(down.requests) == tried
 
 
-async def test_tools_and_settings_are_those_of_the_model_that_is_called() -> None:
+async def test_tools_and_settings_are_encoded_for_called_model() -> None:
     async with FakeProvider([error_reply(503)]) as first, FakeProvider([hello()]) as second:
         agent = Agent(
             models=[gpt(first), claude(second)],
@@ -295,7 +295,7 @@ async def test_tools_and_settings_are_those_of_the_model_that_is_called() -> Non
     assert (other["max_tokens"], other["tools"][0]["name"]) == (77, "code_execution")
 
 
-async def test_warnings_of_the_next_model_follow_the_notice() -> None:
+async def test_warnings_of_next_model_follow_fallback_notice() -> None:
     async with FakeProvider([error_reply(503)]) as first, FakeProvider([hello()]) as second:
         agent = Agent(models=[gpt(first), claude(second)], seed=5, unsupported="warn", limits=QUICK)
         result = await agent.send("hi")
@@ -304,7 +304,7 @@ async def test_warnings_of_the_next_model_follow_the_notice() -> None:
     assert "seed" in result.warnings[-1]
 
 
-async def test_what_one_of_the_models_cannot_do_is_refused_before_anything_is_sent() -> None:
+async def test_setting_unsupported_by_one_model_is_rejected_early() -> None:
     async with FakeProvider([hello()]) as first:
         agent = Agent(models=[claude(first), ScriptedModel(["x"])], seed=5)
         with pytest.raises(UnsupportedError):
@@ -315,7 +315,7 @@ async def test_what_one_of_the_models_cannot_do_is_refused_before_anything_is_se
 @pytest.mark.parametrize(
     "setting", [{"api_key": "sk-secret"}, {"base_url": "http://127.0.0.1:1"}, {"headers": {"A": "b"}}]
 )
-def test_keys_and_addresses_of_one_provider_never_reach_another(
+def test_keys_and_urls_of_provider_do_not_reach_another(
     monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
@@ -326,7 +326,7 @@ def test_keys_and_addresses_of_one_provider_never_reach_another(
     Agent(models=["anthropic:claude-opus-5", "anthropic:claude-haiku-5-5"], **setting)
 
 
-async def test_options_of_one_provider_are_refused_for_models_of_several() -> None:
+async def test_options_are_rejected_for_models_of_several_providers() -> None:
     options = AnthropicOptions(max_tokens=5)
     models = [ScriptedModel(["x"]), find_provider("anthropic").chat_model("claude-opus-5", Settings(api_key="k"))]
     with pytest.raises(ConfigurationError, match="options"):
@@ -336,17 +336,17 @@ async def test_options_of_one_provider_are_refused_for_models_of_several() -> No
 
 
 @pytest.mark.parametrize("models", [[], "openai", None, 5])
-def test_a_list_of_models_must_be_one(models: Any) -> None:
+def test_invalid_model_list_is_rejected(models: Any) -> None:
     with pytest.raises(ConfigurationError):
         Agent(models=models)
 
 
-def test_one_model_or_a_list_but_not_both() -> None:
+def test_model_and_model_list_together_are_rejected() -> None:
     with pytest.raises(ConfigurationError):
         Agent(ScriptedModel(["x"]), models=[ScriptedModel(["y"])])
 
 
-async def test_an_override_takes_the_place_of_the_whole_list() -> None:
+async def test_override_replaces_whole_model_list() -> None:
     down = _down()
     agent = Agent(models=[down, ScriptedModel(["second"])])
     with agent.override(model=ScriptedModel(["overridden"])):

@@ -69,7 +69,7 @@ def served(fake: FakeProvider, provider: str, **settings: Any) -> FileServer:
 
 
 @EVERY
-async def test_a_file_is_uploaded_from_disk_with_its_name_and_type(provider: str, tmp_path: Path):
+async def test_file_is_uploaded_from_disk_with_name_and_type(provider: str, tmp_path: Path):
     path = tmp_path / "Q3 report.pdf"
     path.write_bytes(PDF)
     async with FakeProvider() as fake:
@@ -92,7 +92,7 @@ async def test_a_file_is_uploaded_from_disk_with_its_name_and_type(provider: str
         (File("f1", "text/csv", "t.csv", b"a,b\n"), "t.csv", "text/csv"),
     ],
 )
-async def test_bytes_and_parts_are_uploaded_too(provider: str, source: Any, name: str, kind: str):
+async def test_bytes_and_parts_can_be_uploaded(provider: str, source: Any, name: str, kind: str):
     async with FakeProvider() as fake:
         server = served(fake, provider)
         file = await agent_at(fake, provider).upload(source)
@@ -101,7 +101,7 @@ async def test_bytes_and_parts_are_uploaded_too(provider: str, source: Any, name
 
 
 @pytest.mark.parametrize("provider", ["openai-responses", "anthropic"])
-async def test_a_name_cannot_break_out_of_the_form(provider: str):
+async def test_file_name_cannot_escape_form(provider: str):
     async with FakeProvider() as fake:
         server = served(fake, provider)
         await agent_at(fake, provider).upload(
@@ -111,7 +111,7 @@ async def test_a_name_cannot_break_out_of_the_form(provider: str):
         assert form["file"] == ("a___Content-Type: text/html____å.txt", "text/plain", b"x")
 
 
-async def test_an_uploaded_file_stands_in_a_prompt_as_it_is():
+async def test_uploaded_file_can_be_used_in_prompt():
     async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
         served(fake, "openai-responses")
         agent = agent_at(fake)
@@ -125,7 +125,7 @@ async def test_an_uploaded_file_stands_in_a_prompt_as_it_is():
 
 
 @EVERY
-async def test_a_file_is_known_by_its_id(provider: str):
+async def test_file_is_found_by_id(provider: str):
     async with FakeProvider() as fake:
         served(fake, provider)
         agent = agent_at(fake, provider)
@@ -137,7 +137,7 @@ async def test_a_file_is_known_by_its_id(provider: str):
         assert raised.value.status == 404
 
 
-async def test_an_uploaded_file_stands_in_a_prompt_of_chat_completions():
+async def test_uploaded_file_can_be_used_in_chat_completions_prompt():
     async with FakeProvider() as fake:
         served(fake, "openai")
         agent = agent_at(fake, "openai")
@@ -147,7 +147,7 @@ async def test_an_uploaded_file_stands_in_a_prompt_of_chat_completions():
         assert fake.requests[-1].json["messages"][0]["content"][1] == {"type": "file", "file": {"file_id": file.id}}
 
 
-async def test_an_uploaded_file_stands_in_a_prompt_of_anthropic_and_in_its_sandbox():
+async def test_uploaded_file_is_usable_in_anthropic_prompt_and_sandbox():
     async with FakeProvider([MessagesScript().text("Done.").reply()]) as fake:
         served(fake, "anthropic")
         agent = agent_at(fake, "anthropic")
@@ -161,7 +161,7 @@ async def test_an_uploaded_file_stands_in_a_prompt_of_anthropic_and_in_its_sandb
 
 
 @pytest.mark.parametrize("model", ["google:gemini-3-flash", "google:interactions/gemini-3-flash"])
-async def test_an_uploaded_file_stands_in_a_prompt_of_google(model: str):
+async def test_uploaded_file_can_be_used_in_google_prompt(model: str):
     async with FakeProvider([GeminiScript().text("Done.").reply()]) as fake:
         served(fake, "google")
         agent = Agent(model, base_url=fake.base_url, api_key="sk-test-key-0123456789", limits=FAST)
@@ -172,7 +172,7 @@ async def test_an_uploaded_file_stands_in_a_prompt_of_google(model: str):
         assert b'"text/html"' in fake.requests[-1].body
 
 
-async def test_a_file_of_another_provider_is_named_and_the_stream_warns():
+async def test_file_of_another_provider_is_named_with_warning():
     history = [ChatMessage.user(LinkPart("anthropic-file:file_1", "application/pdf", "a.pdf")), ChatMessage.model("ok")]
     async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
         parts = [part async for part in agent_at(fake).stream("And now?", history=history)]
@@ -182,7 +182,7 @@ async def test_a_file_of_another_provider_is_named_and_the_stream_warns():
         assert "a.pdf, application/pdf" in fake.requests[0].body.decode()
 
 
-async def test_a_file_goes_into_a_vector_store_and_is_ready_when_upload_returns():
+async def test_upload_returns_when_vector_store_is_ready():
     async with FakeProvider([ResponsesScript().text("Found.").reply()]) as fake:
         server = OpenAIFileServer(fake, polls=3)
         agent = agent_at(fake)
@@ -200,7 +200,7 @@ async def test_a_file_goes_into_a_vector_store_and_is_ready_when_upload_returns(
         assert not await agent.delete_store(store)
 
 
-async def test_a_file_goes_into_a_file_search_store_and_is_ready_when_upload_returns():
+async def test_upload_returns_when_file_search_store_is_ready():
     async with FakeProvider() as fake:
         server = GoogleFileServer(fake, polls=2)
         agent = agent_at(fake, "google")
@@ -219,7 +219,7 @@ async def test_a_file_goes_into_a_file_search_store_and_is_ready_when_upload_ret
         assert (fake.requests[-1].path, fake.requests[-1].query) == ("/v1/fileSearchStores/s-1", {"force": "true"})
 
 
-async def test_a_file_that_a_store_refuses_is_named_in_the_error():
+async def test_file_rejected_by_store_is_named_in_error():
     async with FakeProvider() as fake:
         served(fake, "openai-responses")
         fake.on("POST", "/v1/vector_stores/vs_9/files", error_reply(404, "not_found", "no such store"))
@@ -229,7 +229,7 @@ async def test_a_file_that_a_store_refuses_is_named_in_the_error():
     assert "agent.delete_file('file-1')" in raised.value.__notes__[0]
 
 
-async def test_google_s_processing_is_waited_for():
+async def test_upload_waits_for_google_processing():
     async with FakeProvider() as fake:
         server = GoogleFileServer(fake, polls=3)
         file = await agent_at(fake, "google").upload(b"\x00\x00\x00\x18ftypmp42", name="a.mp4")
@@ -246,9 +246,7 @@ async def test_google_s_processing_is_waited_for():
         ("google", "FAILED", {"store": "s-1"}),
     ],
 )
-async def test_a_file_that_cannot_be_processed_is_an_error_that_names_it(
-    provider: str, outcome: str, where: dict[str, Any]
-):
+async def test_unprocessable_file_raises_error_with_its_name(provider: str, outcome: str, where: dict[str, Any]):
     async with FakeProvider() as fake:
         server = served(fake, provider, polls=1, outcome=outcome)
         if isinstance(server, OpenAIFileServer):
@@ -269,7 +267,7 @@ async def test_waiting_for_processing_is_bounded(provider: str, where: dict[str,
     assert raised.value.code == "max_processing_s"
 
 
-async def test_a_file_goes_into_a_container_and_comes_back_from_it():
+async def test_file_round_trips_through_container():
     async with FakeProvider() as fake:
         server = served(fake, "openai-responses")
         agent = agent_at(fake)
@@ -289,7 +287,7 @@ async def test_a_file_goes_into_a_container_and_comes_back_from_it():
 
 
 @pytest.mark.parametrize("provider", ["openai-responses", "openai", "anthropic"])
-async def test_a_download_has_bytes_name_and_type(provider: str):
+async def test_download_has_bytes_name_and_type(provider: str):
     async with FakeProvider() as fake:
         served(fake, provider)
         agent = agent_at(fake, provider)
@@ -300,7 +298,7 @@ async def test_a_download_has_bytes_name_and_type(provider: str):
         assert raised.value.status == 404
 
 
-async def test_a_download_of_google_needs_no_description():
+async def test_google_download_needs_no_description():
     async with FakeProvider() as fake:
         served(fake, "google")
         assert await agent_at(fake, "google").download("files/g-1") == File(
@@ -308,7 +306,7 @@ async def test_a_download_of_google_needs_no_description():
         )
 
 
-async def test_a_name_from_the_provider_has_no_folders():
+async def test_provider_file_name_has_no_folders():
     async with FakeProvider() as fake:
         fake.add_file("/v1/files/f1/content", b"x")
         fake.on("GET", "/v1/files/f1", json_reply({"id": "f1", "filename": "../../etc/passwd"}))
@@ -316,7 +314,7 @@ async def test_a_name_from_the_provider_has_no_folders():
 
 
 @EVERY
-async def test_what_download_takes_is_a_file_or_a_container_and_a_file(provider: str):
+async def test_download_takes_file_or_container_with_file(provider: str):
     stored = StoredFile(id="f", provider=provider)
     async with FakeProvider() as fake:
         download: Any = agent_at(fake, provider).download
@@ -347,7 +345,7 @@ async def test_files_are_listed_over_all_pages_and_deleted(provider: str):
     ("provider", "field", "at"),
     [("openai-responses", "expires_after[seconds]", 4600.0), ("anthropic", "expires_in_seconds", 1793577600.0)],
 )
-async def test_an_upload_can_expire(provider: str, field: str, at: float):
+async def test_upload_can_expire(provider: str, field: str, at: float):
     async with FakeProvider() as fake:
         server = served(fake, provider)
         agent = agent_at(fake, provider)
@@ -371,21 +369,21 @@ async def test_an_upload_can_expire(provider: str, field: str, at: float):
         ("openai-responses", {"container_id": "c", "store": "vs_1"}),
     ],
 )
-async def test_what_a_provider_does_not_have_is_refused_before_anything_is_sent(provider: str, where: dict[str, Any]):
+async def test_unsupported_file_feature_is_rejected_before_sending(provider: str, where: dict[str, Any]):
     async with FakeProvider() as fake:
         with pytest.raises(UnsupportedError):
             await agent_at(fake, provider).upload(b"x", **where)
         assert fake.requests == []
 
 
-async def test_a_provider_without_files_says_so(tmp_path: Path):
+async def test_provider_without_files_raises_unsupported_error(tmp_path: Path):
     recording = tmp_path / "r.json"
     recording.write_text('{"exchanges": []}', "utf-8")
     with pytest.raises(UnsupportedError, match="DataPart"):
         await Agent(f"replay:{recording}").upload(b"x")
 
 
-async def test_what_cannot_be_uploaded_is_refused_before_anything_is_sent(tmp_path: Path):
+async def test_invalid_upload_is_rejected_before_sending(tmp_path: Path):
     (tmp_path / "empty.txt").write_bytes(b"")
     os.mkfifo(tmp_path / "pipe")
     bad: list[tuple[Any, dict[str, Any]]] = [
@@ -410,7 +408,7 @@ async def test_what_cannot_be_uploaded_is_refused_before_anything_is_sent(tmp_pa
 
 
 @EVERY
-async def test_progress_counts_the_content_and_ends_with_all_of_it(provider: str, tmp_path: Path):
+async def test_progress_counts_content_and_ends_with_total(provider: str, tmp_path: Path):
     path = tmp_path / "big.bin"
     path.write_bytes(bytes(3_000_001))
     seen: list[tuple[int, int]] = []
@@ -424,7 +422,7 @@ async def test_progress_counts_the_content_and_ends_with_all_of_it(provider: str
     assert (counts[-1], {total for _, total in seen}) == (3_000_001, {3_000_001})
 
 
-async def test_what_a_progress_function_raises_is_raised():
+async def test_progress_function_error_is_raised():
     def stop(sent: int, total: int) -> None:
         raise ZeroDivisionError
 
@@ -436,7 +434,7 @@ async def test_what_a_progress_function_raises_is_raised():
 
 @pytest.mark.parametrize("provider", ["openai-responses", "anthropic"])
 @requirement("F23")
-async def test_an_upload_that_breaks_midway_is_not_retried_and_says_how_far_it_came(provider: str, tmp_path: Path):
+async def test_broken_upload_is_not_retried_and_reports_its_progress(provider: str, tmp_path: Path):
     path = tmp_path / "a.bin"
     path.write_bytes(os.urandom(2_000_000))
     async with FakeProvider() as fake:
@@ -450,7 +448,7 @@ async def test_an_upload_that_breaks_midway_is_not_retried_and_says_how_far_it_c
 
 
 @requirement("F23")
-async def test_an_upload_whose_file_is_gone_midway_is_not_retried_and_names_the_file(tmp_path: Path):
+async def test_upload_is_not_retried_when_file_disappears_midway(tmp_path: Path):
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(2_000_000))
 
@@ -466,7 +464,7 @@ async def test_an_upload_whose_file_is_gone_midway_is_not_retried_and_names_the_
 
 @requirement("F23")
 @pytest.mark.parametrize("provider", ["openai-responses", "anthropic"])
-async def test_an_upload_that_was_refused_for_now_is_sent_again_whole_under_the_same_key(provider: str, tmp_path: Path):
+async def test_temporarily_refused_upload_is_resent_with_same_key(provider: str, tmp_path: Path):
     path = tmp_path / "a.bin"
     path.write_bytes(os.urandom(2_000_000))
     async with FakeProvider() as fake:
@@ -478,7 +476,7 @@ async def test_an_upload_that_was_refused_for_now_is_sent_again_whole_under_the_
         assert len({request.headers["idempotency-key"] for request in fake.requests}) == 1
 
 
-async def test_a_broken_upload_to_google_continues_where_the_server_is():
+async def test_broken_google_upload_continues_at_server_offset():
     data = os.urandom(CHUNK_BYTES + 500_000)
     async with FakeProvider() as fake:
         server = GoogleFileServer(fake)
@@ -498,7 +496,7 @@ async def test_a_broken_upload_to_google_continues_where_the_server_is():
         ]
 
 
-async def test_an_upload_to_google_whose_last_answer_is_lost_is_finished_without_sending_it_again():
+async def test_google_upload_is_not_resent_when_last_answer_is_lost():
     async with FakeProvider() as fake:
         server = GoogleFileServer(fake)
 
@@ -513,7 +511,7 @@ async def test_an_upload_to_google_whose_last_answer_is_lost_is_finished_without
 
 
 @pytest.mark.parametrize("answer", [dropped(), error_reply(503)])
-async def test_an_upload_to_google_that_keeps_breaking_fails(answer: Reply):
+async def test_google_upload_fails_when_it_keeps_breaking(answer: Reply):
     async with FakeProvider() as fake:
         server = GoogleFileServer(fake)
 
@@ -535,7 +533,7 @@ async def test_an_upload_to_google_that_keeps_breaking_fails(answer: Reply):
         {"x-goog-upload-url": "http://["},
     ],
 )
-async def test_an_upload_without_a_usable_address_is_a_protocol_error(head: dict[str, str]):
+async def test_upload_without_usable_url_raises_protocol_error(head: dict[str, str]):
     async with FakeProvider() as fake:
         GoogleFileServer(fake)
         fake.on("POST", "/upload/v1/files", json_reply({}, headers=head))
@@ -546,7 +544,7 @@ async def test_an_upload_without_a_usable_address_is_a_protocol_error(head: dict
 
 @EVERY
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"file": 7}', b"\xff"])
-async def test_an_answer_that_describes_no_file_is_a_protocol_error(provider: str, body: bytes):
+async def test_response_without_file_raises_protocol_error(provider: str, body: bytes):
     async with FakeProvider() as fake:
         served(fake, provider)
         head = {"x-goog-upload-status": "final"}
@@ -557,7 +555,7 @@ async def test_an_answer_that_describes_no_file_is_a_protocol_error(provider: st
         assert raised.value.kind == "protocol"
 
 
-async def test_a_refused_upload_keeps_its_status_and_says_which_key():
+async def test_rejected_upload_keeps_status_and_hides_key():
     async with FakeProvider([error_reply(401, "invalid_api_key", "bad key sk-test-key-0123456789")]) as fake:
         with pytest.raises(RunError) as raised:
             await agent_at(fake, api_key="sk-test-key-0123456789").upload(b"x")
@@ -565,7 +563,7 @@ async def test_a_refused_upload_keeps_its_status_and_says_which_key():
         assert "sk-test-key" not in str(raised.value)
 
 
-async def test_a_file_that_became_shorter_is_an_error_that_says_so(tmp_path: Path):
+async def test_shortened_file_raises_error(tmp_path: Path):
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(1_000_000))
 
@@ -578,7 +576,7 @@ async def test_a_file_that_became_shorter_is_an_error_that_says_so(tmp_path: Pat
             await agent_at(fake).upload(path)
 
 
-async def test_an_upload_that_is_cancelled_leaves_nothing_behind(tmp_path: Path):
+async def test_cancelled_upload_leaves_nothing_behind(tmp_path: Path):
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(1_000_000))
     gate = asyncio.Event()
@@ -591,7 +589,7 @@ async def test_an_upload_that_is_cancelled_leaves_nothing_behind(tmp_path: Path)
         await fake.wait_idle()
 
 
-async def test_an_upload_that_stalls_ends_by_the_timeout():
+async def test_stalled_upload_times_out():
     async with FakeProvider([Reply(gate=asyncio.Event())]) as fake:
         limits = Limits(first_byte_timeout_s=0.05, max_retries=0)
         with pytest.raises(RunError) as raised:
@@ -599,7 +597,7 @@ async def test_an_upload_that_stalls_ends_by_the_timeout():
         assert raised.value.kind == "timeout"
 
 
-async def test_an_upload_may_take_longer_than_the_timeout_while_it_proceeds():
+async def test_progressing_upload_may_exceed_timeout():
     limits = Limits(first_byte_timeout_s=1.5, max_retries=0)
     async with FakeProvider() as fake:
         server = served(fake, "openai-responses")
@@ -608,7 +606,7 @@ async def test_an_upload_may_take_longer_than_the_timeout_while_it_proceeds():
         assert len(server.contents) == 1
 
 
-async def test_a_recorded_upload_has_no_bytes_of_the_file_and_no_key():
+async def test_recorded_upload_omits_file_bytes_and_key():
     async with FakeProvider() as fake:
         served(fake, "openai-responses")
         transport = RecordingTransport(HttpTransport())
@@ -619,7 +617,7 @@ async def test_a_recorded_upload_has_no_bytes_of_the_file_and_no_key():
     assert "sk-test-key" not in recorded
 
 
-async def test_a_key_of_google_goes_only_to_the_host_of_the_base_url():
+async def test_google_key_is_sent_only_to_base_url_host():
     from sidestream.providers.google.provider import PROVIDER
     from sidestream.providers.protocol import Settings
     from sidestream.providers.transfers import Request, TransferResponse, Upload

@@ -23,7 +23,7 @@ def with_servers(mcp: Any) -> Agent[str]:
 
 @requirement("R70", "R76")
 @pytest.mark.parametrize("form", ["path", "server", "list"])
-async def test_the_tools_of_a_server_are_called_whatever_form_it_was_given_in(tmp_path: Path, form: str) -> None:
+async def test_server_tools_are_called_for_every_setting_form(tmp_path: Path, form: str) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"rogue": COMMAND}}))
     server = MCPServer("rogue", **COMMAND)
@@ -35,7 +35,7 @@ async def test_the_tools_of_a_server_are_called_whatever_form_it_was_given_in(tm
 
 
 @requirement("R70")
-def test_remote_servers_of_a_file_or_a_list_stand_beside_the_server_side_tools(tmp_path: Path) -> None:
+def test_remote_servers_of_file_or_list_become_server_side_tools(tmp_path: Path) -> None:
     remote = RemoteMCP(label="docs", url="https://docs.example/mcp")
     file = tmp_path / "mcp.json"
     file.write_text(
@@ -49,7 +49,7 @@ def test_remote_servers_of_a_file_or_a_list_stand_beside_the_server_side_tools(t
 
 
 @requirement("R70")
-def test_what_is_no_server_is_refused_with_what_to_pass() -> None:
+def test_invalid_mcp_setting_is_rejected_with_hint() -> None:
     with pytest.raises(ConfigurationError, match=r"path of an mcp\.json, or hold MCPServer or RemoteMCP, not function"):
         Agent("openai-responses", api_key="none", mcp=[lambda: None])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="cannot read"):

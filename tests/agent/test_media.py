@@ -66,7 +66,7 @@ async def test_anthropic_makes_documents_by_code_execution() -> None:
 
 
 @requirement("R57")
-async def test_anthropic_makes_a_summary_of_what_was_printed_where_no_file_came() -> None:
+async def test_anthropic_summarizes_output_when_no_file_was_made() -> None:
     script = MessagesScript().code_execution("print('the sum is 42')", stdout="the sum is 42\n").text("No file.")
     async with FakeProvider([script.reply(), script.reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url)
@@ -81,7 +81,7 @@ async def test_anthropic_makes_a_summary_of_what_was_printed_where_no_file_came(
     assert other.assets == ()
 
 
-async def test_a_failure_is_raised_and_no_types_is_an_error() -> None:
+async def test_media_failure_is_raised_and_missing_types_are_error() -> None:
     async with FakeProvider([error_reply(400, "bad", "no")]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
         with pytest.raises(ProviderError):
@@ -102,7 +102,7 @@ async def test_a_failure_is_raised_and_no_types_is_an_error() -> None:
         ("google:gemini-3-image", "gemini-3-image"),
     ],
 )
-async def test_google_makes_images_with_a_model_that_can(model: str, asked: str) -> None:
+async def test_google_makes_images_with_capable_model(model: str, asked: str) -> None:
     async with FakeProvider([GeminiScript().inline_data(pixel_png()).text("A dot.").reply()], base_path="") as fake:
         result = await Agent(model, base_url=fake.base_url).generate_media("a dot", mime_types=["image/png"])
         path = fake.requests[0].path

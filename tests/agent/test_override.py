@@ -21,7 +21,7 @@ def get_weather(city: str) -> str:
 
 
 @requirement("R110")
-async def test_inside_the_block_the_other_model_answers_and_after_it_the_agent_s_own() -> None:
+async def test_override_replaces_model_only_inside_block() -> None:
     own = AGENT.model
     model = ScriptedModel(["scripted"])
     with AGENT.override(model=model):
@@ -32,7 +32,7 @@ async def test_inside_the_block_the_other_model_answers_and_after_it_the_agent_s
 
 
 @requirement("R110")
-async def test_overrides_nest_and_each_adds_to_the_outer_one() -> None:
+async def test_overrides_nest_and_add_to_outer_one() -> None:
     outer, inner = ScriptedModel(["a", "c"]), ScriptedModel(["b"])
     with AGENT.override(model=outer, system="outer"):
         await AGENT.send("1")
@@ -44,7 +44,7 @@ async def test_overrides_nest_and_each_adds_to_the_outer_one() -> None:
 
 
 @requirement("R110")
-async def test_tasks_that_run_at_the_same_time_do_not_disturb_each_other() -> None:
+async def test_concurrent_tasks_have_separate_overrides() -> None:
     meeting = asyncio.Barrier(20)
 
     async def one(number: int) -> str:
@@ -55,7 +55,7 @@ async def test_tasks_that_run_at_the_same_time_do_not_disturb_each_other() -> No
     assert await asyncio.gather(*map(one, range(20))) == [f"answer {number}" for number in range(20)]
 
 
-async def test_a_task_begun_in_the_block_keeps_the_override() -> None:
+async def test_task_started_in_block_keeps_override() -> None:
     async def ask() -> str:
         return (await AGENT.send("hi")).output
 
@@ -64,14 +64,14 @@ async def test_a_task_begun_in_the_block_keeps_the_override() -> None:
     assert await task == "kept"
 
 
-async def test_a_stream_made_in_the_block_keeps_its_model_after_it() -> None:
+async def test_stream_created_in_block_keeps_model_after_it() -> None:
     with AGENT.override(model=ScriptedModel(["kept"])):
         run = AGENT.stream("hi")
     assert (await run).output == "kept"
 
 
 @requirement("R110")
-async def test_chats_and_agents_as_tools_follow_the_override_of_their_agent() -> None:
+async def test_chats_and_subagents_follow_override_of_their_agent() -> None:
     expert = Agent("anthropic", api_key="unused")
     host = Agent("google", api_key="unused", tools=[expert.as_tool("expert", "Knows.")])
     with (
@@ -84,7 +84,7 @@ async def test_chats_and_agents_as_tools_follow_the_override_of_their_agent() ->
     assert chat.messages[2].parts[0].result == "Because."  # pyright: ignore
 
 
-async def test_other_settings_win_over_those_of_a_call() -> None:
+async def test_override_settings_take_precedence_over_call_settings() -> None:
     @tool(name="get_weather")
     def fake_weather(city: str) -> str:
         """The weather in a city."""
@@ -96,7 +96,7 @@ async def test_other_settings_win_over_those_of_a_call() -> None:
     assert model.requests[1].messages[-1].parts[0].result == "snow"  # pyright: ignore
 
 
-async def test_a_resumed_run_follows_the_override_too() -> None:
+async def test_resumed_run_follows_override() -> None:
     model = ScriptedModel([tool_call("get_weather", city="Oslo"), "ok"])
     with AGENT.override(model=model, tools=[get_weather], approval=lambda question: "ask"):
         waiting = await AGENT.send("hi")
@@ -104,18 +104,18 @@ async def test_a_resumed_run_follows_the_override_too() -> None:
     assert done.messages[-1].text == "ok"
 
 
-def test_it_works_without_async() -> None:
+def test_override_works_without_async() -> None:
     with AGENT.override(model=ScriptedModel(["sync"])):
         assert AGENT.send_sync("hi").output == "sync"
 
 
-async def test_a_model_string_can_take_the_place_too() -> None:
+async def test_override_accepts_model_string() -> None:
     with AGENT.override(model=f"replay:{RECORDING}"):
         assert AGENT.model.provider == "replay"
         assert "Porto" in (await AGENT.send("hi")).output
 
 
-async def test_nothing_of_the_own_provider_is_reached_inside_the_block() -> None:
+async def test_own_provider_is_not_reached_inside_block() -> None:
     with AGENT.override(model=ScriptedModel([])):
         with pytest.raises(UnsupportedError):
             await AGENT.list_models()
@@ -125,7 +125,7 @@ async def test_nothing_of_the_own_provider_is_reached_inside_the_block() -> None
             await AGENT.generate_media("a dot", mime_types=["image/png"])
 
 
-def test_an_unknown_setting_is_refused() -> None:
+def test_unknown_override_setting_is_rejected() -> None:
     with pytest.raises(TypeError, match="temprature"):
         AGENT.override(temprature=1)  # pyright: ignore
 
@@ -144,13 +144,13 @@ async def in_an_async_fixture() -> AsyncGenerator[ScriptedModel]:
         yield model
 
 
-async def test_a_fixture_can_override_for_a_test(in_a_fixture: ScriptedModel) -> None:
+async def test_fixture_can_override_for_test(in_a_fixture: ScriptedModel) -> None:
     assert (await AGENT.send("hi")).output == "from a fixture"
 
 
-async def test_an_async_fixture_can_override_for_a_test(in_an_async_fixture: ScriptedModel) -> None:
+async def test_async_fixture_can_override_for_test(in_an_async_fixture: ScriptedModel) -> None:
     assert (await AGENT.send("hi")).output == "from an async fixture"
 
 
-async def test_and_it_is_over_when_the_test_is_over() -> None:
+async def test_override_ends_with_its_test() -> None:
     assert AGENT.model.provider == "openai-responses"

@@ -75,7 +75,7 @@ async def requests_of(agent_settings: dict[str, Any], *calls: dict[str, Any]) ->
 
 
 @requirement("R100")
-async def test_settings_of_a_call_take_precedence_over_those_of_the_agent_one_by_one() -> None:
+async def test_call_settings_override_agent_settings_individually() -> None:
     first, second, third = await requests_of(
         {"temperature": 0.2, "max_tokens": 50, "thinking": "low"},
         {},
@@ -88,7 +88,7 @@ async def test_settings_of_a_call_take_precedence_over_those_of_the_agent_one_by
 
 
 @requirement("R104")
-async def test_options_of_a_call_keep_what_the_agent_set() -> None:
+async def test_call_options_keep_agent_options() -> None:
     agent = OpenAIResponsesOptions(store=False, temperature=0.2, extra_body={"a": 1})
     first, second, third = await requests_of(
         {"options": agent},
@@ -107,14 +107,14 @@ async def test_options_of_a_call_keep_what_the_agent_set() -> None:
     [{"options": AnthropicOptions(max_tokens=9)}, {"options": {"temperature": 1}}, {"options": OpenAIResponsesOptions}],
 )
 @pytest.mark.parametrize("agent", [{}, {"options": OpenAIResponsesOptions(store=False)}])
-async def test_options_of_another_provider_are_refused(agent: dict[str, Any], call: dict[str, Any]) -> None:
+async def test_options_of_another_provider_are_rejected(agent: dict[str, Any], call: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         await local_agent(**agent).send("hi", **call)
     assert "OpenAIResponsesOptions" in str(caught.value)
 
 
 @requirement("R100")
-async def test_a_setting_that_the_provider_lacks_raises_or_is_a_warning_of_the_stream() -> None:
+async def test_unsupported_setting_raises_or_warns_in_stream() -> None:
     with pytest.raises(UnsupportedError) as caught:
         await local_agent(seed=7).send("hi")
     assert "seed" in str(caught.value)
@@ -129,7 +129,7 @@ async def test_a_setting_that_the_provider_lacks_raises_or_is_a_warning_of_the_s
 
 
 @requirement("R100")
-async def test_a_model_that_maps_no_settings_refuses_them() -> None:
+async def test_model_without_settings_rejects_them() -> None:
     class Plain:
         """Somebody's own model."""
 
@@ -145,7 +145,7 @@ async def test_a_model_that_maps_no_settings_refuses_them() -> None:
 
 
 @requirement("R100")
-async def test_a_recording_says_that_settings_had_no_effect(recordings: Path) -> None:
+async def test_recording_warns_of_ignored_settings(recordings: Path) -> None:
     recording = recordings / "openai-responses/v-openai-web-search-tool.1-stream.json"
     async with Agent(f"replay:{recording}", temperature=0.5).stream("hi") as run:
         start = await anext(run)
@@ -188,7 +188,7 @@ async def test_a_recording_says_that_settings_had_no_effect(recordings: Path) ->
         ({"options": OpenAIResponsesOptions}, ["OpenAIResponsesOptions("]),
     ],
 )
-async def test_a_wrong_setting_is_refused_at_construction_and_in_a_call(settings: Any, words: list[str]) -> None:
+async def test_invalid_setting_is_rejected_at_construction_and_call(settings: Any, words: list[str]) -> None:
     for use in (lambda: local_agent(**settings), lambda: local_agent().stream("hi", **settings)):
         if "message_metadata" in settings or "result_metadata" in settings:
             use = functools.partial(local_agent, **settings)
@@ -198,7 +198,7 @@ async def test_a_wrong_setting_is_refused_at_construction_and_in_a_call(settings
 
 
 @pytest.mark.parametrize("model", [None, 3, Agent, object()])
-def test_a_model_is_a_string_or_a_model(model: Any) -> None:
+def test_model_must_be_string_or_model(model: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Agent(model)
     assert "openai-responses:" in str(caught.value)
@@ -219,7 +219,7 @@ def test_a_model_is_a_string_or_a_model(model: Any) -> None:
         (DataPart(b"x", "text/plain"), "[DataPart("),
     ],
 )
-async def test_something_that_is_no_prompt_is_refused(prompt: Any, word: str) -> None:
+async def test_invalid_prompt_is_rejected(prompt: Any, word: str) -> None:
     agent = local_agent()
     uses: list[Callable[[], Any]] = [lambda: agent.stream(prompt), lambda: Chat(agent).stream(prompt)]
     for use in uses:
@@ -231,14 +231,14 @@ async def test_something_that_is_no_prompt_is_refused(prompt: Any, word: str) ->
         await agent.send(prompt)
 
 
-def test_a_plain_script_gets_the_same_error() -> None:
+def test_invalid_prompt_raises_same_error_in_plain_script() -> None:
     with pytest.raises(ConfigurationError) as caught:
         local_agent().send_sync(None)  # type: ignore[arg-type]
     assert "prompt must be" in str(caught.value)
 
 
 @pytest.mark.parametrize("history", ["hi", ["hi"], [{"role": "user"}], ChatMessage.user("hi"), 3])
-def test_a_history_holds_messages(history: Any) -> None:
+def test_history_must_contain_messages(history: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         local_agent().stream("hi", history=history)
     assert "ChatMessage" in str(caught.value)
@@ -255,14 +255,14 @@ def test_a_history_holds_messages(history: Any) -> None:
         ("server_tools", "server_side_tools"),
     ],
 )
-def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(unknown: str, meant: str) -> None:
+def test_unknown_setting_error_suggests_intended_one(unknown: str, meant: str) -> None:
     for use in (local_agent, functools.partial(local_agent().stream, "hi")):
         with pytest.raises(TypeError) as caught:
             use(**{unknown: 1})
         assert f"did you mean {meant}?" in str(caught.value)
 
 
-async def test_a_chat_takes_an_output_type_for_one_turn() -> None:
+async def test_chat_takes_output_type_for_one_turn() -> None:
     script = [ResponsesScript(id="r1").text('{"value": [1, 2]}').reply(), ResponsesScript(id="r2").text("ok").reply()]
     async with FakeProvider(script) as fake:
         chat = Chat(Agent("openai-responses", base_url=fake.base_url))
@@ -278,7 +278,7 @@ async def test_a_chat_takes_an_output_type_for_one_turn() -> None:
 
 
 @pytest.mark.parametrize("function", [Agent.send, Agent.stream, Agent.send_stream, Chat.send, Chat.stream, Chat.resume])
-def test_help_lists_every_setting_of_a_call_in_short(function: Any) -> None:
+def test_help_lists_every_call_setting_briefly(function: Any) -> None:
     shown = str(inspect.signature(function))
     assert all(f"{name}: " in shown for name in CallSettings.__annotations__)
     assert "thinking: Thinking | None = None" in shown
@@ -288,7 +288,7 @@ def test_help_lists_every_setting_of_a_call_in_short(function: Any) -> None:
     assert "output_type" in shown
 
 
-def test_help_lists_every_setting_of_an_agent_in_short() -> None:
+def test_help_lists_every_agent_setting_briefly() -> None:
     shown = str(inspect.signature(Agent))
     assert all(f"{name}: " in shown for name in AgentSettings.__annotations__)
     assert shown.startswith("(model: str | ChatModel | None = None, *, output_type: Any = None, ")
@@ -306,18 +306,18 @@ def add_configs(kind: Any, found: set[type[Config]]) -> None:
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, *TOOLS.values()])
-def test_every_config_that_a_field_takes_is_importable_from_the_top(options: type[Config]) -> None:
+def test_every_field_config_is_importable_from_top_level(options: type[Config]) -> None:
     found: set[type[Config]] = set()
     add_configs(options, found)
     assert [config for config in found if getattr(sidestream, config.__name__, None) is not config] == []
 
 
-def test_a_config_of_the_top_is_the_one_that_the_options_take() -> None:
+def test_top_level_config_is_accepted_by_options() -> None:
     assert OpenAIResponsesOptions(reasoning=Reasoning(effort="low")).reasoning == Reasoning(effort="low")
     assert Limits().max_total_tokens is None
 
 
-def test_the_overload_that_editors_show_has_every_setting():
+def test_editor_overload_has_every_setting():
     shown = inspect.signature(get_overloads(Agent.__init__)[0]).parameters.keys()
     assert shown - {"self", "model", "output_type"} == AgentSettings.__annotations__.keys()
 

@@ -38,9 +38,7 @@ GOOD = '{"name": "Oslo", "people": 700000}'
         ({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, '{"a": 1}', {"a": 1}),
     ],
 )
-async def test_the_answer_is_a_value_of_the_type_and_the_schema_goes_over_the_wire(
-    output_type: Any, text: str, value: Any
-) -> None:
+async def test_answer_is_typed_value_and_schema_is_sent(output_type: Any, text: str, value: Any) -> None:
     async with FakeProvider([ResponsesScript().text(text).reply()]) as fake:
         result = await Agent("openai-responses", base_url=fake.base_url).send("hi", output_type=output_type)
         form = fake.requests[0].json["text"]["format"]
@@ -50,7 +48,7 @@ async def test_the_answer_is_a_value_of_the_type_and_the_schema_goes_over_the_wi
 
 
 @requirement("R45")
-async def test_typed_output_goes_with_tools_and_server_side_tools() -> None:
+async def test_typed_output_works_with_local_and_hosted_tools() -> None:
     script = [
         ResponsesScript().web_search("Oslo").function_call("population", {"name": "Oslo"}).reply(),
         ResponsesScript().text(GOOD).reply(),
@@ -70,7 +68,7 @@ async def test_typed_output_goes_with_tools_and_server_side_tools() -> None:
 
 
 @requirement("R45")
-async def test_partial_objects_grow_while_the_answer_streams() -> None:
+async def test_partial_objects_grow_while_answer_streams() -> None:
     pieces = ['{"name": "Os', 'lo", "peo', 'ple": 700000', "}"]
     async with FakeProvider([ResponsesScript().text(pieces).reply()]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
@@ -82,7 +80,7 @@ async def test_partial_objects_grow_while_the_answer_streams() -> None:
 
 
 @requirement("R45")
-async def test_partial_objects_are_those_of_the_current_answer() -> None:
+async def test_partial_objects_belong_to_current_answer() -> None:
     script = [
         ResponsesScript().text("Let me see.").function_call("population", {"name": "Oslo"}).reply(),
         ResponsesScript().text(['{"name": "Os', 'lo", "people": 1}']).reply(),
@@ -96,7 +94,7 @@ async def test_partial_objects_are_those_of_the_current_answer() -> None:
     ]
 
 
-async def test_an_answer_that_does_not_fit_is_sent_back_with_what_is_wrong() -> None:
+async def test_invalid_answer_is_sent_back_with_reason() -> None:
     script = [ResponsesScript(id="r1").text('{"name": "Oslo"}').reply(), ResponsesScript(id="r2").text(GOOD).reply()]
     async with FakeProvider(script) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, output_type=City)
@@ -126,7 +124,7 @@ async def test_typed_output_fails_after_two_retries() -> None:
     assert parts[-1].reason == "error"
 
 
-async def test_a_refusal_of_typed_output_is_not_retried() -> None:
+async def test_refused_typed_output_is_not_retried() -> None:
     async with FakeProvider([ResponsesScript().refusal("I cannot.").reply()]) as fake:
         result = await Agent("openai-responses", base_url=fake.base_url).send("hi", output_type=City)
         assert len(fake.requests) == 1
@@ -136,7 +134,7 @@ async def test_a_refusal_of_typed_output_is_not_retried() -> None:
 
 @requirement("R103")
 @pytest.mark.parametrize("reason", ["limit", "content-filter", "approval", "length"])
-async def test_a_typed_run_without_an_output_says_why_when_it_is_read(reason: str) -> None:
+async def test_missing_typed_output_raises_reason_when_read(reason: str) -> None:
     call = ResponsesScript().function_call("lookup", {})
     replies = {
         "limit": call,
@@ -169,7 +167,7 @@ async def test_a_typed_run_without_an_output_says_why_when_it_is_read(reason: st
 
 
 @requirement("R103")
-async def test_the_output_of_a_typed_stream_is_the_typed_object_and_that_of_a_plain_one_its_text() -> None:
+async def test_stream_output_is_typed_object_or_plain_text() -> None:
     script = ResponsesScript().text('{"name": "Oslo", "people": 700000}')
     async with FakeProvider([script.reply() for _ in range(3)]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
@@ -189,7 +187,7 @@ async def test_the_output_of_a_typed_stream_is_the_typed_object_and_that_of_a_pl
 
 
 @requirement("R103")
-async def test_an_output_that_is_none_is_an_output() -> None:
+async def test_none_is_valid_output() -> None:
     async with FakeProvider([ResponsesScript().text('{"value": null}').reply()]) as fake:
         result = await Agent("openai-responses", base_url=fake.base_url).send("hi", output_type=int | None)
     assert result.has_output

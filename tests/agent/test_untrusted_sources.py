@@ -150,7 +150,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @requirement("F41")
-async def test_another_process_knows_that_conversation_is_untrusted(tmp_path: Path, web: WebSearch):
+async def test_another_process_knows_conversation_is_untrusted(tmp_path: Path, web: WebSearch):
     where = tmp_path / "talks.db"
     async with Agent(ScriptedModel([SEARCH, "Cats.", "Hello."]), server_side_tools=[web]) as agent:
         await Chat(agent, store=where, id="read").send("Search cats.")
@@ -262,7 +262,7 @@ async def test_memory_of_untrusted_conversation_is_untrusted(
 
 
 @requirement("F41")
-async def test_error_that_lists_untrusted_memory_is_untrusted(web: WebSearch):
+async def test_error_listing_untrusted_memory_is_untrusted(web: WebSearch):
     desk = Desk()
     view = tool_call("memory", command="view", path="/memories/none")
     script = [SEARCH, tool_call("memory", command="create", path="/memories/Call delete", file_text="x"), "Noted."]
