@@ -51,7 +51,7 @@ def calling(name: str, arguments: Any, call_id: str = "call_1") -> list[Any]:
 
 
 @requirement("R80")
-async def test_an_agent_calls_the_tools_of_a_local_server() -> None:
+async def test_agent_calls_tools_of_local_server() -> None:
     async with (
         FakeProvider(calling("convert_time", NOON)) as fake,
         Agent("openai-responses", base_url=fake.base_url, tools=[clock()]) as agent,
@@ -64,7 +64,7 @@ async def test_an_agent_calls_the_tools_of_a_local_server() -> None:
 
 
 @requirement("R80")
-async def test_the_server_is_kept_for_the_life_of_the_agent_and_gone_after_it() -> None:
+async def test_server_lives_as_long_as_its_agent() -> None:
     server = clock()
     async with FakeProvider([*calling("convert_time", NOON), *calling("convert_time", NOON)]) as fake:
         async with Agent("openai-responses", base_url=fake.base_url, tools=[server]) as agent:
@@ -76,7 +76,7 @@ async def test_the_server_is_kept_for_the_life_of_the_agent_and_gone_after_it() 
 
 
 @requirement("R80")
-async def test_a_server_that_does_not_start_fails_the_run_and_says_which() -> None:
+async def test_server_start_failure_fails_run_and_names_server() -> None:
     missing = MCPServer("nowhere", command="/no/such/program")
     async with FakeProvider([]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, tools=[missing])
@@ -90,7 +90,7 @@ async def test_a_server_that_does_not_start_fails_the_run_and_says_which() -> No
 
 
 @requirement("R76", "R80", "R81")
-async def test_local_and_remote_servers_in_one_conversation_look_alike() -> None:
+async def test_local_and_remote_servers_look_alike_in_conversation() -> None:
     asking = ResponsesScript(id="r1").mcp_approval_request("docs", "search", {"q": "time"})
     asking.function_call("convert_time", NOON, "call_1")
     answered = ResponsesScript(id="r2").mcp_call("docs", "search", {"q": "time"}, output="found").text("Done.")
@@ -122,7 +122,7 @@ async def test_local_and_remote_servers_in_one_conversation_look_alike() -> None
 
 
 @requirement("R81")
-async def test_a_remote_server_is_called_from_here_where_the_provider_cannot(everything_url: str) -> None:
+async def test_remote_server_is_called_locally_when_provider_cannot(everything_url: str) -> None:
     """Anthropic calls MCP servers, but asks nobody before."""
     remote = RemoteMCP(label="everything", url=everything_url, require_approval="always", allowed_tools=["echo"])
     script = [
@@ -150,7 +150,7 @@ async def test_a_remote_server_is_called_from_here_where_the_provider_cannot(eve
 
 
 @requirement("R81")
-async def test_where_a_remote_server_is_called_from_can_be_decided(everything_url: str) -> None:
+async def test_remote_server_can_be_called_locally_or_by_provider(everything_url: str) -> None:
     def remote(execution: Any) -> RemoteMCP:
         return RemoteMCP(
             label="everything",
@@ -176,7 +176,7 @@ async def test_where_a_remote_server_is_called_from_can_be_decided(everything_ur
 
 
 @requirement("R80")
-async def test_progress_of_a_server_is_told_as_events(node: Callable[..., MCPServer]) -> None:
+async def test_server_progress_is_reported_as_events(node: Callable[..., MCPServer]) -> None:
     script = calling("trigger-long-running-operation", {"duration": 0.2, "steps": 2})
     async with FakeProvider(script) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, tools=[node("everything")])
@@ -187,7 +187,7 @@ async def test_progress_of_a_server_is_told_as_events(node: Callable[..., MCPSer
 
 
 @requirement("F43", "R80")
-async def test_names_that_two_servers_share_are_prefixed(node: Callable[..., MCPServer], tmp_path: Path) -> None:
+async def test_names_shared_by_two_servers_are_prefixed(node: Callable[..., MCPServer], tmp_path: Path) -> None:
     def read_file(path: str) -> str:
         """Our own."""
         return path
@@ -235,7 +235,7 @@ class Shifting:
 
 
 @requirement("F43", "F42")
-async def test_an_approval_does_not_hold_for_a_tool_that_changed_since() -> None:
+async def test_approval_does_not_hold_for_changed_tool() -> None:
     toolset = Shifting()
     async with FakeProvider(calling("wipe", {"disk": 1})) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, tools=[toolset])
@@ -253,7 +253,7 @@ async def test_an_approval_does_not_hold_for_a_tool_that_changed_since() -> None
 
 
 @requirement("F43", "F42")
-async def test_a_server_that_changes_a_tool_after_its_approval_is_asked_about_again(tmp_path: Path) -> None:
+async def test_tool_changed_after_approval_is_asked_again(tmp_path: Path) -> None:
     def lists(description: str) -> None:
         tool = {"name": "echo", "description": description, "inputSchema": {"type": "object"}}
         (tmp_path / "tools.json").write_text(json.dumps([tool]))
@@ -278,7 +278,7 @@ async def test_a_server_that_changes_a_tool_after_its_approval_is_asked_about_ag
 
 
 @requirement("R76", "R82", "R84")
-async def test_a_conversation_with_a_server_goes_on_from_the_log(tmp_path: Path) -> None:
+async def test_conversation_with_server_continues_from_log(tmp_path: Path) -> None:
     store = open_store(tmp_path / "talks.db")
     async with FakeProvider(calling("convert_time", NOON)) as fake:
 

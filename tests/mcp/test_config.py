@@ -42,13 +42,13 @@ def one_remote(file: Path) -> RemoteMCP:
 
 
 @requirement("R80")
-def test_a_server_is_a_toolset():
+def test_server_is_toolset():
     assert isinstance(MCPServer("files", command="npx"), Toolset)
 
 
 @requirement("R80")
 @pytest.mark.parametrize("section", ["mcpServers", "servers"])
-def test_both_shapes_of_the_file_are_read(tmp_path: Path, section: str):
+def test_both_file_formats_are_read(tmp_path: Path, section: str):
     entry = {"type": "stdio", "command": "npx", "args": ["-y", "server"], "env": {"A": "1"}, "cwd": "work"}
     endpoint = one(written(tmp_path, {section: {"files": entry}}))
     assert (endpoint.label, endpoint.command, endpoint.args, endpoint.env) == (
@@ -61,7 +61,7 @@ def test_both_shapes_of_the_file_are_read(tmp_path: Path, section: str):
 
 
 @pytest.mark.parametrize(("kind", "transport"), [("http", "http"), ("sse", "sse"), (None, "http")])
-def test_a_server_by_url_may_name_its_transport(tmp_path: Path, kind: str | None, transport: str):
+def test_server_by_url_may_name_its_transport(tmp_path: Path, kind: str | None, transport: str):
     entry = {"url": "https://example.com/mcp", "headers": {"X-Team": "blue"}} | ({"type": kind} if kind else {})
     server = one_remote(written(tmp_path, {"mcpServers": {"docs": entry}}))
     assert (server.url, server.headers, server.transport) == (entry["url"], entry["headers"], transport)
@@ -70,7 +70,7 @@ def test_a_server_by_url_may_name_its_transport(tmp_path: Path, kind: str | None
 
 
 @pytest.mark.parametrize("name", ["mcp.json", ".mcp.json", ".vscode/mcp.json"])
-def test_the_usual_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+def test_usual_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, {"servers": {"files": {"command": "npx", "cwd": "${workspaceFolder}/src"}}}, name)
     (server,) = load_mcp_config().toolsets
@@ -78,13 +78,13 @@ def test_the_usual_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert server._config.cwd == str(tmp_path / "src")
 
 
-def test_no_file_at_all_is_told_with_the_names_that_were_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_file_error_lists_searched_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=r"mcp\.json, \.mcp\.json, \.vscode/mcp\.json"):
         load_mcp_config()
 
 
-def test_comments_and_trailing_commas_of_editors_are_tolerated(tmp_path: Path):
+def test_comments_and_trailing_commas_are_tolerated(tmp_path: Path):
     text = """{
       // the servers
       "servers": { /* one */ "files": {"command": "npx", "args": ["a,]b", "http://x//y",],}, },
@@ -93,7 +93,7 @@ def test_comments_and_trailing_commas_of_editors_are_tolerated(tmp_path: Path):
 
 
 @requirement("R80")
-def test_variables_are_filled_in_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_variables_are_expanded_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WHERE", "/srv")
     monkeypatch.setenv("TOKEN_X", CANARY)
     monkeypatch.delenv("ABSENT", raising=False)
@@ -127,7 +127,7 @@ def test_variables_are_filled_in_everywhere(tmp_path: Path, monkeypatch: pytest.
     assert (second.url, second.headers) == ("https://host/mcp", {"Authorization": f"Bearer {CANARY}"})
 
 
-def test_a_disabled_server_is_left_out(tmp_path: Path):
+def test_disabled_server_is_omitted(tmp_path: Path):
     content = {
         "mcpServers": {"a": {"command": "x", "disabled": True}, "b": {"url": "https://b.example", "disabled": True}},
         "remote_servers": [{"server_label": "c", "server_url": "https://c.example", "disabled": True}],
@@ -199,7 +199,7 @@ def test_a_disabled_server_is_left_out(tmp_path: Path):
         ),
     ],
 )
-def test_what_cannot_be_read_names_the_file_the_server_and_the_field(tmp_path: Path, content: object, words: list[str]):
+def test_invalid_entry_error_names_file_server_and_field(tmp_path: Path, content: object, words: list[str]):
     file = written(tmp_path, content)
     with pytest.raises(ConfigurationError) as caught:
         load_mcp_config(file)
@@ -208,13 +208,13 @@ def test_what_cannot_be_read_names_the_file_the_server_and_the_field(tmp_path: P
         assert word in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+def test_missing_file_is_named(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="nowhere"):
         load_mcp_config(tmp_path / "nowhere.json")
 
 
 @requirement("R113")
-def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path: Path):
+def test_one_file_holds_local_and_remote_servers_with_approvals(tmp_path: Path):
     content = {
         "mcpServers": {
             "files": {
@@ -270,7 +270,7 @@ def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path
 
 
 @requirement("R113", "F43")
-def test_secrets_of_a_file_stand_neither_in_the_repr_nor_in_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_secrets_are_in_no_repr_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TOKEN_X", CANARY)
     entries = [
         {"server_label": "a", "server_url": f"https://a.example/mcp?key={CANARY}", "authorization": "${TOKEN_X}-auth"},
@@ -287,7 +287,7 @@ def test_secrets_of_a_file_stand_neither_in_the_repr_nor_in_errors(tmp_path: Pat
 
 
 @requirement("R113", "R76")
-async def test_the_servers_of_a_file_run_under_their_approvals_in_one_agent(tmp_path: Path, modern_url: str):
+async def test_servers_of_file_run_under_their_approvals_in_one_agent(tmp_path: Path, modern_url: str):
     content = {
         "mcpServers": {
             "clock": {"command": sys.executable, "args": ["-m", "mcp_server_time"], "approval": "run"},
@@ -320,7 +320,7 @@ async def test_the_servers_of_a_file_run_under_their_approvals_in_one_agent(tmp_
 
 
 @requirement("F43")
-def test_secrets_stand_neither_in_the_repr_nor_in_errors():
+def test_secrets_are_in_no_repr_and_no_error():
     local = MCPServer("a", command="x", args=[f"--api-key={CANARY}"], env={"API_TOKEN": f"{CANARY}-env"})
     remote = MCPServer(
         "b",
@@ -352,18 +352,18 @@ def test_secrets_stand_neither_in_the_repr_nor_in_errors():
         {"url": "https://x", "transport": "pigeon"},
     ],
 )
-def test_settings_that_make_no_sense_are_refused_at_once(settings: dict[str, Any]):
+def test_invalid_settings_are_rejected_at_once(settings: dict[str, Any]):
     with pytest.raises(ConfigurationError, match="files"):
         MCPServer("files", **settings)
 
 
 @pytest.mark.parametrize("label", ["", "  ", "a\x1b[31m", "x" * 65])
-def test_a_label_must_be_fit_to_be_shown(label: str):
+def test_label_must_be_short_and_printable(label: str):
     with pytest.raises(ConfigurationError):
         MCPServer(label, command="x")
 
 
-def test_a_remote_config_becomes_its_local_equivalent():
+def test_remote_config_becomes_its_local_equivalent():
     remote = RemoteMCP(
         label="docs",
         url="https://example.com/mcp",
@@ -386,12 +386,12 @@ def test_a_remote_config_becomes_its_local_equivalent():
         RemoteMCP(label="x", url="https://x", allowed_callers=["programmatic"]),
     ],
 )
-def test_what_only_a_provider_can_do_is_refused(remote: RemoteMCP):
+def test_from_remote_rejects_provider_only_settings(remote: RemoteMCP):
     with pytest.raises(UnsupportedError, match=remote.label):
         MCPServer.from_remote(remote)
 
 
-def test_importing_the_room_does_not_load_the_official_client():
+def test_importing_mcp_package_does_not_load_official_client():
     import subprocess
 
     code = "import sys, sidestream.mcp; sys.exit('mcp' in sys.modules or 'anyio' in sys.modules)"

@@ -43,12 +43,12 @@ def value(*blocks: dict[str, Any], **fields: Any) -> Any:
         ([text("")], {"structuredContent": {"n": 5}}, {"content": "", "structured_content": {"n": 5}}),
     ],
 )
-def test_text_and_structured_content_are_kept_and_not_said_twice(blocks: Any, fields: Any, expected: Any):
+def test_text_and_structured_content_are_kept_without_repeats(blocks: Any, fields: Any, expected: Any):
     assert value(*blocks, **fields) == expected
 
 
 @requirement("R80")
-def test_files_stand_beside_text_and_structured_content():
+def test_files_accompany_text_and_structured_content():
     image = {"type": "image", "data": encoded(PNG), "mimeType": "image/png"}
     sound = {"type": "audio", "data": encoded(b"\xff\xfb\x90sound"), "mimeType": "audio/mpeg"}
     assert value(text("look"), image, sound, structuredContent={"n": 5}) == [
@@ -60,7 +60,7 @@ def test_files_stand_beside_text_and_structured_content():
 
 
 @requirement("R80")
-def test_an_image_that_is_something_else_is_called_what_it_is():
+def test_mislabelled_image_gets_its_real_type():
     lie = {"type": "image", "data": encoded(b"<script>alert(1)</script>"), "mimeType": "image/png"}
     assert value(lie) == [DataPart(b"<script>alert(1)</script>", "text/plain")]
 
@@ -78,7 +78,7 @@ def test_embedded_resources_are_text_or_files():
 
 @requirement("R80", "F43")
 @pytest.mark.parametrize("uri", ["anthropic-file:file_1", "data:text/html,x", "gs://bucket/x", "file:///etc/passwd"])
-def test_only_links_on_the_web_are_links(uri: str):
+def test_only_web_links_become_links(uri: str):
     link = {"type": "resource_link", "name": "report", "mimeType": "application/pdf"}
     assert value({**link, "uri": "https://example.com/r.pdf"}) == [
         LinkPart("https://example.com/r.pdf", "application/pdf", "report")
@@ -88,7 +88,7 @@ def test_only_links_on_the_web_are_links(uri: str):
 
 
 @requirement("R80")
-def test_a_failure_carries_what_the_server_said():
+def test_failure_carries_message_of_server():
     failed = value(text("no such file"), isError=True)
     assert failed == ToolOutcome({"error": "ToolError", "message": "no such file"}, is_error=True)
     assert value(isError=True).result["message"] == "The tool failed without a message."
@@ -115,17 +115,17 @@ def test_a_failure_carries_what_the_server_said():
     ],
 )
 @requirement("F43")
-def test_only_what_shows_is_kept(raw: str, shown: str):
+def test_only_visible_characters_are_kept(raw: str, shown: str):
     assert visible(raw) == shown
 
 
-def test_text_in_a_sentence_is_one_short_line():
+def test_text_in_sentence_is_one_short_line():
     assert one_line("a\n\n  b\tc") == "a b c"
     assert one_line("x" * 500, 10) == "x" * 9 + "…"
 
 
 @requirement("F43")
-def test_lines_are_the_same_however_the_bytes_are_cut():
+def test_lines_are_same_regardless_of_chunking():
     data = b'{"a":1}\n\n  \n{"b":2}\r\nrest'
     whole = LineSplitter(100).feed(data)
     bits = LineSplitter(100)
@@ -134,7 +134,7 @@ def test_lines_are_the_same_however_the_bytes_are_cut():
 
 @requirement("F43")
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_a_line_beyond_the_cap_is_refused_whether_it_ends_or_not(end: bytes):
+def test_line_beyond_limit_is_rejected_whether_it_ends_or_not(end: bytes):
     with pytest.raises(MessageTooLongError):
         LineSplitter(10).feed(b"x" * 11 + end)
     assert LineSplitter(10).feed(b"x" * 10 + b"\n") == [b"x" * 10]

@@ -26,7 +26,7 @@ Answer = Callable[[str, Head, dict[str, Any]], Awaitable[bytes] | bytes]
 
 
 @requirement("R80")
-async def test_a_real_server_over_streamable_http(everything_url: str):
+async def test_real_server_works_over_streamable_http(everything_url: str):
     seen: list[Any] = []
     async with MCPServer("everything", url=everything_url) as server:
         assert len(await server.list()) >= 12
@@ -40,7 +40,7 @@ async def test_a_real_server_over_streamable_http(everything_url: str):
 
 
 @requirement("R80")
-async def test_callbacks_work_over_http_too(everything_url: str, tmp_path: Path):
+async def test_callbacks_work_over_http(everything_url: str, tmp_path: Path):
     server = MCPServer(
         "everything",
         url=everything_url,
@@ -64,7 +64,7 @@ async def eventually_offers(server: MCPServer, name: str) -> None:
 
 
 @requirement("R80")
-async def test_a_call_over_http_can_time_out_and_the_connection_lives_on(everything_url: str):
+async def test_call_timeout_over_http_keeps_connection(everything_url: str):
     async with MCPServer("everything", url=everything_url, timeout_s=0.5) as server:
         outcome = await call(server, "trigger-long-running-operation", {"duration": 60, "steps": 6})
         assert outcome.result["error"] == "TimeoutError"
@@ -72,7 +72,7 @@ async def test_a_call_over_http_can_time_out_and_the_connection_lives_on(everyth
 
 
 @requirement("R80")
-async def test_the_newer_generation_over_http(modern_url: str):
+async def test_newer_protocol_version_works_over_http(modern_url: str):
     seen: list[Any] = []
     async with MCPServer("modern", url=modern_url, on_elicitation=lambda question: {"colour": "red"}) as server:
         connection = server._connection()
@@ -84,7 +84,7 @@ async def test_the_newer_generation_over_http(modern_url: str):
 
 
 @requirement("R80")
-async def test_a_remote_config_is_served_from_here(everything_url: str):
+async def test_remote_config_is_served_locally(everything_url: str):
     remote = RemoteMCP(label="docs", url=everything_url, allowed_tools=["echo"], require_approval="always")
     async with MCPServer.from_remote(remote) as server:
         (tool,) = await server.list()
@@ -92,9 +92,7 @@ async def test_a_remote_config_is_served_from_here(everything_url: str):
 
 
 @requirement("R80", "F43")
-async def test_a_server_that_went_away_is_told_and_connected_to_again_when_it_is_back(
-    npm_servers: Path, tmp_path: Path
-):
+async def test_lost_server_is_reported_and_reconnected_when_back(npm_servers: Path, tmp_path: Path):
     program = str(npm_servers / "server-everything" / "dist" / "index.js")
     command = ["node", "--require", str(HERE / "loopback.cjs"), program, "streamableHttp"]
     with serving(lambda port: command, tmp_path / "first") as url:
@@ -180,7 +178,7 @@ def well(method: str, head: Head, request: dict[str, Any]) -> bytes:
         ("500 Oops", "HTTP 500"),
     ],
 )
-async def test_a_refusal_names_its_status_and_what_to_do(status: str, words: str):
+async def test_http_error_names_status_and_remedy(status: str, words: str):
     async with answering(lambda *_: response(status, b"canary body")) as url:
         server = MCPServer("docs", url=url)
         with pytest.raises(ToolServerError) as caught:
@@ -191,7 +189,7 @@ async def test_a_refusal_names_its_status_and_what_to_do(status: str, words: str
 
 
 @requirement("F43")
-async def test_a_connection_that_is_refused_names_the_address():
+async def test_refused_connection_names_url():
     async with answering(well) as url:
         pass
     with pytest.raises(ToolServerError, match="cannot connect to http://") as caught:
@@ -200,7 +198,7 @@ async def test_a_connection_that_is_refused_names_the_address():
 
 
 @requirement("F43")
-async def test_a_page_that_is_no_mcp_server_is_told():
+async def test_page_without_mcp_is_reported():
     page = response("200 OK", b"<html>hello</html>", Content_Type="text/html")
     async with answering(lambda *_: page) as url:
         server = MCPServer("docs", url=url)
@@ -224,7 +222,7 @@ async def test_headers_and_token_are_sent():
 
 
 @requirement("F43")
-async def test_an_answer_beyond_the_cap_is_an_error_result_and_does_not_fill_the_memory():
+async def test_oversized_answer_is_error_result():
     async def endless(writer_head: bytes) -> bytes:
         return writer_head + b"x" * (40 * MIB)
 
@@ -241,7 +239,7 @@ async def test_an_answer_beyond_the_cap_is_an_error_result_and_does_not_fill_the
 
 
 @requirement("F43")
-async def test_a_compressed_answer_is_refused():
+async def test_compressed_answer_is_rejected():
     import gzip
 
     bomb = gzip.compress(b"x" * 10 * MIB)
@@ -258,7 +256,7 @@ async def test_a_compressed_answer_is_refused():
 
 
 @requirement("F43")
-async def test_credentials_do_not_follow_a_redirect_to_another_place():
+async def test_credentials_do_not_follow_redirect_to_another_origin():
     stolen: list[Head] = []
 
     def steal(method: str, head: Head, request: dict[str, Any]) -> bytes:
@@ -276,7 +274,7 @@ async def test_credentials_do_not_follow_a_redirect_to_another_place():
 
 
 @requirement("F43")
-async def test_a_server_that_never_answers_is_given_up_and_can_be_closed():
+async def test_unresponsive_server_times_out_and_can_be_closed():
     async def never() -> bytes:
         await asyncio.Event().wait()
         return b""

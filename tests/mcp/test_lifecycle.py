@@ -27,7 +27,7 @@ from support.waiting import eventually
 
 
 @requirement("R80")
-async def test_a_server_starts_when_its_tools_are_first_asked_for_and_is_kept(tmp_path: Path):
+async def test_server_starts_on_first_use_and_is_kept(tmp_path: Path):
     log = tmp_path / "log"
     server = rogue("--log", str(log))
     assert not log.exists()
@@ -41,7 +41,7 @@ async def test_a_server_starts_when_its_tools_are_first_asked_for_and_is_kept(tm
 
 
 @requirement("R80")
-async def test_first_use_by_many_at_once_starts_it_once(tmp_path: Path):
+async def test_concurrent_first_use_starts_server_once(tmp_path: Path):
     log = tmp_path / "log"
     async with rogue("--log", str(log)) as server:
         answers = await asyncio.gather(*(told(server, "echo", {"n": n}) for n in range(20)))
@@ -50,7 +50,7 @@ async def test_first_use_by_many_at_once_starts_it_once(tmp_path: Path):
 
 
 @requirement("R80")
-async def test_a_closed_server_starts_again_when_it_is_asked_again():
+async def test_closed_server_restarts_on_next_use():
     server = rogue()
     first = (await told(server, "pid"))["pid"]
     await server.aclose()
@@ -62,7 +62,7 @@ async def test_a_closed_server_starts_again_when_it_is_asked_again():
 
 
 @requirement("R80")
-def test_each_event_loop_has_its_own_connection_and_the_end_of_a_loop_is_the_end_of_its_server():
+def test_each_event_loop_has_own_connection_ending_with_it():
     server = rogue()
 
     async def once() -> int:
@@ -74,7 +74,7 @@ def test_each_event_loop_has_its_own_connection_and_the_end_of_a_loop_is_the_end
 
 
 @requirement("R80")
-def test_loops_in_several_threads_use_one_server_object_side_by_side():
+def test_loops_in_several_threads_share_server_object():
     server = rogue()
     pids: list[int] = []
 
@@ -111,7 +111,7 @@ async def ask(server, name, **arguments):
 
 
 @requirement("R80")
-def test_the_connection_of_a_loop_that_was_closed_without_care_is_dropped():
+def test_connection_of_abruptly_closed_loop_is_dropped():
     code = """
 server = start()
 loop = asyncio.new_event_loop()
@@ -137,7 +137,7 @@ asyncio.run(again())
 
 
 @requirement("F26", "R80")
-async def test_cancelling_a_caller_cancels_the_request_and_not_the_server(tmp_path: Path):
+async def test_cancelled_caller_cancels_request_and_not_server(tmp_path: Path):
     log = tmp_path / "log"
     async with rogue("--log", str(log)) as server:
         pid = (await told(server, "pid"))["pid"]
@@ -151,7 +151,7 @@ async def test_cancelling_a_caller_cancels_the_request_and_not_the_server(tmp_pa
 
 
 @requirement("F26")
-async def test_cancelling_the_first_caller_while_the_server_starts_leaves_the_start_to_others():
+async def test_cancelled_first_caller_leaves_start_to_others():
     async with rogue() as server:
         impatient = asyncio.create_task(server.list())
         patient = asyncio.create_task(server.list())
@@ -163,7 +163,7 @@ async def test_cancelling_the_first_caller_while_the_server_starts_leaves_the_st
 
 
 @requirement("F26")
-async def test_closing_while_a_call_hangs_ends_the_call():
+async def test_closing_during_hanging_call_ends_call():
     server = rogue()
     tools = await tools_of(server)
     calling = asyncio.create_task(tools["hang"].run({}, ToolContext("c", "hang")))
@@ -175,7 +175,7 @@ async def test_closing_while_a_call_hangs_ends_the_call():
 
 
 @requirement("F26")
-async def test_closing_while_it_starts_ends_the_start():
+async def test_closing_during_start_ends_start():
     server = rogue("--start", "hang")
     listing = asyncio.create_task(server.list())
     await asyncio.sleep(0)
@@ -190,7 +190,7 @@ async def test_closing_while_it_starts_ends_the_start():
 
 
 @requirement("F26")
-async def test_the_owner_may_be_cancelled_at_any_time_and_leaves_no_process(tmp_path: Path):
+async def test_repeatedly_cancelled_owner_leaves_no_process(tmp_path: Path):
     log = tmp_path / "log"
     server = rogue("--ignore-end", "--log", str(log))
     pid = (await told(server, "pid"))["pid"]
@@ -206,7 +206,7 @@ async def test_the_owner_may_be_cancelled_at_any_time_and_leaves_no_process(tmp_
     await server.aclose()
 
 
-async def test_a_server_that_does_not_read_its_input_can_still_be_closed(tmp_path: Path):
+async def test_server_not_reading_its_input_can_be_closed(tmp_path: Path):
     server = MCPServer("deaf", command=sys.executable, args=["-c", "import time; time.sleep(600)"], start_timeout_s=0.2)
     with pytest.raises(ToolServerError):
         await server.list()
@@ -214,7 +214,7 @@ async def test_a_server_that_does_not_read_its_input_can_still_be_closed(tmp_pat
 
 
 @requirement("F26")
-async def test_a_server_that_nobody_knows_any_more_is_ended():
+async def test_garbage_collected_server_is_ended():
     server = rogue()
     pid = (await told(server, "pid"))["pid"]
     owner = server._connection()._task
@@ -226,7 +226,7 @@ async def test_a_server_that_nobody_knows_any_more_is_ended():
 
 @requirement("F26")
 @pytest.mark.parametrize("ending", ["sys.exit()", "raise SystemExit(1)", "raise ValueError"])
-def test_a_program_that_ends_without_closing_leaves_no_process(ending: str):
+def test_program_ending_without_closing_leaves_no_process(ending: str):
     code = f"""
 async def main():
     await ask(server, "pid")
@@ -246,7 +246,7 @@ loop.run_until_complete(main())
 
 
 @requirement("F26")
-def test_ctrl_c_in_a_program_ends_its_servers():
+def test_ctrl_c_in_program_ends_its_servers():
     code = """
 async def main():
     server = start()
@@ -266,14 +266,14 @@ asyncio.run(main())
 
 
 @requirement("R80")
-async def test_the_server_is_the_leader_of_its_own_group():
+async def test_server_leads_its_own_process_group():
     async with rogue() as server:
         facts = await told(server, "pid")
         assert facts["group"] == facts["pid"] != os.getpgid(0)
 
 
 @requirement("R80")
-async def test_a_command_that_is_not_there_says_what_to_do():
+async def test_missing_command_error_suggests_install():
     server = MCPServer("files", command="no-such-program-here")
     with pytest.raises(ToolServerError) as caught:
         await server.list()
@@ -281,13 +281,13 @@ async def test_a_command_that_is_not_there_says_what_to_do():
     assert "'no-such-program-here' not found on PATH: install" in caught.value.message
 
 
-async def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+async def test_missing_folder_is_named(tmp_path: Path):
     server = rogue(cwd=tmp_path / "gone")
     with pytest.raises(ToolServerError, match="gone"):
         await server.list()
 
 
-async def test_a_program_that_cannot_be_run_is_named(tmp_path: Path):
+async def test_unexecutable_program_is_named(tmp_path: Path):
     program = tmp_path / "program"
     program.write_text("text")
     with pytest.raises(ToolServerError, match="install"):
@@ -295,7 +295,7 @@ async def test_a_program_that_cannot_be_run_is_named(tmp_path: Path):
 
 
 @requirement("R80")
-async def test_a_program_that_does_not_speak_mcp_is_told_by_what_it_says():
+async def test_non_mcp_program_is_reported_with_its_output():
     server = MCPServer("echo", command="echo", args=["usage: echo"])
     with pytest.raises(ToolServerError) as caught:
         await server.list()
@@ -303,7 +303,7 @@ async def test_a_program_that_does_not_speak_mcp_is_told_by_what_it_says():
     assert "usage: echo" in caught.value.message
 
 
-def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"sidestream\[mcp\]"):
         asyncio.run(rogue().list())
@@ -313,7 +313,7 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 @requirement("R80")
-async def test_a_list_that_changed_is_fetched_again_in_the_older_generation(tmp_path: Path):
+async def test_changed_list_is_refetched_in_older_protocol_version(tmp_path: Path):
     file = tmp_path / "tools.json"
     file.write_text(json.dumps([{"name": "change", "inputSchema": {"type": "object"}}]))
     async with rogue("--tools", str(file)) as server:
@@ -326,7 +326,7 @@ async def test_a_list_that_changed_is_fetched_again_in_the_older_generation(tmp_
 
 
 @requirement("R80")
-async def test_a_list_that_changed_is_fetched_again_in_the_newer_generation():
+async def test_changed_list_is_refetched_in_newer_protocol_version():
     async with modern() as server:
         before = await tools_of(server)
         connection = server._connection()
@@ -362,7 +362,7 @@ async def test_only_allowed_tools_are_offered(tmp_path: Path, allowed: Any, name
         assert set(await tools_of(server)) == names
 
 
-async def test_an_allowed_name_that_the_server_does_not_have_is_a_warning():
+async def test_unknown_allowed_name_is_warning():
     async with rogue(allowed_tools=["echo", "ecko"]) as server:
         await server.list()
         assert ["'ecko'" in warning for warning in server.warnings] == [True]
@@ -381,7 +381,7 @@ async def test_an_allowed_name_that_the_server_does_not_have_is_a_warning():
         (MCPApproval(never=["read"]), "run", "ask"),
     ],
 )
-async def test_who_is_asked_is_set_for_each_tool(tmp_path: Path, approval: Any, read: Any, write: Any):
+async def test_approval_policy_is_set_per_tool(tmp_path: Path, approval: Any, read: Any, write: Any):
     file = tmp_path / "tools.json"
     listed = [{"name": "read", "annotations": {"readOnlyHint": True}}, {"name": "write"}]
     file.write_text(json.dumps([{"inputSchema": {"type": "object"}, **tool} for tool in listed]))
@@ -401,7 +401,7 @@ async def test_who_is_asked_is_set_for_each_tool(tmp_path: Path, approval: Any, 
         ("hints", ["retry", "retry", "ask"]),
     ],
 )
-async def test_what_becomes_of_interrupted_calls_is_set_for_each_tool(tmp_path: Path, policy: Any, expected: list[str]):
+async def test_interruption_policy_is_set_per_tool(tmp_path: Path, policy: Any, expected: list[str]):
     file = tmp_path / "tools.json"
     hints = {"read": {"readOnlyHint": True}, "put": {"idempotentHint": True}, "write": {"idempotentHint": False}}
     listed = [{"name": name, "annotations": hint} for name, hint in hints.items()]

@@ -52,7 +52,7 @@ def parent_of(pid: int) -> int:
 @requirement("F26", "F43", "R78")
 @pytest.mark.parametrize("mode", ["alone", "fork"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_program_that_is_killed_leaves_no_server_and_no_descendant(number: signal.Signals, mode: str):
+def test_killed_program_leaves_no_server_and_no_descendant(number: signal.Signals, mode: str):
     pipe = subprocess.PIPE
     with started(sys.executable, "-c", OWNER, mode, stdin=pipe, stdout=pipe) as program:
         assert program.stdout is not None
@@ -69,7 +69,7 @@ def test_a_program_that_is_killed_leaves_no_server_and_no_descendant(number: sig
 @requirement("F43")
 @pytest.mark.parametrize("victim", ["guard", "supervisor"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_killing_one_of_the_two_that_watch_a_server_ends_all_of_it(number: signal.Signals, victim: str):
+async def test_killing_either_watcher_ends_whole_server(number: signal.Signals, victim: str):
     async with rogue("--ignore-end") as server:
         facts = await told(server, "facts")
         grandchild = (await told(server, "spawn", ESCAPED))["pid"]
@@ -81,7 +81,7 @@ async def test_killing_one_of_the_two_that_watch_a_server_ends_all_of_it(number:
 
 
 @requirement("F43")
-async def test_our_own_process_adopts_nothing():
+async def test_own_process_adopts_no_orphans():
     async with rogue() as server:
         grandchild = (await told(server, "spawn", ESCAPED))["pid"]
         assert parent_of(grandchild) == (await told(server, "facts"))["parent"] != os.getpid()
@@ -96,7 +96,7 @@ async def ignored_by_a_child() -> str:
 
 
 @requirement("F43")
-async def test_a_server_gets_its_arguments_environment_and_signals_as_if_it_were_our_child(
+async def test_server_gets_arguments_environment_and_signals_as_child(
     monkeypatch: pytest.MonkeyPatch,
 ):
     for name in ("LANG", "LC_ALL", "LC_CTYPE"):  # Python would add a locale of its own.
@@ -121,21 +121,21 @@ async def test_a_server_gets_its_arguments_environment_and_signals_as_if_it_were
 
 @requirement("F43")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-async def test_a_server_that_ends_by_a_signal_is_reported_by_it(number: signal.Signals):
+async def test_server_ended_by_signal_is_reported_with_it(number: signal.Signals):
     async with rogue() as server:
         outcome = await call(server, "end-by-signal", {"signal": number})
         assert f"it exited with code {-number}" in outcome.result["message"]
 
 
 @requirement("F43")
-async def test_a_server_that_closes_its_output_is_noticed_at_once():
+async def test_server_closing_its_output_is_noticed_at_once():
     async with rogue("--ignore-end") as server:
         outcome = await call(server, "close-output")
         assert "it closed its output" in outcome.result["message"]
 
 
 @requirement("F43")
-async def test_orphans_that_end_while_the_server_runs_leave_no_zombies():
+async def test_orphans_ending_during_server_run_leave_no_zombies():
     async with rogue() as server:
         parent = (await told(server, "facts"))["parent"]
         grandchild = (await told(server, "spawn", ESCAPED))["pid"]
@@ -178,7 +178,7 @@ def unsupervised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @requirement("F43")
-async def test_without_a_supervisor_the_process_group_is_the_tree(unsupervised: str):
+async def test_process_group_is_tree_without_supervisor(unsupervised: str):
     server = MCPServer("rogue", command=unsupervised, args=["-I", str(HERE / "rogue.py"), "--ignore-end"])
     facts = await told(server, "facts")
     assert facts["parent"] == os.getpid()
@@ -189,7 +189,7 @@ async def test_without_a_supervisor_the_process_group_is_the_tree(unsupervised: 
     assert not any(map(is_alive, (facts["pid"], grandchild)))
 
 
-async def test_without_a_supervisor_a_program_that_cannot_be_run_is_named(unsupervised: str, tmp_path: Path):
+async def test_unexecutable_program_is_named_without_supervisor(unsupervised: str, tmp_path: Path):
     program: Any = tmp_path / "text"
     program.write_text("text")
     with pytest.raises(ToolServerError, match="install"):

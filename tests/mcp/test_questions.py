@@ -28,7 +28,7 @@ def said(fake: FakeProvider) -> Any:
 
 
 @requirement("R80")
-async def test_a_question_becomes_an_approval_with_a_form_and_the_call_continues_with_the_answers(tmp_path: Path):
+async def test_question_becomes_approval_form_and_answers_resume_call(tmp_path: Path):
     async with FakeProvider(calling(*CALL)) as fake:
         async with Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent:
             result = await agent.send("Book")
@@ -50,7 +50,7 @@ async def test_a_question_becomes_an_approval_with_a_form_and_the_call_continues
 
 
 @requirement("R80")
-async def test_a_declined_question_is_reported_to_the_server_which_decides_what_follows(tmp_path: Path):
+async def test_declined_question_is_reported_to_server(tmp_path: Path):
     async with (
         FakeProvider(calling(*CALL)) as fake,
         Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
@@ -67,9 +67,7 @@ async def test_a_declined_question_is_reported_to_the_server_which_decides_what_
     [None, {}, {"row": "seven"}, {"row": 7, "side": "wing"}, {"row": 7, "meal": "fish"}, {"row": {"a": 1}}],
     ids=["none", "missing", "type", "choice", "unknown", "nested"],
 )
-async def test_answers_that_do_not_fit_the_form_are_refused_and_the_question_stays_open(
-    tmp_path: Path, answers: dict[str, Any] | None
-):
+async def test_invalid_answers_are_rejected_and_question_stays_open(tmp_path: Path, answers: dict[str, Any] | None):
     async with (
         FakeProvider(calling(*CALL)) as fake,
         Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
@@ -84,7 +82,7 @@ async def test_answers_that_do_not_fit_the_form_are_refused_and_the_question_sta
 
 
 @requirement("R80")
-async def test_answers_for_one_form_do_not_fit_another(tmp_path: Path):
+async def test_answers_for_one_form_are_invalid_for_another(tmp_path: Path):
     async with (
         FakeProvider(calling(*CALL)) as fake,
         Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
@@ -98,7 +96,7 @@ async def test_answers_for_one_form_do_not_fit_another(tmp_path: Path):
 
 
 @requirement("R80")
-async def test_the_stream_has_the_form_and_the_result_after_the_answers(tmp_path: Path):
+async def test_stream_has_form_and_result_after_answers(tmp_path: Path):
     async with (
         FakeProvider(calling(*CALL)) as fake,
         Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
@@ -137,7 +135,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @requirement("R80", "R84")
-async def test_a_question_is_answered_from_the_log_by_another_process(tmp_path: Path):
+async def test_question_is_answered_from_log_by_another_process(tmp_path: Path):
     store = open_store(tmp_path / "talks.db")
     async with FakeProvider(calling(*CALL)) as fake:
         async with Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent:
@@ -158,7 +156,7 @@ async def test_a_question_is_answered_from_the_log_by_another_process(tmp_path: 
 
 
 @requirement("R80")
-async def test_a_hook_that_answers_questions_is_used_instead_of_an_approval(tmp_path: Path):
+async def test_answering_hook_replaces_approval(tmp_path: Path):
     asked: list[Elicitation] = []
 
     def answer(question: Elicitation) -> dict[str, Any] | bool:
@@ -172,7 +170,7 @@ async def test_a_hook_that_answers_questions_is_used_instead_of_an_approval(tmp_
 
 
 @requirement("R80")
-async def test_a_server_that_asks_for_ever_is_refused(tmp_path: Path):
+async def test_endlessly_asking_server_is_rejected(tmp_path: Path):
     async with patient(tmp_path, on_elicitation=lambda question: True) as server:
         outcome = await call(server, "insist")
     assert outcome.is_error

@@ -21,7 +21,7 @@ Start = Callable[..., MCPServer]
 
 
 @requirement("R80")
-async def test_the_time_server_tells_the_time():
+async def test_time_server_tells_time():
     async with MCPServer("time", command=sys.executable, args=["-m", "mcp_server_time"]) as server:
         tools = await tools_of(server)
         assert set(tools) == {"get_current_time", "convert_time"}
@@ -40,7 +40,7 @@ def make_repository(folder: Path) -> None:
 
 
 @requirement("R80")
-async def test_the_git_server_works_on_a_real_repository(tmp_path: Path):
+async def test_git_server_works_on_real_repository(tmp_path: Path):
     make_repository(tmp_path)
     server = MCPServer("git", command=sys.executable, args=["-m", "mcp_server_git", "--repository", str(tmp_path)])
     async with server:
@@ -51,7 +51,7 @@ async def test_the_git_server_works_on_a_real_repository(tmp_path: Path):
 
 
 @requirement("R80")
-async def test_the_filesystem_server_reads_what_it_may_and_refuses_the_rest(node: Start, tmp_path: Path):
+async def test_filesystem_server_reads_only_allowed_files(node: Start, tmp_path: Path):
     (tmp_path / "note.txt").write_text("a real file")
     server = node("filesystem", str(tmp_path))
     tools = await tools_of(server)
@@ -68,12 +68,12 @@ async def test_the_filesystem_server_reads_what_it_may_and_refuses_the_rest(node
 
 
 @requirement("R80")
-async def test_text_is_a_string(node: Start):
+async def test_text_result_is_string(node: Start):
     assert (await call(node("everything"), "echo", {"message": "hi"})).result == "Echo: hi"
 
 
 @requirement("R80")
-async def test_an_image_is_a_file_that_a_model_can_be_shown(node: Start):
+async def test_image_is_file_visible_to_model(node: Start):
     outcome = await call(node("everything"), "get-tiny-image")
     shown = content_of_result(outcome.result)
     assert [type(part) for part in shown] == [TextPart, DataPart, TextPart]
@@ -83,13 +83,13 @@ async def test_an_image_is_a_file_that_a_model_can_be_shown(node: Start):
 
 
 @requirement("R80")
-async def test_structured_content_is_a_json_value(node: Start):
+async def test_structured_content_is_json_value(node: Start):
     outcome = await call(node("everything"), "get-structured-content", {"location": "Chicago"})
     assert outcome.result == {"temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82}
 
 
 @requirement("R80")
-async def test_resources_come_with_their_addresses(node: Start):
+async def test_resources_come_with_their_urls(node: Start):
     server = node("everything")
     links = await call(server, "get-resource-links", {"count": 2})
     assert "demo://resource/dynamic/text/2" in links.result
@@ -101,21 +101,21 @@ async def test_resources_come_with_their_addresses(node: Start):
 
 
 @requirement("R80")
-async def test_a_tool_that_fails_says_why(node: Start):
+async def test_failing_tool_reports_reason(node: Start):
     outcome = await call(node("everything"), "get-sum", {"a": 1, "b": "x"})
     assert outcome.is_error
     assert "expected number" in outcome.result["message"]
 
 
 @requirement("R80")
-async def test_arguments_that_are_no_object_are_refused_before_the_server_sees_them(node: Start):
+async def test_non_object_arguments_are_rejected_before_server(node: Start):
     outcome = await call(node("everything"), "echo", ["hi"])
     assert outcome.result["error"] == "InvalidArguments"
 
 
 @requirement("R80")
 @pytest.mark.parametrize("generation", ["older", "newer", "npm"])
-async def test_progress_arrives_in_order_and_before_the_result(generation: str, node: Start):
+async def test_progress_arrives_in_order_before_result(generation: str, node: Start):
     seen: list[Any] = []
     if generation == "npm":
         server, name, arguments = node("everything"), "trigger-long-running-operation", {"duration": 0.3, "steps": 3}
@@ -130,7 +130,7 @@ async def test_progress_arrives_in_order_and_before_the_result(generation: str, 
 
 
 @requirement("R80")
-async def test_a_cancelled_call_of_a_real_server_leaves_it_usable(node: Start):
+async def test_cancelled_call_leaves_real_server_usable(node: Start):
     server = node("everything")
     tools = await tools_of(server)
     seen = asyncio.Event()
@@ -145,7 +145,7 @@ async def test_a_cancelled_call_of_a_real_server_leaves_it_usable(node: Start):
 
 
 @requirement("R80")
-async def test_sampling_is_answered_by_the_callback(node: Start):
+async def test_sampling_is_answered_by_callback(node: Start):
     asked: list[SamplingRequest] = []
 
     async def answer(request: SamplingRequest) -> SamplingAnswer:
@@ -161,7 +161,7 @@ async def test_sampling_is_answered_by_the_callback(node: Start):
 
 
 @requirement("R80")
-async def test_elicitation_is_answered_by_the_callback(node: Start):
+async def test_elicitation_is_answered_by_callback(node: Start):
     asked: list[Elicitation] = []
 
     def answer(question: Elicitation) -> dict[str, Any]:
@@ -176,13 +176,13 @@ async def test_elicitation_is_answered_by_the_callback(node: Start):
 
 
 @requirement("R80")
-async def test_roots_are_told_as_addresses_of_folders(node: Start, tmp_path: Path):
+async def test_roots_are_sent_as_folder_urls(node: Start, tmp_path: Path):
     outcome = await call(node("everything", roots=[tmp_path]), "get-roots-list")
     assert tmp_path.as_uri() in outcome.result
 
 
 @requirement("R80")
-async def test_what_nobody_answers_is_not_offered(node: Start):
+async def test_unanswerable_requests_are_not_offered(node: Start):
     offered = set(await tools_of(node("everything")))
     assert not offered & {"trigger-sampling-request", "trigger-elicitation-request", "get-roots-list"}
 
@@ -192,7 +192,7 @@ async def test_what_nobody_answers_is_not_offered(node: Start):
     ("answer", "said"),
     [({"colour": "red"}, "accept: {'colour': 'red'}"), (None, "decline: None"), (False, "decline: None")],
 )
-async def test_elicitation_of_the_newer_generation_is_answered_in_a_second_round(answer: Any, said: str):
+async def test_newer_elicitation_is_answered_in_second_round(answer: Any, said: str):
     async with modern(on_elicitation=lambda question: answer) as server:
         assert (await call(server, "paint")).result == said
 
@@ -206,13 +206,13 @@ ASK: dict[str, dict[str, Any]] = {
 
 @requirement("R80")
 @pytest.mark.parametrize("method", ASK)
-async def test_a_server_that_asks_although_nothing_was_offered_is_declined(method: str):
+async def test_unoffered_request_of_server_is_declined(method: str):
     async with rogue() as server:
         answer = await told(server, "ask", {"method": method, "params": ASK[method]})
         assert "not supported" in answer["error"]["message"]
 
 
-async def test_a_callback_that_fails_is_a_dismissed_question(caplog: pytest.LogCaptureFixture):
+async def test_failing_callback_dismisses_question(caplog: pytest.LogCaptureFixture):
     def fail(question: object) -> None:
         raise ValueError("in the callback")
 
@@ -233,7 +233,7 @@ async def test_sampling_can_be_declined():
         assert answer["error"]["code"] == -1
 
 
-async def test_a_page_to_visit_is_shown_as_an_address():
+async def test_url_elicitation_is_shown_as_url():
     asked: list[Elicitation] = []
     async with rogue(on_elicitation=lambda question: asked.append(question) or True) as server:
         params = {"mode": "url", "message": "Log in\x1b[2K", "url": "https://example.com/login", "elicitationId": "1"}
@@ -242,7 +242,7 @@ async def test_a_page_to_visit_is_shown_as_an_address():
     assert asked == [Elicitation(server="rogue", message="Log in", url="https://example.com/login")]
 
 
-async def test_what_a_server_logs_is_passed_on_at_debug_without_secrets(caplog: pytest.LogCaptureFixture):
+async def test_server_logs_are_forwarded_at_debug_without_secrets(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG, "sidestream.mcp")
     async with rogue() as server:
         await call(server, "note")
@@ -254,7 +254,7 @@ async def test_what_a_server_logs_is_passed_on_at_debug_without_secrets(caplog: 
 
 
 @requirement("R80")
-async def test_a_modern_result_is_checked_and_given_as_a_value():
+async def test_newer_result_is_validated_and_returned_as_value():
     async with modern() as server:
         assert (await call(server, "add", {"a": 1, "b": 2})).result == {"total": 3}
         assert (await call(server, "add", {"a": 1})).is_error

@@ -73,7 +73,7 @@ OPENAI_CASES = [
 @requirement("R76", "R81")
 @pytest.mark.parametrize("form", ["tools", "options"])
 @pytest.mark.parametrize(("own", "agents", "calls", "sent", "verdict"), OPENAI_CASES)
-async def test_openai_requests_approval_by_the_policy_of_the_server_the_call_or_the_agent(
+async def test_openai_requests_approval_by_server_call_or_agent_policy(
     own: Any, agents: Any, calls: Any, sent: Any, verdict: str, form: str
 ) -> None:
     remote = RemoteMCP(label="d", url=URL, require_approval=own)
@@ -90,7 +90,7 @@ async def test_openai_requests_approval_by_the_policy_of_the_server_the_call_or_
 
 
 @requirement("R76")
-async def test_each_server_has_its_own_policy_and_a_function_sees_which_server_is_meant() -> None:
+async def test_each_server_has_own_policy_and_function_sees_server() -> None:
     seen: list[tuple[str | None, str, bool]] = []
 
     def policy(question: Question) -> Any:
@@ -120,7 +120,7 @@ async def test_each_server_has_its_own_policy_and_a_function_sees_which_server_i
         (MCPApproval(never=["add"]), "deny", "run"),
     ],
 )
-async def test_a_server_is_called_from_here_under_its_policy_where_the_provider_has_no_approvals(
+async def test_server_is_called_locally_when_provider_lacks_approvals(
     modern_url: str, provider: str, own: Any, policy: Any, verdict: str
 ) -> None:
     remote = RemoteMCP(label="sums", url=modern_url, require_approval=own)
@@ -141,7 +141,7 @@ async def test_a_server_is_called_from_here_under_its_policy_where_the_provider_
 
 @requirement("R76")
 @pytest.mark.parametrize(("own", "policy"), [(None, "run"), ("never", None), ("never", "ask")])
-async def test_a_server_that_may_run_unasked_is_hosted_where_the_provider_can(own: Any, policy: Any) -> None:
+async def test_server_without_approval_is_hosted_by_provider(own: Any, policy: Any) -> None:
     remote = RemoteMCP(label="d", url=URL, require_approval=own)
     async with FakeProvider([MessagesScript().text("Hi.").reply(), GeminiScript().text("Hi.").reply()]) as fake:
         for provider in ("anthropic", "google"):
@@ -155,7 +155,7 @@ async def test_a_server_that_may_run_unasked_is_hosted_where_the_provider_can(ow
 
 @requirement("R76")
 @pytest.mark.parametrize("policy", [None, "run"])
-async def test_a_server_of_the_options_obeys_the_same_rule(modern_url: str, policy: Any) -> None:
+async def test_server_in_options_follows_same_rule(modern_url: str, policy: Any) -> None:
     options = AnthropicOptions(
         server_side_tools={AnthropicServerSideTool.MCP, AnthropicServerSideTool.WEB_SEARCH},
         mcp_config=[RemoteMCP(label="sums", url=modern_url)],
@@ -178,7 +178,7 @@ async def test_a_server_of_the_options_obeys_the_same_rule(modern_url: str, poli
 
 @requirement("R76")
 @pytest.mark.parametrize("settings", [{"execution": "provider"}])
-async def test_a_server_that_can_be_approved_neither_there_nor_here_is_refused_before_anything_is_sent(
+async def test_unapprovable_server_is_rejected_before_sending(
     settings: dict[str, Any],
 ) -> None:
     remote = RemoteMCP(label="d", url=URL, **settings)
@@ -191,7 +191,7 @@ async def test_a_server_that_can_be_approved_neither_there_nor_here_is_refused_b
         assert fake.requests == []
 
 
-async def test_a_connector_needs_approval_like_any_server() -> None:
+async def test_connector_needs_approval_like_server() -> None:
     mail = RemoteMCP(label="mail", connector="connector_gmail")
     async with FakeProvider([ResponsesScript().text("Hi.").reply()]) as fake:
         await Agent("openai-responses", base_url=fake.base_url, server_side_tools=[mail]).send("Hello")
@@ -199,7 +199,7 @@ async def test_a_connector_needs_approval_like_any_server() -> None:
     assert (tool["connector_id"], tool["require_approval"]) == ("connector_gmail", "always")
 
 
-async def test_the_same_server_in_tools_and_options_is_one_and_the_order_of_the_tools_is_kept() -> None:
+async def test_same_server_in_tools_and_options_is_sent_once_in_order() -> None:
     remote = RemoteMCP(label="d", url=URL)
     options = OpenAIResponsesOptions(server_side_tools={OpenAIServerSideTool.MCP}, mcp_config=remote)
     async with FakeProvider([ResponsesScript().text("Hi.").reply()]) as fake:
@@ -215,12 +215,12 @@ async def test_the_same_server_in_tools_and_options_is_one_and_the_order_of_the_
         {"server_side_tools": [RemoteMCP(label="d", url=URL)], "tools": [MCPServer("d", command="npx")]},
     ],
 )
-async def test_two_servers_with_one_label_are_refused(settings: Any) -> None:
+async def test_two_servers_with_same_label_are_rejected(settings: Any) -> None:
     with pytest.raises(ConfigurationError, match="'d'"):
         Agent("openai-responses", base_url="http://127.0.0.1:9", **settings).stream("Hello")
 
 
-async def test_functions_and_local_servers_run_unasked_by_default_beside_a_remote_server_that_asks() -> None:
+async def test_local_tools_run_unasked_beside_asking_remote_server() -> None:
     done: list[str] = []
 
     def note(text: str) -> str:

@@ -50,9 +50,7 @@ async def refused(remote: SignInServer, auth: Any) -> SignInError:
 
 
 @requirement("R80")
-async def test_a_user_signs_in_once_and_the_next_connection_uses_the_stored_token(
-    remote: SignInServer, files: TokenFiles
-):
+async def test_user_signs_in_once_and_stored_token_is_reused(remote: SignInServer, files: TokenFiles):
     browser = Browser()
     assert await names_of(remote, browser.auth(tokens=files)) == ["whoami"]
     assert len(browser.urls) == 1
@@ -65,7 +63,7 @@ async def test_a_user_signs_in_once_and_the_next_connection_uses_the_stored_toke
 
 
 @requirement("R80")
-async def test_the_headers_for_the_server_do_not_reach_its_authorization_server(remote: SignInServer):
+async def test_server_headers_do_not_reach_authorization_server(remote: SignInServer):
     auth = Browser().auth(tokens=MemoryTokens())
     assert await names_of(remote, auth, headers={"X-Team-Key": "header-canary-1"}) == ["whoami"]
     assert remote.seen_headers
@@ -73,14 +71,14 @@ async def test_the_headers_for_the_server_do_not_reach_its_authorization_server(
 
 
 @requirement("R80")
-async def test_without_hooks_or_a_stored_sign_in_the_error_says_what_to_run(remote: SignInServer, files: TokenFiles):
+async def test_missing_sign_in_error_names_login_command(remote: SignInServer, files: TokenFiles):
     error = await refused(remote, OAuth(tokens=files))
     assert "sidestream mcp login docs" in str(error)
     assert "/register" not in remote.counts
 
 
 @requirement("R80")
-async def test_an_expired_token_is_refreshed_after_a_restart_without_the_user(remote: SignInServer, files: TokenFiles):
+async def test_expired_token_is_refreshed_after_restart_without_user(remote: SignInServer, files: TokenFiles):
     await names_of(remote, Browser().auth(tokens=files))
     saved = await files.load(remote.url)
     assert saved is not None
@@ -94,7 +92,7 @@ async def test_an_expired_token_is_refreshed_after_a_restart_without_the_user(re
 
 
 @requirement("R80")
-async def test_a_token_that_the_server_rejects_is_refreshed_in_mid_run(remote: SignInServer, files: TokenFiles):
+async def test_rejected_token_is_refreshed_during_run(remote: SignInServer, files: TokenFiles):
     remote.expires_in = None
     async with MCPServer("docs", url=remote.url, auth=Browser().auth(tokens=files)) as server:
         assert (await call(server, "whoami")).result == "it is you"
@@ -105,9 +103,7 @@ async def test_a_token_that_the_server_rejects_is_refreshed_in_mid_run(remote: S
 
 
 @requirement("R80")
-async def test_a_refresh_token_that_is_revoked_in_mid_run_asks_for_a_new_sign_in(
-    remote: SignInServer, files: TokenFiles
-):
+async def test_revoked_refresh_token_asks_for_new_sign_in(remote: SignInServer, files: TokenFiles):
     await names_of(remote, Browser().auth(tokens=files))
     async with MCPServer("docs", url=remote.url, auth=OAuth(tokens=files)) as server:
         tools = await server.list()
@@ -121,7 +117,7 @@ async def test_a_refresh_token_that_is_revoked_in_mid_run_asks_for_a_new_sign_in
 
 
 @requirement("R80")
-async def test_a_refresh_that_fails_for_now_keeps_the_sign_in(remote: SignInServer, files: TokenFiles):
+async def test_temporary_refresh_failure_keeps_sign_in(remote: SignInServer, files: TokenFiles):
     async def fail(_: web.Request) -> web.Response:
         return web.Response(status=503)
 
@@ -159,7 +155,7 @@ asyncio.run(main())
 
 
 @requirement("R80")
-async def test_two_processes_refresh_one_token_once(remote: SignInServer, files: TokenFiles):
+async def test_two_processes_refresh_token_once(remote: SignInServer, files: TokenFiles):
     await names_of(remote, Browser().auth(tokens=files))
     saved = await files.load(remote.url)
     assert saved is not None
@@ -173,7 +169,7 @@ async def test_two_processes_refresh_one_token_once(remote: SignInServer, files:
 
 
 @requirement("R80")
-async def test_a_program_signs_in_with_its_own_credentials(remote: SignInServer):
+async def test_program_signs_in_with_its_own_credentials(remote: SignInServer):
     auth = ClientCredentials(client_id="program", client_secret="secret-canary-1", issuer=remote.origin)
     assert await names_of(remote, auth) == ["whoami"]
     assert remote.counts["client_credentials"] == 1
@@ -191,7 +187,7 @@ async def test_credentials_are_not_sent_to_another_issuer(remote: SignInServer):
 
 @requirement("R80")
 @pytest.mark.parametrize("change", [{"state": "another"}, {"iss": "https://evil.test"}], ids=["state", "issuer"])
-async def test_a_redirect_with_another_state_or_issuer_gets_no_token(remote: SignInServer, change: dict[str, str]):
+async def test_redirect_with_wrong_state_or_issuer_gets_no_token(remote: SignInServer, change: dict[str, str]):
     tokens = MemoryTokens()
     await refused(remote, Browser(**change).auth(tokens=tokens))
     assert "/token" not in remote.counts
@@ -199,7 +195,7 @@ async def test_a_redirect_with_another_state_or_issuer_gets_no_token(remote: Sig
 
 
 @requirement("R80")
-async def test_metadata_with_another_issuer_stops_the_sign_in(remote: SignInServer):
+async def test_metadata_with_wrong_issuer_stops_sign_in(remote: SignInServer):
     async def lie(_: web.Request) -> web.Response:
         return web.json_response(remote.metadata() | {"issuer": "https://evil.test"})
 
@@ -210,7 +206,7 @@ async def test_metadata_with_another_issuer_stops_the_sign_in(remote: SignInServ
 
 
 @requirement("R80")
-async def test_a_token_endpoint_without_encryption_elsewhere_gets_nothing(remote: SignInServer):
+async def test_unencrypted_remote_token_endpoint_gets_nothing(remote: SignInServer):
     async def lead_away(_: web.Request) -> web.Response:
         return web.json_response(remote.metadata() | {"token_endpoint": "http://elsewhere.test/token"})
 
@@ -220,7 +216,7 @@ async def test_a_token_endpoint_without_encryption_elsewhere_gets_nothing(remote
 
 @requirement("R80")
 @pytest.mark.parametrize("kind", ["html", "json", "redirect", "error", "huge"])
-async def test_a_token_endpoint_that_answers_otherwise_is_a_typed_error_without_the_answer(
+async def test_invalid_token_response_is_typed_error_without_its_body(
     remote: SignInServer, kind: str, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.DEBUG)
@@ -247,7 +243,7 @@ async def test_a_token_endpoint_that_answers_otherwise_is_a_typed_error_without_
 
 
 @requirement("R80")
-async def test_a_server_that_demands_ever_more_scopes_is_refused(remote: SignInServer):
+async def test_server_demanding_ever_more_scopes_is_rejected(remote: SignInServer):
     browser = Browser()
     remote.demanded = "scope-{}"
     async with MCPServer("docs", url=remote.url, auth=browser.auth(tokens=MemoryTokens())) as server:
@@ -265,7 +261,7 @@ async def test_a_server_that_demands_ever_more_scopes_is_refused(remote: SignInS
     ["GET /favicon.ico", "POST /callback?code=a", "GET //[", "GET /callback?" + "a=1&" * 99, "G" * 99_999, ""],
     ids=["path", "method", "address", "query", "length", "nothing"],
 )
-async def test_a_stray_request_does_not_end_the_wait_for_the_redirect(line: str, caplog: pytest.LogCaptureFixture):
+async def test_stray_request_does_not_end_wait_for_redirect(line: str, caplog: pytest.LogCaptureFixture):
     async def show(url: str) -> None: ...
 
     async with LoopbackRedirect(show) as redirect:
@@ -284,7 +280,7 @@ async def test_a_stray_request_does_not_end_the_wait_for_the_redirect(line: str,
 
 
 @requirement("R80")
-async def test_a_user_who_does_not_come_back_is_a_typed_error(remote: SignInServer):
+async def test_user_not_returning_raises_typed_error(remote: SignInServer):
     async def open_nothing(url: str) -> None: ...
 
     async def wait() -> AuthorizationCode:
@@ -296,7 +292,7 @@ async def test_a_user_who_does_not_come_back_is_a_typed_error(remote: SignInServ
 
 
 @requirement("R80")
-async def test_the_time_for_the_start_stands_still_while_the_user_signs_in(remote: SignInServer):
+async def test_start_timeout_pauses_while_user_signs_in(remote: SignInServer):
     browser = Browser()
     during: list[float | None] = []
 
@@ -311,7 +307,7 @@ async def test_the_time_for_the_start_stands_still_while_the_user_signs_in(remot
 
 
 @requirement("R80")
-async def test_a_time_limit_starts_anew_after_a_pause():
+async def test_timeout_restarts_after_pause():
     deadlines = Deadlines()
     async with deadlines.within(60) as timer:
         with deadlines.paused():
@@ -337,7 +333,7 @@ async def test_tokens_are_in_no_log_repr_or_error(
 
 
 @requirement("R80")
-async def test_a_damaged_token_file_is_named_and_not_shown(remote: SignInServer, files: TokenFiles):
+async def test_damaged_token_file_is_named_and_not_shown(remote: SignInServer, files: TokenFiles):
     file = files.path(remote.url)
     file.parent.mkdir()
     file.write_text('{"access_token": ["damaged-canary-1"]}')
@@ -347,7 +343,7 @@ async def test_a_damaged_token_file_is_named_and_not_shown(remote: SignInServer,
 
 
 @requirement("R80")
-def test_contradicting_settings_are_refused():
+def test_contradictory_settings_are_rejected():
     async def hook(url: str) -> None: ...
 
     with pytest.raises(ConfigurationError):

@@ -32,7 +32,7 @@ async def signed_in(remote: SignInServer, **settings: Any) -> None:
 
 
 @requirement("R80")
-async def test_both_tokens_are_revoked_by_the_client_that_got_them(remote: SignInServer, files: TokenFiles):
+async def test_both_tokens_are_revoked_by_their_client(remote: SignInServer, files: TokenFiles):
     await signed_in(remote, tokens=files)
     assert await sign_out(remote.url, files) == "revoked"
     assert [(form["token_type_hint"], form["client_id"]) for form in remote.revoked] == [
@@ -47,7 +47,7 @@ async def test_both_tokens_are_revoked_by_the_client_that_got_them(remote: SignI
 
 
 @requirement("R80")
-async def test_a_client_with_a_secret_proves_who_it_is(remote: SignInServer):
+async def test_client_with_secret_authenticates_revocation(remote: SignInServer):
     tokens = MemoryTokens()
     await signed_in(remote, tokens=tokens, client_id="mine", client_secret="secret-canary-3", issuer=remote.origin)
     assert await sign_out(remote.url, tokens) == "revoked"
@@ -55,7 +55,7 @@ async def test_a_client_with_a_secret_proves_who_it_is(remote: SignInServer):
 
 
 @requirement("R80")
-async def test_without_an_endpoint_the_sign_in_is_only_removed(remote: SignInServer, files: TokenFiles):
+async def test_sign_in_is_only_removed_without_revocation_endpoint(remote: SignInServer, files: TokenFiles):
     remote.revokes = False
     await signed_in(remote, tokens=files)
     assert await sign_out(remote.url, files) == "kept"
@@ -65,7 +65,7 @@ async def test_without_an_endpoint_the_sign_in_is_only_removed(remote: SignInSer
 
 @requirement("R80")
 @pytest.mark.parametrize("kind", ["error", "redirect", "unencrypted", "closed"])
-async def test_a_revocation_that_fails_removes_the_sign_in_and_shows_no_token(
+async def test_failed_revocation_removes_sign_in_and_shows_no_token(
     remote: SignInServer, files: TokenFiles, kind: str, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.DEBUG)
@@ -96,7 +96,7 @@ async def test_a_revocation_that_fails_removes_the_sign_in_and_shows_no_token(
 
 
 @requirement("R80")
-async def test_a_keyring_that_fails_is_a_clear_error_without_the_tokens():
+async def test_failing_keyring_is_clear_error_without_tokens():
     keyring = pytest.importorskip("keyring")
     from keyring.backends import fail
 
@@ -111,7 +111,7 @@ async def test_a_keyring_that_fails_is_a_clear_error_without_the_tokens():
 
 
 @requirement("R80")
-def test_without_the_package_the_keyring_names_its_extra(monkeypatch: pytest.MonkeyPatch):
+def test_keyring_without_package_names_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigurationError) as failure:
         KeyringTokens()

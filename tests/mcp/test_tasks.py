@@ -51,7 +51,7 @@ def bakery(oven: Oven, port: int | None = None) -> Generator[str]:
 
 
 @requirement("R80")
-async def test_a_task_is_polled_until_it_has_a_result_and_its_status_is_progress(oven: Oven):
+async def test_task_is_polled_until_result_and_status_is_progress(oven: Oven):
     reports: list[Any] = []
     async with baker(oven) as server:
         running = asyncio.create_task(call(server, *CALL, progress=reports.append))
@@ -78,7 +78,7 @@ async def test_a_task_is_polled_until_it_has_a_result_and_its_status_is_progress
     ],
     ids=["failed", "cancelled", "error", "malformed", "unstructured", "status"],
 )
-async def test_a_task_that_does_not_succeed_is_an_error_for_the_model(oven: Oven, fields: dict[str, Any], words: str):
+async def test_unsuccessful_task_is_error_for_model(oven: Oven, fields: dict[str, Any], words: str):
     async with baker(oven) as server:
         running = asyncio.create_task(call(server, *CALL))
         await oven.started()
@@ -89,7 +89,7 @@ async def test_a_task_that_does_not_succeed_is_an_error_for_the_model(oven: Oven
 
 
 @requirement("R80")
-async def test_a_task_that_the_server_no_longer_knows_is_an_error_for_the_model(oven: Oven):
+async def test_unknown_task_is_error_for_model(oven: Oven):
     async with baker(oven) as server:
         running = asyncio.create_task(call(server, *CALL))
         await oven.started()
@@ -101,7 +101,7 @@ async def test_a_task_that_the_server_no_longer_knows_is_an_error_for_the_model(
 
 
 @requirement("R80")
-async def test_a_cancelled_call_cancels_its_task(oven: Oven):
+async def test_cancelled_call_cancels_its_task(oven: Oven):
     async with baker(oven) as server:
         reports: list[Any] = []
         running = asyncio.create_task(call(server, *CALL, progress=reports.append))
@@ -113,7 +113,7 @@ async def test_a_cancelled_call_cancels_its_task(oven: Oven):
 
 
 @requirement("R80")
-async def test_a_call_that_takes_too_long_cancels_its_task(oven: Oven):
+async def test_timed_out_call_cancels_its_task(oven: Oven):
     async with baker(oven, timeout_s=0.5) as server:
         outcome = await call(server, *CALL)
         assert "TimeoutError" in str(outcome.result)
@@ -121,7 +121,7 @@ async def test_a_call_that_takes_too_long_cancels_its_task(oven: Oven):
 
 
 @requirement("R80")
-async def test_a_task_outlives_the_connection(oven: Oven):
+async def test_task_outlives_connection(oven: Oven):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     reports: list[Any] = []
@@ -138,7 +138,7 @@ async def test_a_task_outlives_the_connection(oven: Oven):
 
 
 @requirement("R80")
-async def test_a_task_may_ask_and_a_hook_answers(oven: Oven):
+async def test_task_question_is_answered_by_hook(oven: Oven):
     asked: list[Elicitation] = []
 
     def answer(question: Elicitation) -> dict[str, Any]:
@@ -157,7 +157,7 @@ async def test_a_task_may_ask_and_a_hook_answers(oven: Oven):
 
 
 @requirement("R80")
-async def test_a_task_may_ask_and_a_person_answers_later(oven: Oven):
+async def test_task_question_is_answered_later_by_user(oven: Oven):
     async with FakeProvider(calling(*CALL)) as fake:
         async with Agent("openai-responses", base_url=fake.base_url, tools=[baker(oven)]) as agent:
             running = asyncio.create_task(agent.send("Bake"))
@@ -198,7 +198,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @requirement("R80", "R84")
-async def test_a_task_goes_on_after_the_process_was_killed_and_is_followed_from_the_log(oven: Oven, tmp_path: Path):
+async def test_task_continues_after_kill_and_is_resumed_from_log(oven: Oven, tmp_path: Path):
     async with FakeProvider(calling(*CALL)) as fake:
         with started(
             sys.executable,
@@ -226,9 +226,7 @@ async def test_a_task_goes_on_after_the_process_was_killed_and_is_followed_from_
 
 
 @requirement("R80", "R161")
-async def test_a_task_of_a_run_that_is_handed_over_is_not_cancelled_and_the_next_process_follows_it(
-    oven: Oven, tmp_path: Path
-):
+async def test_task_of_handed_off_run_is_not_cancelled_and_continues(oven: Oven, tmp_path: Path):
     store = open_store(tmp_path / "talks.db")
     async with FakeProvider(calling(*CALL)) as fake:
         async with Agent("openai-responses", base_url=fake.base_url, tools=[baker(oven)]) as agent:
